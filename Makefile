@@ -1,0 +1,78 @@
+# Every target sets up what it needs by itself: a virtual environment, the dependencies, and a Java
+# runtime where there is none. Needs Python 3.10 or newer and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3          # interpreter that the virtual environment is made with
+VENV ?= .venv
+PYTEST_ARGS ?=             # more arguments for pytest, such as PYTEST_ARGS="-k replay"
+BENCH_ARGS ?=              # more arguments for the benchmarks, such as BENCH_ARGS="--rounds 3"
+
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+# Spark's own need, found once; empty means that the java on the path will do.
+WITH_JAVA = JAVA_HOME="$$(cat $(READY))"; if [ -n "$$JAVA_HOME" ]; then export JAVA_HOME PATH="$$JAVA_HOME/bin:$$PATH"; else unset JAVA_HOME; fi;
+
+.PHONY: help
+help: ## Show what can be done
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2} /^##@/ {print "\n" substr($$0, 5)}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml .ci/constraints.txt .ci/find_java.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; name one with PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint .ci/constraints.txt --editable . --group dev
+	$(BIN)/python .ci/find_java.py > $@.new
+	@mv $@.new $@
+
+.PHONY: setup
+setup: $(READY) ## Make the virtual environment
+
+##@ Main job
+.PHONY: demo
+demo: $(READY) ## Stream the flights into a table, killed in the middle, and prove that none is lost or doubled
+	@$(WITH_JAVA) $(BIN)/python examples/flights.py
+
+##@ Checks
+.PHONY: format
+format: $(READY) ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: lint
+lint: $(READY) typecheck ## Check style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+.PHONY: typecheck
+typecheck: $(READY) ## Check types
+	$(BIN)/mypy
+
+.PHONY: test
+test: $(READY) ## Run all tests
+	@$(WITH_JAVA) $(BIN)/pytest $(PYTEST_ARGS)
+
+.PHONY: test-unit
+test-unit: $(READY) ## Run the tests that need no Spark
+	@$(BIN)/pytest tests/unit tests/properties $(PYTEST_ARGS)
+
+.PHONY: test-kills
+test-kills: $(READY) ## Kill a stream 50 times at random and compare its table with its source
+	@$(WITH_JAVA) $(BIN)/python tests/faults/kill_stream.py --kills 50
+
+##@ Speed
+.PHONY: bench
+bench: $(READY) ## Measure writes and commits, and draw the charts
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_write.py $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_commit.py $(BENCH_ARGS)
+
+##@ Upkeep
+.PHONY: readme
+readme: $(READY) ## Write the table of options into the README
+	$(BIN)/python .ci/write_options_table.py
+
+.PHONY: clean
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist

@@ -1,0 +1,378 @@
+"""The one commit loop: how the files of a write become rows of the table, exactly once.
+
+The protocol
+------------
+A write's snapshot id is decided when the write is planned. Every task returns the files that it wrote;
+nothing that a task does can be seen in the table. Then, on the driver:
+
+1. All tasks must have reported, each once, and all about this write. A missing message means that the
+   commit never begins.
+2. Every attempt loads the table afresh and first asks whether the write has landed already. It has if
+   its snapshot is in the table, or if the query's last recorded epoch is this one. The record stands
+   in the summaries of the branch's snapshots and in a table property, which expiry does not touch. An
+   epoch that an earlier run landed is skipped, and the new files are deleted. An epoch below the last
+   one comes from a rolled-back checkpoint or from a second driver, and is an error.
+3. Otherwise one request adds the snapshot, moves the branch and records the epoch, under the condition
+   that the branch still is where it was when we looked. The look and the commit are thereby one
+   compare-and-set: of two drivers that both saw "not landed", one is refused, looks again, and
+   finds itself fenced.
+4. No answer of the catalog is believed on its own. After a refusal, a lost answer, a time-out, the loop
+   waits, loads the table and looks: what the table shows is the outcome. An answer that was lost
+   after landing is found as a landing; one that was lost before is tried again, with the same snapshot
+   id, so that it cannot land twice even if the first request arrives late.
+5. Manifests are written once and reused; each attempt writes its own manifest list.
+6. Files are deleted in three cases only: nothing that names them was ever sent; or every request was
+   refused, or can no longer succeed because the branch has moved on, and the table does not show the
+   write; or the write landed through another file in their place. In any other case they stay, and
+   the error says how to find out.
+
+`abort_write` follows the same rules for a write that Spark gives up. It runs in a process that does not
+know what the commit did, so it may delete only if a message is missing, because then no commit began.
+
+What this rests on: the catalog carries out a request whole or not at all, and refuses it if a
+condition does not hold. Source: Iceberg spec, "Commit Conflict Resolution and Retry"; REST catalog
+spec, `updateTable`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import NoReturn
+
+from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
+from iceberg_ds.cleanup import Proof, delete_files
+from iceberg_ds.epochs import branch_head
+from iceberg_ds.errors import (
+    CatalogError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    DataFileError,
+    IcebergSinkError,
+    TableNotFoundError,
+)
+from iceberg_ds.landing import Attempt, Finding, Landing, find_landing
+from iceberg_ds.manifests import manifest_paths, metadata_path, write_list, write_manifests
+from iceberg_ds.messages import WriteIdentity, complete_commits, reported_commits
+from iceberg_ds.retry import RetryPolicy
+from iceberg_ds.snapshots import (
+    added_summary,
+    append_request,
+    append_snapshot,
+    creation_request,
+    dropped_metadata_files,
+)
+from iceberg_ds.storage import is_local, local_size
+from iceberg_ds.target import check_target
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """The outcome of a commit that did not fail.
+
+    Attributes:
+        snapshot_id: The snapshot that holds the rows; None if there were none to add.
+        was_replayed: An earlier run had landed this epoch; this one added nothing.
+    """
+
+    snapshot_id: int | None
+    was_replayed: bool = False
+
+
+def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id: int | None = None) -> CommitResult:
+    """Commit what the tasks of one write report.
+
+    Args:
+        catalog: The catalog of the table.
+        messages: What Spark hands to `commit`: a message per task.
+        epoch_id: The micro-batch that Spark commits, None for a batch write.
+
+    Raises:
+        CommitMessageError: Messages are missing or contradict each other; nothing was committed.
+        CommitConflictError: Nothing was committed, for certain.
+        CommitStateUnknownError: It may have been committed; nothing was deleted.
+        SchemaMismatchError: The table has changed so that the files do not fit any more.
+        CatalogError: The catalog could not be reached, or refuses for good; nothing was committed.
+        DataFileError: The driver does not see a file that a task reports.
+    """
+    commits = complete_commits(messages, epoch_id=epoch_id)
+    write = commits[0].write
+    data_files = [data_file for commit in commits for data_file in commit.data_files]
+    if not data_files:
+        return _commit_nothing(catalog, write)
+    _check_visible(data_files, write)
+    return AppendCommit(catalog, write, data_files).run()
+
+
+def _commit_nothing(catalog: CatalogClient, write: WriteIdentity) -> CommitResult:
+    """Add no snapshot; a batch without rows still creates its table, as `CREATE TABLE AS` would."""
+    if write.new_table is not None and write.epoch is None:
+        metadata = TableMetadataUtil.parse_raw(write.new_table)
+        request = creation_request(metadata)
+        identifier = tuple(write.table.split("."))
+        try:
+            catalog.send(catalog.staged_table(identifier, metadata), request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError):
+            catalog.load_table(identifier)  # somebody has created it meanwhile, or this says why not
+    logger.info("Nothing to add to %s", write)
+    return CommitResult(snapshot_id=None)
+
+
+def _check_visible(data_files: Sequence[DataFile], write: WriteIdentity) -> None:
+    """Refuse local files that the driver does not see: other readers would not see them either."""
+    for data_file in data_files:
+        path, size = data_file.file_path, data_file.file_size_in_bytes
+        if is_local(path) and local_size(path) != size:
+            raise DataFileError(
+                f"Cannot commit to {write.table}: a task reports {path} with {size} bytes, and the driver sees "
+                f"{local_size(path)}. On a cluster, use an object store or a shared file system as warehouse. "
+                "Nothing was committed."
+            )
+
+
+class AppendCommit:
+    """One append on its way into the table.
+
+    Args:
+        catalog: The catalog of the table.
+        write: The write.
+        data_files: Its files; at least one.
+    """
+
+    def __init__(self, catalog: CatalogClient, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
+        self._catalog = catalog
+        self._write = write
+        self._data_files = data_files
+        self._identifier = tuple(write.table.split("."))
+        self._attempts: list[Attempt] = []
+        self._manifests: list[ManifestFile] = []
+        self._manifest_lists: list[str] = []
+        self._summary: dict[str, str] = {}
+        self._started = time.monotonic()
+
+    def run(self) -> CommitResult:
+        """Load, look and attempt, again and again, until the table shows what became of the write."""
+        policy = RetryPolicy()
+        failures = 0
+        base: TableMetadata | None = None
+        problem: Exception | None = None
+        while True:
+            is_exhausted = policy.is_exhausted(failures, (time.monotonic() - self._started) * 1000)
+            try:
+                table, is_new = self._load()
+            except CatalogError as unreachable:
+                problem = unreachable
+                if is_exhausted:
+                    self._give_up_unseen(unreachable)
+            else:
+                policy = RetryPolicy.of(table.metadata.properties)
+                finding = self._look(table)
+                if finding.landing is Landing.REPLAYED:
+                    return self._skip(table, finding)
+                if finding.landing is Landing.LANDED:
+                    return self._landed(table, base)
+                if is_exhausted or _stays_refused(problem, base, table.metadata):
+                    self._give_up(table, finding, problem)
+                base = table.metadata
+                outcome = self._attempt(table, is_new=is_new)
+                if isinstance(outcome, CommitResult):
+                    return outcome
+                problem = outcome
+            failures += 1
+            time.sleep(policy.wait_ms(failures, random.random()) / 1000)  # noqa: S311  # jitter is no secret
+
+    def _load(self) -> tuple[Table, bool]:
+        """Return the table, and whether this commit has to create it."""
+        if self._write.new_table is None:
+            return self._load_existing(), False
+        table = self._catalog.find_table(self._identifier)
+        if table is not None:
+            return table, False
+        staged = TableMetadataUtil.parse_raw(self._write.new_table)
+        return self._catalog.staged_table(self._identifier, staged), True
+
+    def _load_existing(self) -> Table:
+        try:
+            return self._catalog.load_table(self._identifier)
+        except TableNotFoundError as gone:
+            raise CommitConflictError(
+                f"Cannot commit {self._write}: the table was dropped while the rows were written. "
+                "Its files were left where they are."
+            ) from gone
+
+    def _look(self, table: Table) -> Finding:
+        """Ask the table what became of the write, and raise if it can no longer land."""
+        write, metadata = self._write, table.metadata
+        finding = find_landing(metadata, write, self._attempts, lambda: self._shares_manifest(table))
+        mark = finding.mark
+        match finding.landing:
+            case Landing.FENCED if mark is not None:
+                self._delete_if(finding, table)
+                raise CommitConflictError(
+                    f"Cannot commit {write}: another driver of this query committed the same epoch (snapshot "
+                    f"{mark.snapshot_id}) while this one was trying. The rows are in the table once. "
+                    "Two drivers share one checkpoint: stop one of them."
+                )
+            case Landing.SURPASSED if mark is not None:
+                self._delete_if(finding, table)
+                raise CommitConflictError(
+                    f"Cannot commit {write}: the table already holds epoch {mark.epoch_id} of this query, committed at "
+                    f"{_utc(mark.timestamp_ms)}. Either the checkpoint was rolled back to an older state, or a second "
+                    "driver runs on it. Nothing was committed. Restore the newest checkpoint and run a single driver; "
+                    "or start with a new checkpoint, knowing that its source begins anew."
+                )
+            case Landing.UNDECIDED:
+                self._raise_unknown("the snapshots that would show it have expired")
+            case Landing.ABSENT:
+                self._check_target(table, finding)
+        return finding
+
+    def _check_target(self, table: Table, finding: Finding) -> None:
+        try:
+            check_target(table.metadata, self._write, self._data_files)
+        except IcebergSinkError:
+            self._delete_if(finding, table)
+            raise
+
+    def _attempt(self, table: Table, *, is_new: bool) -> CommitResult | Exception:
+        """Send one request. Return the result, or the failure, whose truth the next look finds out."""
+        metadata, write = table.metadata, self._write
+        if not self._manifests:
+            self._manifests = write_manifests(
+                table.io,
+                metadata,
+                self._data_files,
+                snapshot_id=write.snapshot_id,
+                operation_id=write.operation_id,
+            )
+            self._summary = added_summary(metadata, self._data_files)
+        list_name = f"snap-{write.snapshot_id}-{len(self._manifest_lists)}-{write.operation_id}.avro"
+        manifest_list = metadata_path(metadata, list_name)
+        snapshot = append_snapshot(metadata, write, self._summary, manifest_list)
+        write_list(
+            table.io, manifest_list, metadata, snapshot, self._manifests, parent=branch_head(metadata, write.branch)
+        )
+        self._manifest_lists.append(manifest_list)
+        request = append_request(metadata, write, snapshot, is_new=is_new)
+        try:
+            committed = self._catalog.send(table, request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            was_refused = isinstance(failure, CommitRefusedError)
+            self._attempts.append(Attempt(parent_id=snapshot.parent_snapshot_id, was_refused=was_refused))
+            logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), write, failure)
+            return failure
+        return self._succeed(table, metadata, committed, manifest_list)
+
+    def _shares_manifest(self, table: Table) -> bool:
+        head = branch_head(table.metadata, self._write.branch)
+        ours = {manifest.manifest_path for manifest in self._manifests}
+        return head is not None and not ours.isdisjoint(manifest_paths(table.io, head))
+
+    def _landed(self, table: Table, base: TableMetadata | None) -> CommitResult:
+        """Conclude a commit whose answer was a failure although it landed."""
+        snapshot = table.metadata.snapshot_by_id(self._write.snapshot_id)
+        return self._succeed(
+            table, base or table.metadata, table.metadata, snapshot.manifest_list if snapshot else None
+        )
+
+    def _succeed(
+        self, table: Table, base: TableMetadata, committed: TableMetadata, manifest_list: str | None
+    ) -> CommitResult:
+        if manifest_list is not None:
+            lost = [path for path in self._manifest_lists if path != manifest_list]
+            delete_files(table.io, lost, Proof.SUPERSEDED)
+        delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
+        logger.info(
+            "Committed %s: snapshot %d, %d files, %d rows, %d bytes, attempt %d, %.0f ms",
+            self._write,
+            self._write.snapshot_id,
+            len(self._data_files),
+            sum(data_file.record_count for data_file in self._data_files),
+            sum(data_file.file_size_in_bytes for data_file in self._data_files),
+            len(self._manifest_lists),
+            (time.monotonic() - self._started) * 1000,
+        )
+        return CommitResult(snapshot_id=self._write.snapshot_id)
+
+    def _skip(self, table: Table, finding: Finding) -> CommitResult:
+        """Drop the files of an epoch that an earlier run has landed."""
+        self._delete_if(finding, table)
+        logger.info("Skipped %s: an earlier run committed it", self._write)
+        return CommitResult(snapshot_id=None, was_replayed=True)
+
+    def _delete_if(self, finding: Finding, table: Table) -> None:
+        """Delete all files of this write if it can neither be in the table nor come into it."""
+        if finding.is_final:
+            proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
+            delete_files(table.io, self._all_paths(), proof)
+
+    def _all_paths(self) -> list[str]:
+        data = [data_file.file_path for data_file in self._data_files]
+        return data + [manifest.manifest_path for manifest in self._manifests] + self._manifest_lists
+
+    def _give_up(self, table: Table, finding: Finding, problem: Exception | None) -> NoReturn:
+        if not finding.is_final:
+            self._raise_unknown(f"the last request may still be carried out ({problem})")
+        self._delete_if(finding, table)
+        raise CommitConflictError(
+            f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. Nothing was committed and its "
+            "files were deleted. Run it again; many writers at once need more commit.retry.num-retries."
+        ) from problem
+
+    def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
+        if self._attempts:
+            self._raise_unknown(str(unreachable))
+        raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
+
+    def _raise_unknown(self, reason: str) -> NoReturn:
+        raise CommitStateUnknownError(
+            f"Commit state of {self._write} is unknown: {reason}. No files were deleted. It landed if the table has "
+            f"or had snapshot {self._write.snapshot_id}"
+            + (
+                "; running the query again finds that out."
+                if self._write.epoch
+                else "; look there before running the write again."
+            )
+        )
+
+
+def _stays_refused(problem: Exception | None, base: TableMetadata | None, metadata: TableMetadata) -> bool:
+    """Return whether the catalog refused for a reason that does not go away, and the table is as it was."""
+    is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
+    return is_lasting and base is not None and base.last_updated_ms == metadata.last_updated_ms
+
+
+def _utc(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")
+
+
+def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
+    """Clean up after a write that Spark gives up, as far as it is certain that nothing was committed.
+
+    With a message missing no commit ever began, so the reported files go. With all of them there, a
+    commit was tried in another process, which has cleaned up if it could; what it left stays.
+    """
+    commits = reported_commits(messages)
+    if not commits:
+        return
+    write = commits[0].write
+    if len(commits) < len(messages):
+        paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
+        left = delete_files(catalog.file_io(write.table.split("."), paths), paths, Proof.NEVER_SENT)
+        logger.info("Gave up %s before any commit: deleted %d files", write, len(paths) - left)
+        return
+    table = catalog.find_table(write.table.split("."))
+    if table is not None and table.metadata.snapshot_by_id(write.snapshot_id) is not None:
+        logger.warning("Spark gave up %s after it had landed as snapshot %d", write, write.snapshot_id)
+    else:
+        logger.warning("Spark gave up %s during its commit: files that carry this id may be left behind", write)

@@ -1,0 +1,241 @@
+"""Adapts Spark's Python Data Source API; holds no Iceberg logic, and alone reads Spark's `TaskContext`.
+
+Spark makes these objects in several Python processes, so each imports only what its role needs, at the
+time it needs it: finding the data source must work where PyIceberg does not.
+
+* planner: `writer()` and `streamWriter()` decide everything and ship a `WritePlan`;
+* tasks: `write()` turns Arrow batches into files and a message;
+* committer: `commit()` and `abort()`. In a batch it gets the planner's writer, in a stream a new one
+  that is made from an unpickled `IcebergSink`; that one plans nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+
+from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark 4.0 has none, and hands Arrow batches to a writer that is of both kinds
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef]
+        """A streaming writer that gets Arrow batches."""
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from iceberg_ds.catalog import CatalogClient
+    from iceberg_ds.options import SinkOptions
+    from iceberg_ds.plan import EpochId, WritePlan
+
+logger = logging.getLogger(__name__)
+
+_QUERY_ID = "sql.streaming.queryId"
+_EPOCH_ID = "streaming.sql.batchId"
+
+
+class IcebergSink(DataSource):
+    """The data source `icebergsink`: appends batch and streaming DataFrames to Iceberg tables.
+
+    Register it with `spark.dataSource.register(IcebergSink)` or `iceberg_ds.register(spark)`, or rely on
+    PySpark, which finds it by itself where the package is installed. Options: the README's table.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._is_committer = False
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name that `format()` takes."""
+        return "icebergsink"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Spark's stream committer, and nobody else, gets the data source pickled.
+        self.__dict__.update(state, _is_committer=True)
+
+    def writer(self, schema: StructType, overwrite: bool) -> IcebergBatchWriter:  # noqa: FBT001  # Spark's signature
+        """Plan a batch write of a DataFrame with `schema`.
+
+        Raises:
+            IcebergSinkError: The options, the table or the schema do not allow it.
+        """
+        if overwrite:
+            raise OptionError(
+                'Cannot write with mode("overwrite"): it is not supported yet, and mode("append") is. Nothing was changed.'
+            )
+        options = _parse(self.options)
+        return IcebergBatchWriter(options, _plan(options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> IcebergStreamWriter:  # noqa: FBT001, N802  # Spark's
+        """Plan a micro-batch with `schema`, or make the writer that commits one.
+
+        Raises:
+            IcebergSinkError: The options, the table or the schema do not allow it.
+        """
+        if overwrite:
+            raise OptionError(
+                'Cannot write with outputMode("complete"): it is not supported yet, and outputMode("append") is. '
+                "Nothing was changed."
+            )
+        options = _parse(self.options)
+        return IcebergStreamWriter(options, None if self._is_committer else _plan(options, schema))
+
+    def schema(self) -> NoReturn:
+        """Refuse to read."""
+        _refuse_reading()
+
+    def reader(self, schema: StructType) -> NoReturn:
+        """Refuse to read."""
+        _refuse_reading()
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802  # Spark's name
+        """Refuse to read."""
+        _refuse_reading()
+
+
+class IcebergBatchWriter(DataSourceArrowWriter):
+    """One batch write, made by the planner and pickled into the tasks and the committer."""
+
+    def __init__(self, options: SinkOptions, plan: WritePlan) -> None:
+        self._options: SinkOptions | None = options
+        self._plan = plan
+        self._times_pickled = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles the writer into the function for the tasks first, then by itself for the committer.
+        # Tasks must not get the options, which may hold credentials of the catalog.
+        is_for_tasks = self._times_pickled == 0
+        self._times_pickled += 1
+        return {**self.__dict__, "_options": None if is_for_tasks else self._options}
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # Arrow, by class
+        """Write the rows of one task."""
+        return _write_task(self._plan, iterator, epoch=None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks report.
+
+        Raises:
+            IcebergSinkError: See `iceberg_ds.commit.commit_write`.
+        """
+        _commit(self._connect(), messages, epoch_id=None)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Clean up what can be proven to be unreferenced."""
+        _abort(self._connect(), messages)
+
+    def _connect(self) -> CatalogClient:
+        if self._options is None:
+            raise CommitMessageError(
+                "Cannot commit, nothing was committed: this version of PySpark ships a batch writer in another order "
+                "than the known ones. Use a version that the README names."
+            )
+        return _connect(self._options)
+
+
+class IcebergStreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch: the planner's writer runs the tasks, and another one commits what they report."""
+
+    def __init__(self, options: SinkOptions, plan: WritePlan | None) -> None:
+        self._options = options
+        self._plan = plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only tasks get this object, and they must not get the options, which may hold credentials.
+        return {**self.__dict__, "_options": None}
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        if self._plan is None:
+            raise CommitMessageError("Cannot write: this writer was made to commit. Nothing was committed.")
+        return _write_task(self._plan, iterator, epoch=_epoch_of_task())
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Commit what all tasks of epoch `batchId` report.
+
+        Raises:
+            IcebergSinkError: See `iceberg_ds.commit.commit_write`.
+        """
+        try:
+            _commit(_connect(self._options), messages, epoch_id=batchId)
+        except IcebergSinkError as error:
+            # A query with trigger(continuous=...) shows no exception; the log is all that its user gets.
+            logger.error("Epoch %d was not committed: %s", batchId, error)  # noqa: TRY400  # Spark logs the traceback
+            raise
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Clean up what can be proven to be unreferenced."""
+        _abort(_connect(self._options), messages)
+
+
+def _refuse_reading() -> NoReturn:
+    raise OptionError(
+        'Cannot read with format("icebergsink"): it only writes. Read the table with any Iceberg reader, '
+        'for example format("iceberg") of Iceberg\'s Spark runtime, PyIceberg or DuckDB.'
+    )
+
+
+def _parse(options: Mapping[str, str]) -> SinkOptions:
+    from iceberg_ds.options import parse_options
+
+    return parse_options({key.lower(): value for key, value in options.items()})
+
+
+def _connect(options: SinkOptions) -> CatalogClient:
+    from iceberg_ds.catalog import catalog_settings, connect
+
+    return connect(catalog_settings(options))
+
+
+def _plan(options: SinkOptions, schema: StructType) -> WritePlan:
+    from iceberg_ds.planning import plan_write
+
+    return plan_write(_connect(options), options, schema)
+
+
+def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
+    from iceberg_ds.messages import TaskCommit, WriteIdentity
+    from iceberg_ds.writers import TaskAttempt, write_task
+
+    task = _task_context()
+    attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
+    data_files = write_task(plan, batches, attempt)
+    return TaskCommit(write=WriteIdentity.of(plan, epoch), partition_id=attempt.partition_id, data_files=data_files)
+
+
+def _epoch_of_task() -> EpochId:
+    from iceberg_ds.plan import EpochId
+
+    task = _task_context()
+    query_id, epoch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_EPOCH_ID)
+    if query_id is None or epoch_id is None:
+        raise CommitMessageError("Cannot write a micro-batch: Spark tells the task neither its query nor its epoch.")
+    return EpochId(query_id=query_id, epoch_id=int(epoch_id))
+
+
+def _task_context() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise CommitMessageError("Cannot write: this is not a Spark task.")
+    return task
+
+
+def _commit(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None], epoch_id: int | None) -> None:
+    from iceberg_ds.commit import commit_write
+
+    commit_write(catalog, messages, epoch_id=epoch_id)
+
+
+def _abort(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None]) -> None:
+    from iceberg_ds.commit import abort_write
+
+    abort_write(catalog, messages)

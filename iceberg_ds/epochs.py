@@ -1,0 +1,112 @@
+"""Pure: which epoch of which streaming query landed last on a branch, and the marks that record it.
+
+A mark is written in the same commit as the rows, twice:
+
+* in the snapshot's summary, under the keys of Iceberg's Spark runtime, so that a stream can move
+  between the two sinks;
+* as a table property, which outlives the expiry of snapshots. There is one property for each query
+  and branch, so their number does not grow with the number of epochs.
+
+The newer of the two counts. Knows table metadata and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.plan import EpochId
+
+QUERY_ID_KEY = "spark.sql.streaming.queryId"
+EPOCH_ID_KEY = "spark.sql.streaming.epochId"
+_PROPERTY_PREFIX = "icebergsink.last-epoch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochMark:
+    """The record of one landed epoch.
+
+    Attributes:
+        epoch_id: Number of the micro-batch, from 0.
+        snapshot_id: The snapshot that holds its rows; it may have expired since.
+        timestamp_ms: When it was committed, milliseconds since the Unix epoch.
+    """
+
+    epoch_id: int
+    snapshot_id: int
+    timestamp_ms: int
+
+
+def property_key(branch: str, query_id: str) -> str:
+    """Return the table property that holds the last epoch of `query_id` on `branch`."""
+    return f"{_PROPERTY_PREFIX}.{branch}.{query_id}"
+
+
+def property_mark(branch: str, query_id: str, mark: EpochMark) -> dict[str, str]:
+    """Return the table property that records `mark`."""
+    value = {"epoch-id": mark.epoch_id, "snapshot-id": mark.snapshot_id, "timestamp-ms": mark.timestamp_ms}
+    return {property_key(branch, query_id): json.dumps(value)}
+
+
+def summary_mark(epoch: EpochId) -> dict[str, str]:
+    """Return the snapshot summary entries that record `epoch`."""
+    return {QUERY_ID_KEY: epoch.query_id, EPOCH_ID_KEY: str(epoch.epoch_id)}
+
+
+def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> EpochMark | None:
+    """Return the newest epoch that `query_id` committed to `branch`.
+
+    Returns:
+        The mark, or None if the query never committed there.
+    """
+    recorded = _from_property(metadata, branch, query_id)
+    newest = _from_history(metadata, branch, query_id, stop_at=recorded.snapshot_id if recorded else None)
+    marks = [mark for mark in (recorded, newest) if mark is not None]
+    return max(marks, key=lambda mark: mark.epoch_id, default=None)
+
+
+def _from_property(metadata: TableMetadata, branch: str, query_id: str) -> EpochMark | None:
+    text = metadata.properties.get(property_key(branch, query_id))
+    if text is None:
+        return None
+    value = json.loads(text)
+    return EpochMark(
+        epoch_id=int(value["epoch-id"]), snapshot_id=int(value["snapshot-id"]), timestamp_ms=int(value["timestamp-ms"])
+    )
+
+
+def _from_history(metadata: TableMetadata, branch: str, query_id: str, stop_at: int | None) -> EpochMark | None:
+    """Return the query's newest mark in the branch's summaries, not looking behind snapshot `stop_at`."""
+    for snapshot in branch_history(metadata, branch):
+        if snapshot.snapshot_id == stop_at:
+            return None
+        if snapshot.summary is not None and snapshot.summary[QUERY_ID_KEY] == query_id:
+            return EpochMark(
+                epoch_id=int(snapshot.summary[EPOCH_ID_KEY] or 0),
+                snapshot_id=snapshot.snapshot_id,
+                timestamp_ms=snapshot.timestamp_ms,
+            )
+    return None
+
+
+def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
+    """Return the snapshot that `branch` points to, None when it has none."""
+    ref = metadata.refs.get(branch)
+    return metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+
+
+def branch_history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
+    """Yield the snapshots of `branch`, newest first, as far as they have not expired."""
+    snapshot = branch_head(metadata, branch)
+    if snapshot is None:
+        return
+    # One dictionary, because a look-up by id in the metadata is a search through all snapshots.
+    by_id = {known.snapshot_id: known for known in metadata.snapshots}
+    while snapshot is not None:
+        yield snapshot
+        parent_id = snapshot.parent_snapshot_id
+        snapshot = by_id.get(parent_id) if parent_id is not None else None

@@ -1,0 +1,185 @@
+"""Manifests and manifest lists: the Avro files of one snapshot.
+
+The only module that rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields and the
+Avro writer (contract tests hold both). Entries are written many to an Avro block, which makes a
+manifest a quarter of what one block per entry does. Source: Iceberg spec, "Manifests" and "Manifest
+Lists"; sequence numbers are inherited, so a manifest is written once and used in every attempt.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
+    UNASSIGNED_SEQ,
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    construct_partition_summaries,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import TableVersion
+
+_BLOCK_ENTRIES = 500
+_AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
+# Iceberg's names of codecs that need nothing installed; others fall back to the first.
+_AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
+
+
+def write_manifests(
+    io: FileIO, metadata: TableMetadata, data_files: Sequence[DataFile], *, snapshot_id: int, operation_id: str
+) -> list[ManifestFile]:
+    """Write the manifests that add `data_files`, one for each partition spec among them.
+
+    Sequence numbers are left to the commit that lands.
+
+    Args:
+        io: Opens the table's storage.
+        metadata: The table.
+        data_files: The files to add, each with its spec id.
+        snapshot_id: The snapshot that adds them.
+        operation_id: Part of the manifests' names.
+    """
+    by_spec: dict[int, list[DataFile]] = defaultdict(list)
+    for data_file in data_files:
+        by_spec[data_file.spec_id].append(data_file)
+    specs = metadata.specs()
+    manifests = []
+    for number, (spec_id, files) in enumerate(sorted(by_spec.items())):
+        output = io.new_output(metadata_path(metadata, f"{operation_id}-m{number}.avro"))
+        manifests.append(_write_manifest(output, metadata, specs[spec_id], files, snapshot_id))
+    return manifests
+
+
+def _write_manifest(
+    output: OutputFile, metadata: TableMetadata, spec: PartitionSpec, files: Sequence[DataFile], snapshot_id: int
+) -> ManifestFile:
+    schema = metadata.schema()
+    codec = _avro_codec(metadata)
+    with AvroOutputFile[ManifestEntry](
+        output_file=output,
+        file_schema=_entry_schema(metadata.format_version, spec, schema),
+        record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, schema),
+        schema_name="manifest_entry",
+        metadata=_manifest_properties(metadata.format_version, spec, schema, codec),
+    ) as writer:
+        for block in _blocks(files):
+            writer.write_block([_added(data_file, snapshot_id) for data_file in block])
+        length = writer.tell()
+    return ManifestFile.from_args(
+        manifest_path=output.location,
+        manifest_length=length,
+        partition_spec_id=spec.spec_id,
+        content=ManifestContent.DATA,
+        sequence_number=UNASSIGNED_SEQ,
+        min_sequence_number=UNASSIGNED_SEQ,
+        added_snapshot_id=snapshot_id,
+        added_files_count=len(files),
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=sum(data_file.record_count for data_file in files),
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=construct_partition_summaries(spec, schema, [data_file.partition for data_file in files]),
+        key_metadata=None,
+    )
+
+
+def _entry_schema(format_version: TableVersion, spec: PartitionSpec, schema: Schema) -> Schema:
+    data_file = data_file_with_partition(format_version=format_version, partition_type=spec.partition_type(schema))
+    return manifest_entry_schema_with_data_file(format_version=format_version, data_file=data_file)
+
+
+def _manifest_properties(
+    format_version: TableVersion, spec: PartitionSpec, schema: Schema, codec: AvroCompressionCodec
+) -> dict[str, str]:
+    fields = ",".join(field.model_dump_json() for field in spec.fields)
+    properties = {
+        "schema": schema.model_dump_json(),
+        "partition-spec": f"[{fields}]",
+        "partition-spec-id": str(spec.spec_id),
+        "format-version": str(format_version),
+        AVRO_CODEC_KEY: codec,
+    }
+    return properties if format_version == 1 else {**properties, "content": "data"}
+
+
+def _added(data_file: DataFile, snapshot_id: int) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot_id,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=data_file,
+    )
+
+
+def _blocks(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    remaining = iter(files)
+    while block := list(itertools.islice(remaining, _BLOCK_ENTRIES)):
+        yield block
+
+
+def write_list(
+    io: FileIO,
+    path: str,
+    metadata: TableMetadata,
+    snapshot: Snapshot,
+    added: Sequence[ManifestFile],
+    parent: Snapshot | None,
+) -> None:
+    """Write the manifest list of `snapshot`: the manifests it adds, then those of its parent.
+
+    Args:
+        io: Opens the table's storage.
+        path: Where the list goes.
+        metadata: The table.
+        snapshot: The snapshot, its sequence number decided.
+        added: Manifests that the snapshot adds; they are left as they are, for another attempt.
+        parent: The snapshot it follows, None for the first.
+    """
+    with write_manifest_list(
+        format_version=metadata.format_version,
+        output_file=io.new_output(path),
+        snapshot_id=snapshot.snapshot_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        avro_compression=_avro_codec(metadata),
+    ) as writer:
+        # PyIceberg's writer fills sequence numbers into the very objects it is given.
+        writer.add_manifests([_copy(manifest) for manifest in added])
+        if parent is not None and (kept := parent.manifests(io)):
+            writer.add_manifests(kept)
+
+
+def _copy(manifest: ManifestFile) -> ManifestFile:
+    return ManifestFile(*(manifest[position] for position in range(len(manifest))))
+
+
+def manifest_paths(io: FileIO, snapshot: Snapshot) -> set[str]:
+    """Return the paths of all manifests of `snapshot`."""
+    return {manifest.manifest_path for manifest in snapshot.manifests(io)}
+
+
+def metadata_path(metadata: TableMetadata, file_name: str) -> str:
+    """Return where a metadata file of that name goes."""
+    return load_location_provider(metadata.location, metadata.properties).new_metadata_location(file_name)
+
+
+def _avro_codec(metadata: TableMetadata) -> AvroCompressionCodec:
+    return _AVRO_CODECS.get(metadata.properties.get(_AVRO_CODEC_PROPERTY, "gzip"), "deflate")

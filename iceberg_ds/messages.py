@@ -1,0 +1,123 @@
+"""`TaskCommit`: what a task sends to the commit, and the check that all messages tell of one write.
+
+Pure but for PySpark's base class, which Spark requires. The planner, the tasks and the committer of a
+stream are different processes with different writer objects: whatever they must agree on stands in
+the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from pyiceberg.manifest import DataFile
+from pyspark.sql.datasource import WriterCommitMessage
+
+from iceberg_ds.errors import CommitMessageError
+from iceberg_ds.plan import EpochId, WritePlan
+
+WIRE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteIdentity:
+    """What all messages of one write have in common.
+
+    Attributes:
+        table: Identifier of the table, levels separated by dots.
+        table_uuid: UUID of the table that the files were written for.
+        branch: Branch that is written.
+        operation_id: Part of the name of every file of the write.
+        snapshot_id: Id of the snapshot to add.
+        schema_id: Schema that the files were written with.
+        epoch: The micro-batch, None for a batch write.
+        new_table: Metadata (JSON) of the table to create with this commit, None when it exists.
+    """
+
+    table: str
+    table_uuid: str
+    branch: str
+    operation_id: str
+    snapshot_id: int
+    schema_id: int
+    epoch: EpochId | None
+    new_table: str | None
+
+    @classmethod
+    def of(cls, plan: WritePlan, epoch: EpochId | None) -> WriteIdentity:
+        """Return the identity of a write by `plan`, in micro-batch `epoch` or in a batch (None)."""
+        return cls(
+            table=plan.table,
+            table_uuid=plan.table_uuid,
+            branch=plan.branch,
+            operation_id=plan.operation_id,
+            snapshot_id=plan.snapshot_id,
+            schema_id=plan.schema.schema_id,
+            epoch=epoch,
+            new_table=plan.new_table,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.table} (branch {self.branch}, {self.epoch or 'batch'}, operation {self.operation_id})"
+
+
+@dataclass(frozen=True)
+class TaskCommit(WriterCommitMessage):
+    """What one successful task attempt wrote.
+
+    Attributes:
+        write: What all tasks of the write have in common.
+        partition_id: Number of the DataFrame's partition, from 0.
+        data_files: The files of this attempt; empty for a partition without rows.
+        wire_version: Layout of this message.
+    """
+
+    write: WriteIdentity
+    partition_id: int
+    data_files: tuple[DataFile, ...]
+    wire_version: int = WIRE_VERSION
+
+
+def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> list[TaskCommit]:
+    """Return the messages as task commits, one for each partition of one write.
+
+    Args:
+        messages: What Spark hands to `commit`.
+        epoch_id: The micro-batch that Spark commits, None for a batch write.
+
+    Raises:
+        CommitMessageError: There is no message, one is None or foreign, a partition is missing or
+            doubled, or two messages tell of different writes. Nothing may be committed then.
+    """
+    if not messages or any(message is None for message in messages):
+        _refuse(
+            f"{sum(message is None for message in messages)} of {len(messages)} task messages are missing. "
+            "trigger(continuous=...) never runs the tasks of a Python sink, so it is not supported: "
+            "use processingTime or availableNow"
+        )
+    commits = [message for message in messages if isinstance(message, TaskCommit)]
+    versions = sorted({commit.wire_version for commit in commits})
+    if len(commits) != len(messages) or versions != [WIRE_VERSION]:
+        _refuse(
+            f"the tasks sent messages of versions {versions}, and this driver reads version {WIRE_VERSION}: "
+            "install one version of iceberg_ds on the driver and on all executors"
+        )
+    if len({commit.write for commit in commits}) != 1:
+        _refuse(f"the messages tell of different writes: {', '.join(sorted({str(c.write) for c in commits}))}")
+    epoch = commits[0].write.epoch
+    if (epoch.epoch_id if epoch else None) != epoch_id:
+        _refuse(f"the messages are of {epoch or 'a batch'}, and Spark commits epoch {epoch_id}")
+    partitions = sorted(commit.partition_id for commit in commits)
+    if partitions != list(range(len(commits))):
+        _refuse(f"the messages are of partitions {partitions}, and each of 0 to {len(commits) - 1} must come once")
+    return commits
+
+
+def reported_commits(messages: Sequence[object]) -> list[TaskCommit]:
+    """Return the task commits among the messages of a write that is given up."""
+    return [message for message in messages if isinstance(message, TaskCommit)]
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise CommitMessageError(f"Cannot commit, nothing was committed: {reason}.")

@@ -1,0 +1,347 @@
+"""Pure: the metrics of one Parquet file, as Iceberg's manifests hold them, from its footer.
+
+Counts, sizes and bounds come from the column statistics of the row groups; NaN counts are taken from
+the rows as they are written, because Parquet does not record them and readers would otherwise drop
+a file that holds a NaN. Bounds are built from physical values, so no date or timestamp is too large.
+Fields inside lists and maps get counts but no bounds. Source: Iceberg spec, "Manifests" (data_file)
+and appendix D, "Binary single-value serialization".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    StringType,
+    StructType,
+)
+
+METRICS_PREFIX = "write.metadata.metrics."
+_DEFAULT_KEY = METRICS_PREFIX + "default"
+_COLUMN_PREFIX = METRICS_PREFIX + "column."
+_MAX_INFERRED_KEY = METRICS_PREFIX + "max-inferred-column-defaults"
+_MAX_INFERRED_DEFAULT = 100
+_TRUNCATE = re.compile(r"truncate\((\d+)\)", re.IGNORECASE)
+_HIGHEST_CODE_POINT = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsMode:
+    """What is kept of one column's metrics: `none`, `counts`, `truncate(n)` or `full`.
+
+    Attributes:
+        counts: Keep sizes and value, null and NaN counts.
+        bounds: Keep lower and upper bound.
+        length: Characters (strings) or bytes (binary) that a bound keeps, None for all.
+    """
+
+    counts: bool
+    bounds: bool
+    length: int | None = None
+
+
+_NONE = MetricsMode(counts=False, bounds=False)
+_COUNTS = MetricsMode(counts=True, bounds=False)
+_FULL = MetricsMode(counts=True, bounds=True)
+_DEFAULT_MODE = MetricsMode(counts=True, bounds=True, length=16)
+
+
+def parse_mode(text: str) -> MetricsMode:
+    """Return the mode that `text` names.
+
+    Raises:
+        ValueError: It names none of `none`, `counts`, `truncate(n)` and `full`.
+    """
+    fixed = {"none": _NONE, "counts": _COUNTS, "full": _FULL}.get(text.strip().lower())
+    if fixed is not None:
+        return fixed
+    truncate = _TRUNCATE.fullmatch(text.strip())
+    if truncate is None or int(truncate[1]) == 0:
+        raise ValueError(f"metrics mode {text!r} is none of none, counts, truncate(n), full")
+    return MetricsMode(counts=True, bounds=True, length=int(truncate[1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """One column of the Parquet file: a primitive field at any depth.
+
+    Attributes:
+        field_id: Its Iceberg field id.
+        field_type: Its Iceberg type.
+        path: How to reach its values in a row batch: positions of struct fields, and the steps below.
+        is_repeated: It lies inside a list or a map.
+        mode: What is kept of its metrics.
+    """
+
+    field_id: int
+    field_type: PrimitiveType
+    path: tuple[int | str, ...]
+    is_repeated: bool
+    mode: MetricsMode
+
+
+_LIST_STEP, _KEY_STEP, _VALUE_STEP = "element", "key", "value"
+
+
+def leaf_columns(schema: Schema, properties: Mapping[str, str]) -> tuple[Leaf, ...]:
+    """Return the leaf columns of a file of `schema`, in Parquet's order, with their metrics modes.
+
+    Args:
+        schema: Schema that the file is written with.
+        properties: The table's `write.metadata.metrics.*` properties.
+
+    Raises:
+        ValueError: A property names an unknown mode.
+    """
+    leaves = []
+    inferred = _MAX_INFERRED_DEFAULT if _DEFAULT_KEY not in properties else None
+    if inferred is not None and _MAX_INFERRED_KEY in properties:
+        inferred = int(properties[_MAX_INFERRED_KEY])
+    default = parse_mode(properties[_DEFAULT_KEY]) if _DEFAULT_KEY in properties else _DEFAULT_MODE
+    for position, (field_id, field_type, path) in enumerate(_walk(schema.as_struct(), ())):
+        name = schema.find_column_name(field_id)
+        beyond_inferred = inferred is not None and position >= inferred
+        mode = _NONE if beyond_inferred else default
+        if (text := properties.get(f"{_COLUMN_PREFIX}{name}")) is not None:
+            mode = parse_mode(text)
+        is_repeated = any(isinstance(step, str) for step in path)
+        leaves.append(Leaf(field_id=field_id, field_type=field_type, path=path, is_repeated=is_repeated, mode=mode))
+    return tuple(leaves)
+
+
+def _walk(
+    parent: StructType, path: tuple[int | str, ...]
+) -> Iterator[tuple[int, PrimitiveType, tuple[int | str, ...]]]:
+    for position, field in enumerate(parent.fields):
+        yield from _walk_type(field.field_id, field.field_type, (*path, position))
+
+
+def _walk_type(
+    field_id: int, field_type: IcebergType, path: tuple[int | str, ...]
+) -> Iterator[tuple[int, PrimitiveType, tuple[int | str, ...]]]:
+    match field_type:
+        case StructType():
+            yield from _walk(field_type, path)
+        case ListType():
+            yield from _walk_type(field_type.element_id, field_type.element_type, (*path, _LIST_STEP))
+        case MapType():
+            yield from _walk_type(field_type.key_id, field_type.key_type, (*path, _KEY_STEP))
+            yield from _walk_type(field_type.value_id, field_type.value_type, (*path, _VALUE_STEP))
+        case PrimitiveType():
+            yield field_id, field_type, path
+
+
+def count_nans(batch: pa.RecordBatch, leaves: tuple[Leaf, ...]) -> dict[int, int]:
+    """Return how many NaN each float and double column of `batch` holds, by field id."""
+    return {
+        leaf.field_id: _count_nans(_values(batch, leaf.path))
+        for leaf in leaves
+        if leaf.mode.counts and isinstance(leaf.field_type, FloatType | DoubleType)
+    }
+
+
+def _count_nans(values: pa.Array) -> int:
+    return pc.sum(pc.is_nan(values)).as_py() or 0
+
+
+def _values(batch: pa.RecordBatch, path: tuple[int | str, ...]) -> pa.Array:
+    first, *steps = path
+    values = batch.column(first)
+    for step in steps:
+        if step == _LIST_STEP:
+            values = values.flatten()
+        elif step == _KEY_STEP:
+            values = values.keys
+        elif step == _VALUE_STEP:
+            values = values.items
+        else:
+            # Unlike StructArray.field, this makes the child null where the struct is null.
+            values = pc.struct_field(values, step)
+    return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMetrics:
+    """The metrics of one data file, under the names of Iceberg's `data_file`; maps are by field id."""
+
+    record_count: int
+    column_sizes: dict[int, int]
+    value_counts: dict[int, int]
+    null_value_counts: dict[int, int]
+    nan_value_counts: dict[int, int]
+    lower_bounds: dict[int, bytes]
+    upper_bounds: dict[int, bytes]
+    split_offsets: list[int]
+
+
+def file_metrics(footer: pq.FileMetaData, leaves: tuple[Leaf, ...], nan_counts: Mapping[int, int]) -> FileMetrics:
+    """Return the metrics of the file with `footer`.
+
+    Args:
+        footer: The file's footer, statistics included.
+        leaves: Its leaf columns, as `leaf_columns` gives them.
+        nan_counts: NaN counts of the whole file by field id, as `count_nans` gives them for its rows.
+    """
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    sizes: dict[int, int] = {}
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    lower: dict[int, bytes] = {}
+    upper: dict[int, bytes] = {}
+    for index, leaf in enumerate(leaves):
+        if not leaf.mode.counts:
+            continue
+        chunks = [group.column(index) for group in groups]
+        sizes[leaf.field_id] = sum(chunk.total_compressed_size for chunk in chunks)
+        values[leaf.field_id] = sum(chunk.num_values for chunk in chunks)
+        statistics = [chunk.statistics for chunk in chunks]
+        if all(known is not None and known.has_null_count for known in statistics):
+            nulls[leaf.field_id] = sum(known.null_count for known in statistics)
+        if leaf.mode.bounds and not leaf.is_repeated:
+            low, high = _bounds(statistics, leaf)
+            lower.update({} if low is None else {leaf.field_id: low})
+            upper.update({} if high is None else {leaf.field_id: high})
+    return FileMetrics(
+        record_count=footer.num_rows,
+        column_sizes=sizes,
+        value_counts=values,
+        null_value_counts=nulls,
+        nan_value_counts=dict(nan_counts),
+        lower_bounds=lower,
+        upper_bounds=upper,
+        split_offsets=[_first_byte(group.column(0)) for group in groups],
+    )
+
+
+def _first_byte(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return where a row group begins: at the dictionary page if there is one."""
+    if chunk.dictionary_page_offset:
+        return int(min(chunk.dictionary_page_offset, chunk.data_page_offset))
+    return int(chunk.data_page_offset)
+
+
+class _Statistics(Protocol):
+    has_min_max: bool
+    has_null_count: bool
+    null_count: int
+    num_values: int
+    min_raw: object
+    max_raw: object
+
+
+def _bounds(statistics: list[_Statistics | None], leaf: Leaf) -> tuple[bytes | None, bytes | None]:
+    """Return the column's serialized bounds, None where there are no values or none that is certain."""
+    known = [group for group in statistics if group is not None and group.has_min_max]
+    for group in statistics:
+        if group is None or not (group.has_min_max or _may_lack_bounds(group, leaf.field_type)):
+            return None, None
+    if not known:
+        return None, None
+    low = min(_comparable(group.min_raw, leaf.field_type) for group in known)  # type: ignore[type-var]  # one type a column
+    high = max(_comparable(group.max_raw, leaf.field_type) for group in known)  # type: ignore[type-var]  # one type a column
+    return _serialize_lower(low, leaf), _serialize_upper(high, leaf)
+
+
+def _may_lack_bounds(group: _Statistics, field_type: PrimitiveType) -> bool:
+    """Return whether a row group without bounds holds nothing but nulls and NaN.
+
+    Any other group without bounds has values too long for Parquet's statistics.
+    """
+    return isinstance(field_type, FloatType | DoubleType) or group.num_values == 0
+
+
+def _comparable(raw: object, field_type: PrimitiveType) -> object:
+    if isinstance(field_type, DecimalType) and isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw
+
+
+def _serialize_lower(value: object, leaf: Leaf) -> bytes | None:
+    length = leaf.mode.length
+    match leaf.field_type, value:
+        case StringType(), bytes():
+            text = _decode(value)
+            return text[:length].encode() if text is not None else None
+        case BinaryType(), bytes():
+            return value[:length]
+    return _serialize(value, leaf.field_type)
+
+
+def _serialize_upper(value: object, leaf: Leaf) -> bytes | None:
+    length = leaf.mode.length
+    match leaf.field_type, value:
+        case StringType(), bytes():
+            text = _decode(value)
+            return _truncate_text_up(text, length) if text is not None else None
+        case BinaryType(), bytes():
+            return _truncate_bytes_up(value, length)
+    return _serialize(value, leaf.field_type)
+
+
+def _decode(value: bytes) -> str | None:
+    """Return the text, None for bytes that are no UTF-8 (Spark can hold them in a string)."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _truncate_text_up(text: str, length: int | None) -> bytes | None:
+    """Return the lowest prefix of `length` code points above `text`, None if there is none."""
+    if length is None or len(text) <= length:
+        return text.encode()
+    for end in range(length, 0, -1):
+        following = ord(text[end - 1]) + 1
+        if following in _SURROGATES:  # no code points of their own, and no UTF-8
+            following = _SURROGATES.stop
+        if following <= _HIGHEST_CODE_POINT:
+            return (text[: end - 1] + chr(following)).encode()
+    return None
+
+
+def _truncate_bytes_up(value: bytes, length: int | None) -> bytes | None:
+    """Return the lowest prefix of `length` bytes above `value`, None if there is none."""
+    if length is None or len(value) <= length:
+        return value
+    for end in range(length, 0, -1):
+        if value[end - 1] < 0xFF:
+            return value[: end - 1] + bytes([value[end - 1] + 1])
+    return None
+
+
+def _serialize(value: object, field_type: PrimitiveType) -> bytes:
+    match field_type, value:
+        case _, bytes():
+            return value
+        case BooleanType(), _:
+            return b"\x01" if value else b"\x00"
+        case DecimalType(), int():
+            # Two's complement with a sign bit and no byte more than needed.
+            return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
+        case ((IntegerType() | DateType()), _):
+            return struct.pack("<i", value)
+        case FloatType(), _:
+            return struct.pack("<f", value)
+        case DoubleType(), _:
+            return struct.pack("<d", value)
+    return struct.pack("<q", value)

@@ -1,0 +1,158 @@
+"""Pure: the snapshot that an append adds, and the catalog request that adds it.
+
+Decides ids, numbers, summary and marks from the table as it is now; writes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    AssertCreate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    AssignUUIDUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+
+from iceberg_ds._version import __version__
+from iceberg_ds.epochs import EpochMark, branch_head, property_mark, summary_mark
+from iceberg_ds.messages import WriteIdentity
+
+_PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
+_LAST_ADDED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    """What one attempt sends to the catalog: it is carried out whole, or refused."""
+
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+
+def added_summary(metadata: TableMetadata, data_files: Sequence[DataFile]) -> dict[str, str]:
+    """Return the summary entries that count `data_files`; the same for every attempt."""
+    limit = metadata.properties.get(_PARTITION_LIMIT_PROPERTY, "0")
+    collector = SnapshotSummaryCollector(partition_summary_limit=int(limit) if limit.isdigit() else 0)
+    specs = metadata.specs()
+    for data_file in data_files:
+        collector.add_file(data_file, schema=metadata.schema(), partition_spec=specs[data_file.spec_id])
+    return collector.build()
+
+
+def append_snapshot(
+    metadata: TableMetadata, write: WriteIdentity, added: dict[str, str], manifest_list: str
+) -> Snapshot:
+    """Return the snapshot that appends `write` to the branch as it is in `metadata`.
+
+    Args:
+        metadata: The table, freshly loaded.
+        write: The write.
+        added: Its summary entries, as `added_summary` gives them.
+        manifest_list: Where its manifest list will be.
+    """
+    parent = branch_head(metadata, write.branch)
+    marks = summary_mark(write.epoch) if write.epoch else {}
+    summary = update_snapshot_summaries(
+        Summary(
+            operation=Operation.APPEND,
+            **{"engine-name": "icebergsink", "engine-version": __version__},
+            **added,
+            **marks,
+        ),
+        previous_summary=parent.summary if parent is not None else None,
+    )
+    return Snapshot(
+        snapshot_id=write.snapshot_id,
+        parent_snapshot_id=parent.snapshot_id if parent is not None else None,
+        sequence_number=metadata.next_sequence_number(),
+        # Java refuses metadata whose snapshots go back in time, as a clock set back would make them.
+        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+        manifest_list=manifest_list,
+        summary=summary,
+        schema_id=metadata.current_schema_id,
+    )
+
+
+def append_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, *, is_new: bool) -> CommitRequest:
+    """Return the request that adds `snapshot` and its epoch's mark, and creates the table if `is_new`.
+
+    It is refused if the branch is not where `metadata` shows it: check and commit are one step.
+    """
+    properties = {} if write.epoch is None else _mark(write, snapshot)
+    updates: tuple[TableUpdate, ...] = (
+        *((SetPropertiesUpdate(updates=properties),) if properties else ()),
+        AddSnapshotUpdate(snapshot=snapshot),
+        SetSnapshotRefUpdate(ref_name=write.branch, type=SnapshotRefType.BRANCH, snapshot_id=snapshot.snapshot_id),
+    )
+    if is_new:
+        return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata), *updates))
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId(ref=write.branch, snapshot_id=snapshot.parent_snapshot_id),
+        ),
+        updates=updates,
+    )
+
+
+def creation_request(metadata: TableMetadata) -> CommitRequest:
+    """Return the request that creates the table without any snapshot."""
+    return CommitRequest(requirements=(AssertCreate(),), updates=_creation(metadata))
+
+
+def _mark(write: WriteIdentity, snapshot: Snapshot) -> dict[str, str]:
+    if write.epoch is None:
+        return {}
+    mark = EpochMark(
+        epoch_id=write.epoch.epoch_id, snapshot_id=snapshot.snapshot_id, timestamp_ms=snapshot.timestamp_ms
+    )
+    return property_mark(write.branch, write.epoch.query_id, mark)
+
+
+def _creation(metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+    return (
+        AssignUUIDUpdate(uuid=metadata.table_uuid),
+        UpgradeFormatVersionUpdate(format_version=metadata.format_version),
+        AddSchemaUpdate(schema_=metadata.schema()),
+        SetCurrentSchemaUpdate(schema_id=_LAST_ADDED),
+        AddPartitionSpecUpdate(spec=metadata.spec()),
+        SetDefaultSpecUpdate(spec_id=_LAST_ADDED),
+        AddSortOrderUpdate(sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id)),
+        SetDefaultSortOrderUpdate(sort_order_id=_LAST_ADDED),
+        SetLocationUpdate(location=metadata.location),
+        SetPropertiesUpdate(updates=metadata.properties),
+    )
+
+
+def dropped_metadata_files(base: TableMetadata, committed: TableMetadata) -> list[str]:
+    """Return the metadata files that fell out of the table's log with this commit, if it wants them deleted."""
+    if committed.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() != "true":
+        return []
+    kept = {entry.metadata_file for entry in committed.metadata_log}
+    return [entry.metadata_file for entry in base.metadata_log if entry.metadata_file not in kept]
