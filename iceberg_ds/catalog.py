@@ -7,11 +7,11 @@ never cached. Runs on the driver only.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -96,7 +96,7 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
         if options.warehouse is not None:
             raise OptionError(
                 f"Option 'warehouse' is the folder of the embedded catalog, and catalog '{name}' is configured "
-                f"by options, ~/.pyiceberg.yaml or the environment: use '{CATALOG_PREFIX}warehouse', or drop one of them."
+                f"by options, ~/.pyiceberg.yaml or the environment: use '{CATALOG_PREFIX}warehouse', or drop one."
             )
         return CatalogSettings(name=name, properties=tuple(sorted(options.catalog_properties.items())))
     if options.catalog is not None:
@@ -104,7 +104,9 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
             f"Catalog '{name}' is not configured (known: {', '.join(sorted(config.get_known_catalogs())) or 'none'}): "
             f"describe it with '{CATALOG_PREFIX}*' options, in ~/.pyiceberg.yaml or in the environment."
         )
-    return CatalogSettings(name=name, properties=_embedded(options.warehouse or os.path.abspath(DEFAULT_WAREHOUSE)))
+    return CatalogSettings(
+        name=name, properties=_embedded(options.warehouse or str(Path(DEFAULT_WAREHOUSE).absolute()))
+    )
 
 
 def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:
@@ -265,6 +267,6 @@ def _load(settings: CatalogSettings) -> Catalog:
 def _create_sqlite_folder(properties: Mapping[str, str]) -> None:
     uri = properties.get("uri", "")
     if uri.startswith("sqlite:///"):
-        folder = os.path.dirname(uri.removeprefix("sqlite:///").split("?")[0])
+        database = Path(uri.removeprefix("sqlite:///").split("?")[0])
         with suppress(OSError):  # the catalog itself says better what is wrong with the folder
-            os.makedirs(folder or ".", exist_ok=True)
+            database.parent.mkdir(parents=True, exist_ok=True)

@@ -26,8 +26,8 @@ nothing that a task does can be seen in the table. Then, on the driver:
    write; or the write landed through another file in their place. In any other case they stay, and
    the error says how to find out.
 
-`abort_write` follows the same rules for a write that Spark gives up. It runs in a process that does not
-know what the commit did, so it may delete only if a message is missing, because then no commit began.
+`abort` follows the same rules for a write that Spark gives up. It runs in a process that does not know
+what the commit did, so it may delete only if a message is missing, because then no commit began.
 
 What this rests on: the catalog carries out a request whole or not at all, and refuses it if a
 condition does not hold. Source: Iceberg spec, "Commit Conflict Resolution and Retry"; REST catalog
@@ -47,6 +47,7 @@ from typing import NoReturn
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.cleanup import Proof, delete_files
@@ -61,7 +62,7 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.landing import Attempt, Finding, Landing, find_landing
 from iceberg_ds.manifests import manifest_paths, metadata_path, write_list, write_manifests
-from iceberg_ds.messages import WriteIdentity, complete_commits, reported_commits
+from iceberg_ds.messages import WriteIdentity, complete_commits
 from iceberg_ds.retry import RetryPolicy
 from iceberg_ds.snapshots import (
     added_summary,
@@ -180,7 +181,7 @@ class AppendCommit:
                 if finding.landing is Landing.REPLAYED:
                     return self._skip(table, finding)
                 if finding.landing is Landing.LANDED:
-                    return self._landed(table, base)
+                    return self._succeed(table, base=base or table.metadata, committed=table.metadata)
                 if is_exhausted or _stays_refused(problem, base, table.metadata):
                     self._give_up(table, finding, problem)
                 base = table.metadata
@@ -246,50 +247,42 @@ class AppendCommit:
 
     def _attempt(self, table: Table, *, is_new: bool) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, whose truth the next look finds out."""
-        metadata, write = table.metadata, self._write
-        if not self._manifests:
-            self._manifests = write_manifests(
-                table.io,
-                metadata,
-                self._data_files,
-                snapshot_id=write.snapshot_id,
-                operation_id=write.operation_id,
-            )
-            self._summary = added_summary(metadata, self._data_files)
-        list_name = f"snap-{write.snapshot_id}-{len(self._manifest_lists)}-{write.operation_id}.avro"
-        manifest_list = metadata_path(metadata, list_name)
-        snapshot = append_snapshot(metadata, write, self._summary, manifest_list)
-        write_list(
-            table.io, manifest_list, metadata, snapshot, self._manifests, parent=branch_head(metadata, write.branch)
-        )
-        self._manifest_lists.append(manifest_list)
-        request = append_request(metadata, write, snapshot, is_new=is_new)
+        try:
+            snapshot = self._write_snapshot(table)
+        except Exception as failure:  # of whatever storage library; nothing was sent
+            return failure
+        request = append_request(table.metadata, self._write, snapshot, is_new=is_new)
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
             was_refused = isinstance(failure, CommitRefusedError)
             self._attempts.append(Attempt(parent_id=snapshot.parent_snapshot_id, was_refused=was_refused))
-            logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), write, failure)
+            logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
-        return self._succeed(table, metadata, committed, manifest_list)
+        return self._succeed(table, base=table.metadata, committed=committed)
+
+    def _write_snapshot(self, table: Table) -> Snapshot:
+        """Write the manifests, unless an earlier attempt has, and the manifest list of the snapshot to add."""
+        metadata, write = table.metadata, self._write
+        if not self._manifests:
+            self._manifests = write_manifests(table.io, metadata, self._data_files, write)
+            self._summary = added_summary(metadata, self._data_files)
+        name = f"snap-{write.snapshot_id}-{len(self._manifest_lists)}-{write.operation_id}.avro"
+        self._manifest_lists.append(metadata_path(metadata, name))
+        snapshot = append_snapshot(metadata, write, self._summary, self._manifest_lists[-1])
+        write_list(table.io, metadata, snapshot, self._manifests)
+        return snapshot
 
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)
         ours = {manifest.manifest_path for manifest in self._manifests}
         return head is not None and not ours.isdisjoint(manifest_paths(table.io, head))
 
-    def _landed(self, table: Table, base: TableMetadata | None) -> CommitResult:
-        """Conclude a commit whose answer was a failure although it landed."""
-        snapshot = table.metadata.snapshot_by_id(self._write.snapshot_id)
-        return self._succeed(
-            table, base or table.metadata, table.metadata, snapshot.manifest_list if snapshot else None
-        )
-
-    def _succeed(
-        self, table: Table, base: TableMetadata, committed: TableMetadata, manifest_list: str | None
-    ) -> CommitResult:
-        if manifest_list is not None:
-            lost = [path for path in self._manifest_lists if path != manifest_list]
+    def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
+        """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
+        snapshot = committed.snapshot_by_id(self._write.snapshot_id)
+        if snapshot is not None:  # else it has expired already, and its manifest list is not known
+            lost = [path for path in self._manifest_lists if path != snapshot.manifest_list]
             delete_files(table.io, lost, Proof.SUPERSEDED)
         delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
         logger.info(
@@ -325,8 +318,8 @@ class AppendCommit:
             self._raise_unknown(f"the last request may still be carried out ({problem})")
         self._delete_if(finding, table)
         raise CommitConflictError(
-            f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. Nothing was committed and its "
-            "files were deleted. Run it again; many writers at once need more commit.retry.num-retries."
+            f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. Nothing was committed and "
+            "its files were deleted. Run it again; many writers at once need more commit.retry.num-retries."
         ) from problem
 
     def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
@@ -354,25 +347,3 @@ def _stays_refused(problem: Exception | None, base: TableMetadata | None, metada
 
 def _utc(timestamp_ms: int) -> str:
     return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")
-
-
-def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
-    """Clean up after a write that Spark gives up, as far as it is certain that nothing was committed.
-
-    With a message missing no commit ever began, so the reported files go. With all of them there, a
-    commit was tried in another process, which has cleaned up if it could; what it left stays.
-    """
-    commits = reported_commits(messages)
-    if not commits:
-        return
-    write = commits[0].write
-    if len(commits) < len(messages):
-        paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
-        left = delete_files(catalog.file_io(write.table.split("."), paths), paths, Proof.NEVER_SENT)
-        logger.info("Gave up %s before any commit: deleted %d files", write, len(paths) - left)
-        return
-    table = catalog.find_table(write.table.split("."))
-    if table is not None and table.metadata.snapshot_by_id(write.snapshot_id) is not None:
-        logger.warning("Spark gave up %s after it had landed as snapshot %d", write, write.snapshot_id)
-    else:
-        logger.warning("Spark gave up %s during its commit: files that carry this id may be left behind", write)

@@ -24,7 +24,7 @@ try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:  # Spark 4.0 has none, and hands Arrow batches to a writer that is of both kinds
 
-    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef]
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef,misc]
         """A streaming writer that gets Arrow batches."""
 
 
@@ -70,7 +70,8 @@ class IcebergSink(DataSource):
         """
         if overwrite:
             raise OptionError(
-                'Cannot write with mode("overwrite"): it is not supported yet, and mode("append") is. Nothing was changed.'
+                'Cannot write with mode("overwrite"): it is not supported yet, and mode("append") is. '
+                "Nothing was changed."
             )
         options = _parse(self.options)
         return IcebergBatchWriter(options, _plan(options, schema))
@@ -93,11 +94,11 @@ class IcebergSink(DataSource):
         """Refuse to read."""
         _refuse_reading()
 
-    def reader(self, schema: StructType) -> NoReturn:
+    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002  # Spark's signature
         """Refuse to read."""
         _refuse_reading()
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802  # Spark's name
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802  # Spark's signature
         """Refuse to read."""
         _refuse_reading()
 
@@ -117,7 +118,7 @@ class IcebergBatchWriter(DataSourceArrowWriter):
         self._times_pickled += 1
         return {**self.__dict__, "_options": None if is_for_tasks else self._options}
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # Arrow, by class
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
         return _write_task(self._plan, iterator, epoch=None)
 
@@ -172,7 +173,7 @@ class IcebergStreamWriter(DataSourceStreamArrowWriter):
             logger.error("Epoch %d was not committed: %s", batchId, error)  # noqa: TRY400  # Spark logs the traceback
             raise
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # Spark's
         """Clean up what can be proven to be unreferenced."""
         _abort(_connect(self._options), messages)
 
@@ -236,6 +237,6 @@ def _commit(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | Non
 
 
 def _abort(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None]) -> None:
-    from iceberg_ds.commit import abort_write
+    from iceberg_ds.abort import abort_write
 
     abort_write(catalog, messages)

@@ -35,6 +35,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
 
+from iceberg_ds.messages import WriteIdentity
+
 _BLOCK_ENTRIES = 500
 _AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
 # Iceberg's names of codecs that need nothing installed; others fall back to the first.
@@ -42,7 +44,7 @@ _AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zst
 
 
 def write_manifests(
-    io: FileIO, metadata: TableMetadata, data_files: Sequence[DataFile], *, snapshot_id: int, operation_id: str
+    io: FileIO, metadata: TableMetadata, data_files: Sequence[DataFile], write: WriteIdentity
 ) -> list[ManifestFile]:
     """Write the manifests that add `data_files`, one for each partition spec among them.
 
@@ -52,8 +54,7 @@ def write_manifests(
         io: Opens the table's storage.
         metadata: The table.
         data_files: The files to add, each with its spec id.
-        snapshot_id: The snapshot that adds them.
-        operation_id: Part of the manifests' names.
+        write: The write that adds them.
     """
     by_spec: dict[int, list[DataFile]] = defaultdict(list)
     for data_file in data_files:
@@ -61,8 +62,8 @@ def write_manifests(
     specs = metadata.specs()
     manifests = []
     for number, (spec_id, files) in enumerate(sorted(by_spec.items())):
-        output = io.new_output(metadata_path(metadata, f"{operation_id}-m{number}.avro"))
-        manifests.append(_write_manifest(output, metadata, specs[spec_id], files, snapshot_id))
+        output = io.new_output(metadata_path(metadata, f"{write.operation_id}-m{number}.avro"))
+        manifests.append(_write_manifest(output, metadata, specs[spec_id], files, write.snapshot_id))
     return manifests
 
 
@@ -135,29 +136,22 @@ def _blocks(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
         yield block
 
 
-def write_list(
-    io: FileIO,
-    path: str,
-    metadata: TableMetadata,
-    snapshot: Snapshot,
-    added: Sequence[ManifestFile],
-    parent: Snapshot | None,
-) -> None:
+def write_list(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, added: Sequence[ManifestFile]) -> None:
     """Write the manifest list of `snapshot`: the manifests it adds, then those of its parent.
 
     Args:
         io: Opens the table's storage.
-        path: Where the list goes.
-        metadata: The table.
-        snapshot: The snapshot, its sequence number decided.
+        metadata: The table that the snapshot is decided for.
+        snapshot: The snapshot; it says where the list goes.
         added: Manifests that the snapshot adds; they are left as they are, for another attempt.
-        parent: The snapshot it follows, None for the first.
     """
+    parent_id = snapshot.parent_snapshot_id
+    parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
     with write_manifest_list(
         format_version=metadata.format_version,
-        output_file=io.new_output(path),
+        output_file=io.new_output(snapshot.manifest_list),
         snapshot_id=snapshot.snapshot_id,
-        parent_snapshot_id=snapshot.parent_snapshot_id,
+        parent_snapshot_id=parent_id,
         sequence_number=snapshot.sequence_number,
         avro_compression=_avro_codec(metadata),
     ) as writer:

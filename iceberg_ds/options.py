@@ -9,9 +9,9 @@ None here.
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.secrets import mask_properties
@@ -54,7 +54,7 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 def _identifier(text: str) -> tuple[str, ...]:
     levels = tuple(text.split("."))
-    if len(levels) < 2 or not all(level.strip() for level in levels):
+    if len(levels) == 1 or not all(level.strip() for level in levels):
         raise ValueError("expected namespace and table separated by a dot, such as db.events")
     return levels
 
@@ -62,7 +62,7 @@ def _identifier(text: str) -> tuple[str, ...]:
 def _absolute_path(text: str) -> str:
     if "://" in text:
         raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
-    return os.path.abspath(os.path.expanduser(text))
+    return str(Path(text).expanduser().absolute())
 
 
 def _name(text: str) -> str:

@@ -17,7 +17,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from iceberg_ds.cleanup import Proof, delete_files
-from iceberg_ds.metrics import Leaf, count_nans, file_metrics
+from iceberg_ds.leaves import Leaf
+from iceberg_ds.metrics import count_nans, file_metrics
 from iceberg_ds.plan import FileSettings
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,21 +55,14 @@ class PartitionSplitter:
     """
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
-        for field in spec.fields:
-            if isinstance(field.transform, UnknownTransform):
-                raise ValueError(f"partition field '{field.name}' has the unknown transform {field.transform}")
+        unknown = [field.name for field in spec.fields if isinstance(field.transform, UnknownTransform)]
+        if unknown:
+            raise ValueError(f"partition fields {unknown} have unknown transforms")
         self._schema = schema
-        self._fields = spec.fields
-
-    @cached_property
-    def _columns(self) -> list[tuple[PartitionField, tuple[int, ...]]]:
-        return [(field, _position_path(self._schema, field.source_id)) for field in self._fields]
+        self._columns = [(field, _position_path(schema, field)) for field in spec.fields]
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
         """Yield each partition in `batch` with its rows, copied, in their order in the batch."""
-        if not self._fields:
-            yield PartitionKey(()), batch
-            return
         columns = [self._partition_values(batch, field, path) for field, path in self._columns]
         encoded = [column.dictionary_encode(null_encoding="encode") for column in columns]
         codes = _combine([part.indices for part in encoded])
@@ -94,12 +86,14 @@ class PartitionSplitter:
         return _as_physical(values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values)
 
 
-def _position_path(schema: Schema, field_id: int) -> tuple[int, ...]:
-    """Return the positions that lead from a batch to the (possibly nested) field."""
+def _position_path(schema: Schema, partition_field: PartitionField) -> tuple[int, ...]:
+    """Return the positions that lead from a batch to the field's (possibly nested) source."""
+    if isinstance(partition_field.transform, VoidTransform):
+        return ()  # whose source may have been dropped
 
     def search(parent: StructType) -> tuple[int, ...] | None:
         for position, field in enumerate(parent.fields):
-            if field.field_id == field_id:
+            if field.field_id == partition_field.source_id:
                 return (position,)
             if isinstance(field.field_type, StructType) and (rest := search(field.field_type)) is not None:
                 return (position, *rest)
@@ -107,7 +101,7 @@ def _position_path(schema: Schema, field_id: int) -> tuple[int, ...]:
 
     path = search(schema.as_struct())
     if path is None:
-        raise ValueError(f"partition source field {field_id} is not in the schema, or inside a list or map")
+        raise ValueError(f"partition field '{partition_field.name}' has a source that is dropped, or in a list or map")
     return path
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog import CatalogClient
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.metrics import METRICS_PREFIX, leaf_columns
+from iceberg_ds.leaves import METRICS_PREFIX, leaf_columns
 from iceberg_ds.options import COMPRESSION_CODECS, SinkOptions
 from iceberg_ds.partitioning import PartitionSplitter
 from iceberg_ds.plan import FileSettings, WritePlan

@@ -53,5 +53,5 @@ class RetryPolicy:
             failed_attempts: How many have failed, from 1.
             draw: Random number in [0, 1).
         """
-        ceiling = min(self.max_wait_ms, self.min_wait_ms * 2 ** min(failed_attempts - 1, 30))
-        return draw * ceiling
+        doubled = self.min_wait_ms << min(failed_attempts - 1, 30)
+        return draw * min(self.max_wait_ms, doubled)

@@ -180,8 +180,7 @@ def _differences(data_type: spark.DataType, target: IcebergType, path: str) -> l
     if is_lossless(source, target):
         return []
     return [
-        f"column '{path}' is {data_type.simpleString()} in the DataFrame and {target} in the table: "
-        f"cast it, and check that no value is lost"
+        f"column '{path}' is {data_type.simpleString()} in the DataFrame and {target} in the table: cast it to that"
     ]
 
 

@@ -108,7 +108,7 @@ def append_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snap
     updates: tuple[TableUpdate, ...] = (
         *((SetPropertiesUpdate(updates=properties),) if properties else ()),
         AddSnapshotUpdate(snapshot=snapshot),
-        SetSnapshotRefUpdate(ref_name=write.branch, type=SnapshotRefType.BRANCH, snapshot_id=snapshot.snapshot_id),
+        _move_branch(metadata, write.branch, snapshot),
     )
     if is_new:
         return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata), *updates))
@@ -118,6 +118,19 @@ def append_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snap
             AssertRefSnapshotId(ref=write.branch, snapshot_id=snapshot.parent_snapshot_id),
         ),
         updates=updates,
+    )
+
+
+def _move_branch(metadata: TableMetadata, branch: str, snapshot: Snapshot) -> SetSnapshotRefUpdate:
+    """Return the update that points `branch` to `snapshot` and keeps the branch's retention as it is."""
+    ref = metadata.refs.get(branch)
+    return SetSnapshotRefUpdate(
+        ref_name=branch,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot.snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
     )
 
 

@@ -6,9 +6,9 @@ live across tasks and micro-batches.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from urllib.parse import urlparse
 
 from pyiceberg.io import FileIO, load_file_io
@@ -16,11 +16,11 @@ from pyiceberg.io import FileIO, load_file_io
 
 def file_io(properties: Mapping[str, str], location: str) -> FileIO:
     """Return the FileIO that opens files below `location`."""
-    return _file_io(frozenset(properties.items()), urlparse(location).scheme, location)
+    return _file_io(frozenset(properties.items()), location)
 
 
 @lru_cache(maxsize=32)
-def _file_io(properties: frozenset[tuple[str, str]], scheme: str, location: str) -> FileIO:
+def _file_io(properties: frozenset[tuple[str, str]], location: str) -> FileIO:
     return load_file_io(dict(properties), location)
 
 
@@ -32,6 +32,6 @@ def is_local(path: str) -> bool:
 def local_size(path: str) -> int | None:
     """Return the size in bytes of a local file, None if it is not there."""
     try:
-        return os.stat(path.removeprefix("file://")).st_size
+        return Path(path.removeprefix("file://")).stat().st_size
     except OSError:
         return None

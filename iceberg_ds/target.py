@@ -45,7 +45,8 @@ def _check_adoptable(metadata: TableMetadata, write: WriteIdentity) -> Schema:
     if write.new_table is None:
         raise CommitMessageError(
             f"Cannot commit to {write.table}: it is not the table that the rows were written for "
-            f"(UUID {metadata.table_uuid}, planned for {write.table_uuid}). It was dropped and made again: run the write again."
+            f"(UUID {metadata.table_uuid}, planned for {write.table_uuid}). It was dropped and made again: "
+            "run the write again."
         )
     planned = TableMetadataUtil.parse_raw(write.new_table)
     if _columns(planned.schema()) != _columns(metadata.schema()) or planned.spec() != metadata.spec():

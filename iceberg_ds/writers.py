@@ -20,7 +20,7 @@ from pyiceberg.table.locations import load_location_provider
 from iceberg_ds.cleanup import Proof, delete_files
 from iceberg_ds.conform import conform
 from iceberg_ds.errors import DataFileError, IcebergSinkError
-from iceberg_ds.metrics import leaf_columns
+from iceberg_ds.leaves import leaf_columns
 from iceberg_ds.parquet import ParquetFile
 from iceberg_ds.partitioning import PartitionKey, PartitionPath, PartitionSplitter
 from iceberg_ds.plan import WritePlan

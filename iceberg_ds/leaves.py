@@ -1,0 +1,127 @@
+"""Pure: the leaf columns of a table's Parquet files, and what is kept of each one's metrics.
+
+Reads the table's `write.metadata.metrics.*` properties as Iceberg's own writers do: a mode for all, one
+for each column, and by default only the first 100 columns of a wide table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
+
+METRICS_PREFIX = "write.metadata.metrics."
+_DEFAULT_KEY = METRICS_PREFIX + "default"
+_COLUMN_PREFIX = METRICS_PREFIX + "column."
+_MAX_INFERRED_KEY = METRICS_PREFIX + "max-inferred-column-defaults"
+_MAX_INFERRED_DEFAULT = 100
+_TRUNCATE = re.compile(r"truncate\((\d+)\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsMode:
+    """What is kept of one column's metrics: `none`, `counts`, `truncate(n)` or `full`.
+
+    Attributes:
+        counts: Keep sizes and value, null and NaN counts.
+        bounds: Keep lower and upper bound.
+        length: Characters (strings) or bytes (binary) that a bound keeps, None for all.
+    """
+
+    counts: bool
+    bounds: bool
+    length: int | None = None
+
+
+_NONE = MetricsMode(counts=False, bounds=False)
+_COUNTS = MetricsMode(counts=True, bounds=False)
+_FULL = MetricsMode(counts=True, bounds=True)
+_DEFAULT_MODE = MetricsMode(counts=True, bounds=True, length=16)
+
+
+def parse_mode(text: str) -> MetricsMode:
+    """Return the mode that `text` names.
+
+    Raises:
+        ValueError: It names none of `none`, `counts`, `truncate(n)` and `full`.
+    """
+    fixed = {"none": _NONE, "counts": _COUNTS, "full": _FULL}.get(text.strip().lower())
+    if fixed is not None:
+        return fixed
+    truncate = _TRUNCATE.fullmatch(text.strip())
+    if truncate is None or int(truncate[1]) == 0:
+        raise ValueError(f"metrics mode {text!r} is none of none, counts, truncate(n), full")
+    return MetricsMode(counts=True, bounds=True, length=int(truncate[1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """One column of the Parquet file: a primitive field at any depth.
+
+    Attributes:
+        field_id: Its Iceberg field id.
+        field_type: Its Iceberg type.
+        path: How to reach its values in a row batch: positions of struct fields, and the steps below.
+        is_repeated: It lies inside a list or a map.
+        mode: What is kept of its metrics.
+    """
+
+    field_id: int
+    field_type: PrimitiveType
+    path: tuple[int | str, ...]
+    is_repeated: bool
+    mode: MetricsMode
+
+
+LIST_STEP, KEY_STEP, VALUE_STEP = "element", "key", "value"
+
+
+def leaf_columns(schema: Schema, properties: Mapping[str, str]) -> tuple[Leaf, ...]:
+    """Return the leaf columns of a file of `schema`, in Parquet's order, with their metrics modes.
+
+    Args:
+        schema: Schema that the file is written with.
+        properties: The table's `write.metadata.metrics.*` properties.
+
+    Raises:
+        ValueError: A property names an unknown mode.
+    """
+    leaves = []
+    inferred = _MAX_INFERRED_DEFAULT if _DEFAULT_KEY not in properties else None
+    if inferred is not None and _MAX_INFERRED_KEY in properties:
+        inferred = int(properties[_MAX_INFERRED_KEY])
+    default = parse_mode(properties[_DEFAULT_KEY]) if _DEFAULT_KEY in properties else _DEFAULT_MODE
+    for position, (field_id, field_type, path) in enumerate(_walk(schema.as_struct(), ())):
+        name = schema.find_column_name(field_id)
+        beyond_inferred = inferred is not None and position >= inferred
+        mode = _NONE if beyond_inferred else default
+        if (text := properties.get(f"{_COLUMN_PREFIX}{name}")) is not None:
+            mode = parse_mode(text)
+        is_repeated = any(isinstance(step, str) for step in path)
+        leaves.append(Leaf(field_id=field_id, field_type=field_type, path=path, is_repeated=is_repeated, mode=mode))
+    return tuple(leaves)
+
+
+def _walk(
+    parent: StructType, path: tuple[int | str, ...]
+) -> Iterator[tuple[int, PrimitiveType, tuple[int | str, ...]]]:
+    for position, field in enumerate(parent.fields):
+        yield from _walk_type(field.field_id, field.field_type, (*path, position))
+
+
+def _walk_type(
+    field_id: int, field_type: IcebergType, path: tuple[int | str, ...]
+) -> Iterator[tuple[int, PrimitiveType, tuple[int | str, ...]]]:
+    match field_type:
+        case StructType():
+            yield from _walk(field_type, path)
+        case ListType():
+            yield from _walk_type(field_type.element_id, field_type.element_type, (*path, LIST_STEP))
+        case MapType():
+            yield from _walk_type(field_type.key_id, field_type.key_type, (*path, KEY_STEP))
+            yield from _walk_type(field_type.value_id, field_type.value_type, (*path, VALUE_STEP))
+        case PrimitiveType():
+            yield field_id, field_type, path
