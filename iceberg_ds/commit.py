@@ -10,8 +10,9 @@ nothing that a task does can be seen in the table. Then, on the driver:
 2. Every attempt loads the table afresh and first asks whether the write has landed already. It has if
    its snapshot is in the table, or if the query's last recorded epoch is this one. The record stands
    in the summaries of the branch's snapshots and in a table property, which expiry does not touch. An
-   epoch that an earlier run landed is skipped, and the new files are deleted. An epoch below the last
-   one comes from a rolled-back checkpoint or from a second driver, and is an error.
+   epoch that an earlier run landed is skipped, and the new files are deleted. If this run has committed
+   before, the other run is not an earlier one but a second driver, which is an error; and so is an epoch
+   below the last one, which comes from a rolled-back checkpoint or again from a second driver.
 3. Otherwise one request adds the snapshot, moves the branch and records the epoch, under the condition
    that the branch still is where it was when we looked. The look and the commit are thereby one
    compare-and-set: of two drivers that both saw "not landed", one is refused, looks again, and
@@ -220,9 +221,9 @@ class AppendCommit:
             case Landing.FENCED if mark is not None:
                 self._delete_if(finding, table)
                 raise CommitConflictError(
-                    f"Cannot commit {write}: another driver of this query committed the same epoch (snapshot "
-                    f"{mark.snapshot_id}) while this one was trying. The rows are in the table once. "
-                    "Two drivers share one checkpoint: stop one of them."
+                    f"Cannot commit {write}: another live driver of this query committed the same epoch (snapshot "
+                    f"{mark.snapshot_id}, run {mark.run_id}). Nothing of this one was added. Two drivers run from one "
+                    "checkpoint or from copies of it: stop one of them."
                 )
             case Landing.SURPASSED if mark is not None:
                 self._delete_if(finding, table)

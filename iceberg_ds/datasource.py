@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _QUERY_ID = "sql.streaming.queryId"
 _EPOCH_ID = "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"  # a streaming query's jobs are grouped by its run
 
 
 class IcebergSink(DataSource):
@@ -220,7 +221,7 @@ def _epoch_of_task() -> EpochId:
     query_id, epoch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_EPOCH_ID)
     if query_id is None or epoch_id is None:
         raise CommitMessageError("Cannot write a micro-batch: Spark tells the task neither its query nor its epoch.")
-    return EpochId(query_id=query_id, epoch_id=int(epoch_id))
+    return EpochId(query_id=query_id, epoch_id=int(epoch_id), run_id=task.getLocalProperty(_RUN_ID))
 
 
 def _task_context() -> TaskContext:

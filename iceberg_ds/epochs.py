@@ -23,6 +23,7 @@ from iceberg_ds.plan import EpochId
 
 QUERY_ID_KEY = "spark.sql.streaming.queryId"
 EPOCH_ID_KEY = "spark.sql.streaming.epochId"
+RUN_ID_KEY = "icebergsink.run-id"
 _PROPERTY_PREFIX = "icebergsink.last-epoch"
 
 
@@ -34,11 +35,13 @@ class EpochMark:
         epoch_id: Number of the micro-batch, from 0.
         snapshot_id: The snapshot that holds its rows; it may have expired since.
         timestamp_ms: When it was committed, milliseconds since the Unix epoch.
+        run_id: The run of the query that committed it, None if it is not known.
     """
 
     epoch_id: int
     snapshot_id: int
     timestamp_ms: int
+    run_id: str | None = None
 
 
 def property_key(branch: str, query_id: str) -> str:
@@ -48,13 +51,19 @@ def property_key(branch: str, query_id: str) -> str:
 
 def property_mark(branch: str, query_id: str, mark: EpochMark) -> dict[str, str]:
     """Return the table property that records `mark`."""
-    value = {"epoch-id": mark.epoch_id, "snapshot-id": mark.snapshot_id, "timestamp-ms": mark.timestamp_ms}
+    value = {
+        "epoch-id": mark.epoch_id,
+        "snapshot-id": mark.snapshot_id,
+        "timestamp-ms": mark.timestamp_ms,
+        "run-id": mark.run_id,
+    }
     return {property_key(branch, query_id): json.dumps(value)}
 
 
 def summary_mark(epoch: EpochId) -> dict[str, str]:
     """Return the snapshot summary entries that record `epoch`."""
-    return {QUERY_ID_KEY: epoch.query_id, EPOCH_ID_KEY: str(epoch.epoch_id)}
+    run = {RUN_ID_KEY: epoch.run_id} if epoch.run_id is not None else {}
+    return {QUERY_ID_KEY: epoch.query_id, EPOCH_ID_KEY: str(epoch.epoch_id), **run}
 
 
 def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> EpochMark | None:
@@ -75,7 +84,10 @@ def _from_property(metadata: TableMetadata, branch: str, query_id: str) -> Epoch
         return None
     value = json.loads(text)
     return EpochMark(
-        epoch_id=int(value["epoch-id"]), snapshot_id=int(value["snapshot-id"]), timestamp_ms=int(value["timestamp-ms"])
+        epoch_id=int(value["epoch-id"]),
+        snapshot_id=int(value["snapshot-id"]),
+        timestamp_ms=int(value["timestamp-ms"]),
+        run_id=value["run-id"],
     )
 
 
@@ -89,8 +101,17 @@ def _from_history(metadata: TableMetadata, branch: str, query_id: str, stop_at: 
                 epoch_id=int(snapshot.summary[EPOCH_ID_KEY] or 0),
                 snapshot_id=snapshot.snapshot_id,
                 timestamp_ms=snapshot.timestamp_ms,
+                run_id=snapshot.summary[RUN_ID_KEY],
             )
     return None
+
+
+def has_committed(metadata: TableMetadata, branch: str, run_id: str) -> bool:
+    """Return whether run `run_id` of a query has landed an epoch on `branch` that has not expired."""
+    return any(
+        snapshot.summary is not None and snapshot.summary[RUN_ID_KEY] == run_id
+        for snapshot in branch_history(metadata, branch)
+    )
 
 
 def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:

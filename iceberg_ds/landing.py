@@ -12,8 +12,9 @@ from enum import Enum, auto
 
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.epochs import EpochMark, branch_head, branch_history, find_last_epoch
+from iceberg_ds.epochs import EpochMark, branch_head, branch_history, find_last_epoch, has_committed
 from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import EpochId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Landing(Enum):
     LANDED = auto()  # our snapshot is, or was, in the table
     ABSENT = auto()  # it is not in the table
     REPLAYED = auto()  # an earlier run landed this very epoch, before we sent anything
-    FENCED = auto()  # another driver landed this very epoch while we were trying
+    FENCED = auto()  # another driver, alive beside this one, landed this very epoch
     SURPASSED = auto()  # a later epoch of the same query has landed
     UNDECIDED = auto()  # history that would tell has expired
 
@@ -81,10 +82,22 @@ def find_landing(
     if mark.snapshot_id == write.snapshot_id:  # landed, and expired since
         return Finding(landing=Landing.LANDED, is_final=True, mark=mark)
     if mark.epoch_id == write.epoch.epoch_id:
-        landing = Landing.FENCED if attempts else Landing.REPLAYED
+        is_fenced = bool(attempts) or _is_second_driver(metadata, write.branch, write.epoch, mark)
+        landing = Landing.FENCED if is_fenced else Landing.REPLAYED
         return Finding(landing=landing, is_final=is_final, mark=mark)
     # Ours may have landed before the later epoch did, and have expired since, unless it was refused each time.
     return Finding(landing=Landing.SURPASSED, is_final=all(attempt.was_refused for attempt in attempts), mark=mark)
+
+
+def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: EpochMark) -> bool:
+    """Return whether the run that landed our epoch cannot be one that died before ours began.
+
+    Spark repeats an epoch only as the first one of a run. If ours has committed before, and another run
+    landed this epoch, then both are alive, and they may have divided the source's rows differently.
+    """
+    if epoch.run_id is None or mark.run_id == epoch.run_id:
+        return False
+    return has_committed(metadata, branch, epoch.run_id)
 
 
 def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[Attempt]) -> bool:

@@ -20,10 +20,12 @@ class EpochId:
     Attributes:
         query_id: Spark's query id: lasts as long as the checkpoint.
         epoch_id: Number of the micro-batch, from 0.
+        run_id: Spark's run id: every start of the query has its own. None if Spark does not tell it.
     """
 
     query_id: str
     epoch_id: int
+    run_id: str | None = None
 
     def __str__(self) -> str:
         return f"query {self.query_id}, epoch {self.epoch_id}"

@@ -143,7 +143,10 @@ def _mark(write: WriteIdentity, snapshot: Snapshot) -> dict[str, str]:
     if write.epoch is None:
         return {}
     mark = EpochMark(
-        epoch_id=write.epoch.epoch_id, snapshot_id=snapshot.snapshot_id, timestamp_ms=snapshot.timestamp_ms
+        epoch_id=write.epoch.epoch_id,
+        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=snapshot.timestamp_ms,
+        run_id=write.epoch.run_id,
     )
     return property_mark(write.branch, write.epoch.query_id, mark)
 
