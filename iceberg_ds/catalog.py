@@ -19,7 +19,6 @@ from pyiceberg.exceptions import (
     BadRequestError,
     CommitFailedException,
     ForbiddenError,
-    NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -186,8 +185,12 @@ class CatalogClient:
         if self._catalog.namespace_exists(tuple(namespace)):
             return
         for depth in range(1, len(namespace) + 1):
-            with suppress(NamespaceAlreadyExistsError):
+            try:
                 self._catalog.create_namespace_if_not_exists(tuple(namespace[:depth]))
+            except Exception:
+                # Another writer may have made it in between; catalogs say so in different ways.
+                if not self._catalog.namespace_exists(tuple(namespace[:depth])):
+                    raise
 
     def staged_table(self, identifier: Sequence[str], metadata: TableMetadata) -> Table:
         """Return a handle of a table that is not in the catalog yet, to send its first commit with."""
