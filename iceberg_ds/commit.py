@@ -1,4 +1,4 @@
-"""The one commit loop: how the files of a write become rows of the table, exactly once.
+"""How the files of a write become rows of the table, exactly once.
 
 The protocol
 ------------
@@ -27,6 +27,8 @@ nothing that a task does can be seen in the table. Then, on the driver:
    write; or the write landed through another file in their place. In any other case they stay, and
    the error says how to find out.
 
+Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `landing.find_landing`, the request of step 3
+is `snapshots.append_request`, the loop is `append.AppendCommit`, and `cleanup.Proof` names the cases of step 6.
 `abort` follows the same rules for a write that Spark gives up. It runs in a process that does not know
 what the commit did, so it may delete only if a message is missing, because then no commit began.
 
@@ -38,57 +40,19 @@ spec, `updateTable`.
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import NoReturn
 
-from pyiceberg.manifest import DataFile, ManifestFile
-from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.metadata import TableMetadataUtil
 
+from iceberg_ds.append import AppendCommit, CommitResult
 from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
-from iceberg_ds.cleanup import Proof, delete_files
-from iceberg_ds.epochs import branch_head
-from iceberg_ds.errors import (
-    CatalogError,
-    CommitConflictError,
-    CommitStateUnknownError,
-    DataFileError,
-    IcebergSinkError,
-    TableNotFoundError,
-)
-from iceberg_ds.landing import Attempt, Finding, Landing, find_landing
-from iceberg_ds.manifests import manifest_paths, metadata_path, write_list, write_manifests
+from iceberg_ds.errors import DataFileError
 from iceberg_ds.messages import WriteIdentity, complete_commits
-from iceberg_ds.retry import RetryPolicy
-from iceberg_ds.snapshots import (
-    added_summary,
-    append_request,
-    append_snapshot,
-    creation_request,
-    dropped_metadata_files,
-)
+from iceberg_ds.snapshots import creation_request
 from iceberg_ds.storage import is_local, local_size
-from iceberg_ds.target import check_target
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitResult:
-    """The outcome of a commit that did not fail.
-
-    Attributes:
-        snapshot_id: The snapshot that holds the rows; None if there were none to add.
-        was_replayed: An earlier run had landed this epoch; this one added nothing.
-    """
-
-    snapshot_id: int | None
-    was_replayed: bool = False
 
 
 def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id: int | None = None) -> CommitResult:
@@ -140,211 +104,3 @@ def _check_visible(data_files: Sequence[DataFile], write: WriteIdentity) -> None
                 f"{local_size(path)}. On a cluster, use an object store or a shared file system as warehouse. "
                 "Nothing was committed."
             )
-
-
-class AppendCommit:
-    """One append on its way into the table.
-
-    Args:
-        catalog: The catalog of the table.
-        write: The write.
-        data_files: Its files; at least one.
-    """
-
-    def __init__(self, catalog: CatalogClient, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
-        self._catalog = catalog
-        self._write = write
-        self._data_files = data_files
-        self._identifier = tuple(write.table.split("."))
-        self._attempts: list[Attempt] = []
-        self._manifests: list[ManifestFile] = []
-        self._manifest_lists: list[str] = []
-        self._summary: dict[str, str] = {}
-        self._started = time.monotonic()
-
-    def run(self) -> CommitResult:
-        """Load, look and attempt, again and again, until the table shows what became of the write."""
-        policy = RetryPolicy()
-        failures = 0
-        base: TableMetadata | None = None
-        problem: Exception | None = None
-        while True:
-            is_exhausted = policy.is_exhausted(failures, (time.monotonic() - self._started) * 1000)
-            try:
-                table, is_new = self._load()
-            except CatalogError as unreachable:
-                problem = unreachable
-                if is_exhausted:
-                    self._give_up_unseen(unreachable)
-            else:
-                policy = RetryPolicy.of(table.metadata.properties)
-                finding = self._look(table)
-                if finding.landing is Landing.REPLAYED:
-                    return self._skip(table, finding)
-                if finding.landing is Landing.LANDED:
-                    return self._succeed(table, base=base or table.metadata, committed=table.metadata)
-                if is_exhausted or _stays_refused(problem, base, table.metadata):
-                    self._give_up(table, finding, problem)
-                base = table.metadata
-                outcome = self._attempt(table, is_new=is_new)
-                if isinstance(outcome, CommitResult):
-                    return outcome
-                problem = outcome
-            failures += 1
-            time.sleep(policy.wait_ms(failures, random.random()) / 1000)  # noqa: S311  # jitter is no secret
-
-    def _load(self) -> tuple[Table, bool]:
-        """Return the table, and whether this commit has to create it."""
-        if self._write.new_table is None:
-            return self._load_existing(), False
-        table = self._catalog.find_table(self._identifier)
-        if table is not None:
-            return table, False
-        staged = TableMetadataUtil.parse_raw(self._write.new_table)
-        return self._catalog.staged_table(self._identifier, staged), True
-
-    def _load_existing(self) -> Table:
-        try:
-            return self._catalog.load_table(self._identifier)
-        except TableNotFoundError as gone:
-            raise CommitConflictError(
-                f"Cannot commit {self._write}: the table was dropped while the rows were written. "
-                "Its files were left where they are."
-            ) from gone
-
-    def _look(self, table: Table) -> Finding:
-        """Ask the table what became of the write, and raise if it can no longer land."""
-        write, metadata = self._write, table.metadata
-        finding = find_landing(metadata, write, self._attempts, lambda: self._shares_manifest(table))
-        mark = finding.mark
-        match finding.landing:
-            case Landing.FENCED if mark is not None:
-                self._delete_if(finding, table)
-                raise CommitConflictError(
-                    f"Cannot commit {write}: another live driver of this query committed the same epoch (snapshot "
-                    f"{mark.snapshot_id}, run {mark.run_id}). Nothing of this one was added. Two drivers run from one "
-                    "checkpoint or from copies of it: stop one of them."
-                )
-            case Landing.SURPASSED if mark is not None:
-                self._delete_if(finding, table)
-                raise CommitConflictError(
-                    f"Cannot commit {write}: the table already holds epoch {mark.epoch_id} of this query, committed at "
-                    f"{_utc(mark.timestamp_ms)}. Either the checkpoint was rolled back to an older state, or a second "
-                    "driver runs on it. Nothing was committed. Restore the newest checkpoint and run a single driver; "
-                    "or start with a new checkpoint, knowing that its source begins anew."
-                )
-            case Landing.UNDECIDED:
-                self._raise_unknown("the snapshots that would show it have expired")
-            case Landing.ABSENT:
-                self._check_target(table, finding)
-        return finding
-
-    def _check_target(self, table: Table, finding: Finding) -> None:
-        try:
-            check_target(table.metadata, self._write, self._data_files)
-        except IcebergSinkError:
-            self._delete_if(finding, table)
-            raise
-
-    def _attempt(self, table: Table, *, is_new: bool) -> CommitResult | Exception:
-        """Send one request. Return the result, or the failure, whose truth the next look finds out."""
-        try:
-            snapshot = self._write_snapshot(table)
-        except Exception as failure:  # of whatever storage library; nothing was sent
-            return failure
-        request = append_request(table.metadata, self._write, snapshot, is_new=is_new)
-        try:
-            committed = self._catalog.send(table, request.requirements, request.updates)
-        except (CommitRefusedError, CommitAnswerLostError) as failure:
-            was_refused = isinstance(failure, CommitRefusedError)
-            self._attempts.append(Attempt(parent_id=snapshot.parent_snapshot_id, was_refused=was_refused))
-            logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
-            return failure
-        return self._succeed(table, base=table.metadata, committed=committed)
-
-    def _write_snapshot(self, table: Table) -> Snapshot:
-        """Write the manifests, unless an earlier attempt has, and the manifest list of the snapshot to add."""
-        metadata, write = table.metadata, self._write
-        if not self._manifests:
-            self._manifests = write_manifests(table.io, metadata, self._data_files, write)
-            self._summary = added_summary(metadata, self._data_files)
-        name = f"snap-{write.snapshot_id}-{len(self._manifest_lists)}-{write.operation_id}.avro"
-        self._manifest_lists.append(metadata_path(metadata, name))
-        snapshot = append_snapshot(metadata, write, self._summary, self._manifest_lists[-1])
-        write_list(table.io, metadata, snapshot, self._manifests)
-        return snapshot
-
-    def _shares_manifest(self, table: Table) -> bool:
-        head = branch_head(table.metadata, self._write.branch)
-        ours = {manifest.manifest_path for manifest in self._manifests}
-        return head is not None and not ours.isdisjoint(manifest_paths(table.io, head))
-
-    def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
-        """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
-        snapshot = committed.snapshot_by_id(self._write.snapshot_id)
-        if snapshot is not None:  # else it has expired already, and its manifest list is not known
-            lost = [path for path in self._manifest_lists if path != snapshot.manifest_list]
-            delete_files(table.io, lost, Proof.SUPERSEDED)
-        delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
-        logger.info(
-            "Committed %s: snapshot %d, %d files, %d rows, %d bytes, attempt %d, %.0f ms",
-            self._write,
-            self._write.snapshot_id,
-            len(self._data_files),
-            sum(data_file.record_count for data_file in self._data_files),
-            sum(data_file.file_size_in_bytes for data_file in self._data_files),
-            len(self._manifest_lists),
-            (time.monotonic() - self._started) * 1000,
-        )
-        return CommitResult(snapshot_id=self._write.snapshot_id)
-
-    def _skip(self, table: Table, finding: Finding) -> CommitResult:
-        """Drop the files of an epoch that an earlier run has landed."""
-        self._delete_if(finding, table)
-        logger.info("Skipped %s: an earlier run committed it", self._write)
-        return CommitResult(snapshot_id=None, was_replayed=True)
-
-    def _delete_if(self, finding: Finding, table: Table) -> None:
-        """Delete all files of this write if it can neither be in the table nor come into it."""
-        if finding.is_final:
-            proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
-            delete_files(table.io, self._all_paths(), proof)
-
-    def _all_paths(self) -> list[str]:
-        data = [data_file.file_path for data_file in self._data_files]
-        return data + [manifest.manifest_path for manifest in self._manifests] + self._manifest_lists
-
-    def _give_up(self, table: Table, finding: Finding, problem: Exception | None) -> NoReturn:
-        if not finding.is_final:
-            self._raise_unknown(f"the last request may still be carried out ({problem})")
-        self._delete_if(finding, table)
-        raise CommitConflictError(
-            f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. Nothing was committed and "
-            "its files were deleted. Run it again; many writers at once need more commit.retry.num-retries."
-        ) from problem
-
-    def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
-        if self._attempts:
-            self._raise_unknown(str(unreachable))
-        raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
-
-    def _raise_unknown(self, reason: str) -> NoReturn:
-        raise CommitStateUnknownError(
-            f"Commit state of {self._write} is unknown: {reason}. No files were deleted. It landed if the table has "
-            f"or had snapshot {self._write.snapshot_id}"
-            + (
-                "; running the query again finds that out."
-                if self._write.epoch
-                else "; look there before running the write again."
-            )
-        )
-
-
-def _stays_refused(problem: Exception | None, base: TableMetadata | None, metadata: TableMetadata) -> bool:
-    """Return whether the catalog refused for a reason that does not go away, and the table is as it was."""
-    is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
-    return is_lasting and base is not None and base.last_updated_ms == metadata.last_updated_ms
-
-
-def _utc(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")
