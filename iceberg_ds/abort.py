@@ -33,7 +33,7 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
     identifier = write.table.split(".")
     if len(commits) < len(messages):
         paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
-        left = delete_files(catalog.file_io(identifier, paths), paths, Proof.NEVER_SENT)
+        left = delete_files(catalog.file_io(identifier, paths[0]), paths, Proof.NEVER_SENT) if paths else 0
         logger.info("Gave up %s before any commit: deleted %d files", write, len(paths) - left)
         return
     table = catalog.find_table(identifier)

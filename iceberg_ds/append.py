@@ -26,7 +26,14 @@ from iceberg_ds.errors import (
     TableNotFoundError,
 )
 from iceberg_ds.landing import Attempt, Finding, Landing, find_landing
-from iceberg_ds.manifests import manifest_paths, metadata_path, write_list, write_manifests
+from iceberg_ds.manifests import (
+    ManifestDraft,
+    draft_manifests,
+    manifest_paths,
+    metadata_path,
+    write_list,
+    write_manifests,
+)
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.retry import RetryPolicy
 from iceberg_ds.snapshots import added_summary, append_request, append_snapshot, dropped_metadata_files
@@ -63,6 +70,7 @@ class AppendCommit:
         self._data_files = data_files
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
+        self._drafts: list[ManifestDraft] = []
         self._manifests: list[ManifestFile] = []
         self._manifest_lists: list[str] = []
         self._summary: dict[str, str] = {}
@@ -172,7 +180,8 @@ class AppendCommit:
         """Write the manifests, unless an earlier attempt has, and the manifest list of the snapshot to add."""
         metadata, write = table.metadata, self._write
         if not self._manifests:
-            self._manifests = write_manifests(table.io, metadata, self._data_files, write)
+            self._drafts = draft_manifests(metadata, self._data_files, write)
+            self._manifests = write_manifests(table.io, metadata, self._drafts, write)
             self._summary = added_summary(metadata, self._data_files)
         name = f"snap-{write.snapshot_id}-{len(self._manifest_lists)}-{write.operation_id}.avro"
         self._manifest_lists.append(metadata_path(metadata, name))
@@ -182,7 +191,7 @@ class AppendCommit:
 
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)
-        ours = {manifest.manifest_path for manifest in self._manifests}
+        ours = {draft.path for draft in self._drafts}
         return head is not None and not ours.isdisjoint(manifest_paths(table.io, head))
 
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
@@ -218,20 +227,27 @@ class AppendCommit:
 
     def _all_paths(self) -> list[str]:
         data = [data_file.file_path for data_file in self._data_files]
-        return data + [manifest.manifest_path for manifest in self._manifests] + self._manifest_lists
+        return data + [draft.path for draft in self._drafts] + self._manifest_lists
 
     def _give_up(self, table: Table, finding: Finding, problem: Exception | None) -> NoReturn:
         if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out ({problem})")
         self._delete_if(finding, table)
+        summary = (
+            f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. "
+            "Nothing was committed and its files were deleted."
+        )
+        if isinstance(problem, CommitRefusedError) and problem.is_lasting:
+            raise CatalogError(f"{summary} Check that you may write to the table.") from problem
         raise CommitConflictError(
-            f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. Nothing was committed and "
-            "its files were deleted. Run it again; many writers at once need more commit.retry.num-retries."
+            f"{summary} Run it again; many writers at once need more commit.retry.num-retries."
         ) from problem
 
     def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
         if self._attempts:
             self._raise_unknown(str(unreachable))
+        paths = self._all_paths()
+        delete_files(self._catalog.storage_of(paths[0]), paths, Proof.NEVER_SENT)
         raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
 
     def _raise_unknown(self, reason: str) -> NoReturn:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog, load_catalog
 from pyiceberg.exceptions import (
     BadRequestError,
     CommitFailedException,
@@ -26,19 +26,24 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import StagedTable, Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config
+from sqlalchemy.engine import URL, make_url
 
 from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.options import CATALOG_PREFIX, DEFAULT_WAREHOUSE, SinkOptions
+from iceberg_ds.options import CATALOG_PREFIX, DEFAULT_WAREHOUSE, SinkOptions, embedded_warehouse
 from iceberg_ds.secrets import mask_properties, mask_text, storage_properties
 
 _SQLITE_LOCK_TIMEOUT_S = 60
 _CONNECT_ATTEMPTS = 5
 _CONNECT_WAIT_S = 0.2
+# PyIceberg stages no table below several namespaces in catalogs that keep their metadata as files.
+_FLAT_LEVELS = 2
 
 # The catalog's own word that it did not do what it was asked.
 _REFUSALS = (
@@ -103,17 +108,12 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
             f"Catalog '{name}' is not configured (known: {', '.join(sorted(config.get_known_catalogs())) or 'none'}): "
             f"describe it with '{CATALOG_PREFIX}*' options, in ~/.pyiceberg.yaml or in the environment."
         )
-    return CatalogSettings(
-        name=name, properties=_embedded(options.warehouse or str(Path(DEFAULT_WAREHOUSE).absolute()))
-    )
+    return CatalogSettings(name=name, properties=_embedded(options.warehouse or embedded_warehouse(DEFAULT_WAREHOUSE)))
 
 
 def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:
-    return (
-        ("type", "sql"),
-        ("uri", f"sqlite:///{warehouse}/catalog.db?timeout={_SQLITE_LOCK_TIMEOUT_S}"),
-        ("warehouse", f"file://{warehouse}"),
-    )
+    uri = URL.create("sqlite", database=f"{warehouse}/catalog.db", query={"timeout": str(_SQLITE_LOCK_TIMEOUT_S)})
+    return (("type", "sql"), ("uri", uri.render_as_string()), ("warehouse", f"file://{warehouse}"))
 
 
 class CatalogClient:
@@ -177,9 +177,19 @@ class CatalogClient:
 
         def stage() -> TableMetadata:
             self._create_namespaces(identifier[:-1])
+            if (location := self._nested_location(identifier)) is not None:
+                return new_table_metadata(schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location)
             return self._catalog.create_table_transaction(tuple(identifier), schema).table_metadata
 
         return self._translated(stage, f"create table {'.'.join(identifier)}")
+
+    def _nested_location(self, identifier: Sequence[str]) -> str | None:
+        """Return where a table below several namespaces goes, None where PyIceberg can stage it by itself."""
+        warehouse = self._catalog.properties.get("warehouse")
+        is_flat = len(identifier) == _FLAT_LEVELS
+        if is_flat or warehouse is None or not isinstance(self._catalog, MetastoreCatalog):
+            return None
+        return "/".join([warehouse.rstrip("/"), *identifier])
 
     def _create_namespaces(self, namespace: Sequence[str]) -> None:
         if self._catalog.namespace_exists(tuple(namespace)):
@@ -199,10 +209,14 @@ class CatalogClient:
             identifier=tuple(identifier), metadata=metadata, metadata_location="", io=io, catalog=self._catalog
         )
 
-    def file_io(self, identifier: Sequence[str], paths: Sequence[str]) -> FileIO:
-        """Return what opens files of the table, or of one that was to be created."""
+    def file_io(self, identifier: Sequence[str], path: str) -> FileIO:
+        """Return what opens `path`, a file of the table or of one that was to be created."""
         table = self.find_table(identifier)
-        return table.io if table is not None else load_file_io(self._catalog.properties, paths[0] if paths else None)
+        return table.io if table is not None else self.storage_of(path)
+
+    def storage_of(self, path: str) -> FileIO:
+        """Return what opens `path`, without asking the catalog."""
+        return load_file_io(self._catalog.properties, path)
 
     def send(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -270,6 +284,5 @@ def _load(settings: CatalogSettings) -> Catalog:
 def _create_sqlite_folder(properties: Mapping[str, str]) -> None:
     uri = properties.get("uri", "")
     if uri.startswith("sqlite:///"):
-        database = Path(uri.removeprefix("sqlite:///").split("?")[0])
         with suppress(OSError):  # the catalog itself says better what is wrong with the folder
-            database.parent.mkdir(parents=True, exist_ok=True)
+            Path(make_url(uri).database or "").parent.mkdir(parents=True, exist_ok=True)

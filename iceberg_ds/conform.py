@@ -50,7 +50,9 @@ def _conform_array(array: pa.Array, target: pa.DataType, named: pa.DataType) -> 
     if array.type == target:
         return array
     if array.offset:
-        array = array.take(pa.array(range(len(array))))  # the children below are read from their first value on
+        array = array.take(
+            pa.array(range(len(array)), pa.int64())
+        )  # the children below are read from their first value on
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(target):
         source_names = [field.name for field in array.type]

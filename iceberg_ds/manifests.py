@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
 from pyiceberg.avro.file import AvroOutputFile
@@ -43,28 +44,48 @@ _AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
 _AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
 
 
-def write_manifests(
-    io: FileIO, metadata: TableMetadata, data_files: Sequence[DataFile], write: WriteIdentity
-) -> list[ManifestFile]:
-    """Write the manifests that add `data_files`, one for each partition spec among them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestDraft:
+    """A manifest to write: its path, the partition spec that its files share, and the files."""
 
-    Sequence numbers are left to the commit that lands.
+    path: str
+    spec_id: int
+    data_files: tuple[DataFile, ...]
+
+
+def draft_manifests(
+    metadata: TableMetadata, data_files: Sequence[DataFile], write: WriteIdentity
+) -> list[ManifestDraft]:
+    """Return the manifests that add `data_files`, one for each partition spec among them."""
+    by_spec: dict[int, list[DataFile]] = defaultdict(list)
+    for data_file in data_files:
+        by_spec[data_file.spec_id].append(data_file)
+    return [
+        ManifestDraft(
+            path=metadata_path(metadata, f"{write.operation_id}-m{number}.avro"),
+            spec_id=spec_id,
+            data_files=tuple(files),
+        )
+        for number, (spec_id, files) in enumerate(sorted(by_spec.items()))
+    ]
+
+
+def write_manifests(
+    io: FileIO, metadata: TableMetadata, drafts: Sequence[ManifestDraft], write: WriteIdentity
+) -> list[ManifestFile]:
+    """Write the manifests. Sequence numbers are left to the commit that lands.
 
     Args:
         io: Opens the table's storage.
         metadata: The table.
-        data_files: The files to add, each with its spec id.
-        write: The write that adds them.
+        drafts: What to write, as `draft_manifests` gives it.
+        write: The write that adds the files.
     """
-    by_spec: dict[int, list[DataFile]] = defaultdict(list)
-    for data_file in data_files:
-        by_spec[data_file.spec_id].append(data_file)
     specs = metadata.specs()
-    manifests = []
-    for number, (spec_id, files) in enumerate(sorted(by_spec.items())):
-        output = io.new_output(metadata_path(metadata, f"{write.operation_id}-m{number}.avro"))
-        manifests.append(_write_manifest(output, metadata, specs[spec_id], files, write.snapshot_id))
-    return manifests
+    return [
+        _write_manifest(io.new_output(draft.path), metadata, specs[draft.spec_id], draft.data_files, write.snapshot_id)
+        for draft in drafts
+    ]
 
 
 def _write_manifest(
@@ -176,4 +197,4 @@ def metadata_path(metadata: TableMetadata, file_name: str) -> str:
 
 
 def _avro_codec(metadata: TableMetadata) -> AvroCompressionCodec:
-    return _AVRO_CODECS.get(metadata.properties.get(_AVRO_CODEC_PROPERTY, "gzip"), "deflate")
+    return _AVRO_CODECS.get(metadata.properties.get(_AVRO_CODEC_PROPERTY, "gzip").lower(), "deflate")

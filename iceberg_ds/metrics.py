@@ -50,15 +50,15 @@ def _count_nans(values: pa.Array) -> int:
 
 
 def _values(batch: pa.RecordBatch, path: tuple[int | str, ...]) -> pa.Array:
-    first, *steps = path
-    values = batch.column(first)
+    top, *steps = path
+    values = batch.column(top)
     for step in steps:
         if step == LIST_STEP:
             values = values.flatten()
-        elif step == KEY_STEP:
-            values = values.keys
-        elif step == VALUE_STEP:
-            values = values.items
+        elif step in (KEY_STEP, VALUE_STEP):
+            entries = values.keys if step == KEY_STEP else values.items
+            first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+            values = entries.slice(first, last - first)  # unlike flatten(), both are of the whole, unsliced map
         else:
             # Unlike StructArray.field, this makes the child null where the struct is null.
             values = pc.struct_field(values, step)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.secrets import mask_properties
+from iceberg_ds.secrets import mask_properties, mask_url
 
 CATALOG_PREFIX = "catalog."
 COMPRESSION_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
-DEFAULT_WAREHOUSE = "iceberg-warehouse"
+DEFAULT_WAREHOUSE = Path("iceberg-warehouse")
 
 # Spark itself puts these beside the user's options.
 SPARK_KEYS = frozenset({"path", "checkpointlocation", "queryname"})
@@ -59,10 +59,22 @@ def _identifier(text: str) -> tuple[str, ...]:
     return levels
 
 
-def _absolute_path(text: str) -> str:
+def _warehouse(text: str) -> str:
     if "://" in text:
         raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
-    return str(Path(text).expanduser().absolute())
+    return embedded_warehouse(Path(text))
+
+
+def embedded_warehouse(folder: Path) -> str:
+    """Return the absolute path of an embedded warehouse.
+
+    Raises:
+        ValueError: The path cannot be part of a URL, which the locations of tables are.
+    """
+    path = str(folder.expanduser().absolute())
+    if any(character in path for character in "?#"):
+        raise ValueError("expected a path without ? and #, which cannot stand in the locations of tables")
+    return path
 
 
 def _name(text: str) -> str:
@@ -105,7 +117,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="warehouse",
         default="`./iceberg-warehouse`",
-        parse=_absolute_path,
+        parse=_warehouse,
         doc="Local folder of the embedded catalog (SQLite and files), which is used when no catalog is configured.",
     ),
     Option(
@@ -196,7 +208,7 @@ def _parse_into(values: dict[str, object], option: Option, text: str, problems: 
     try:
         values[option.name] = option.parse(text)
     except ValueError as problem:
-        problems.append(f"option '{option.name}' is {text!r}: {problem}")
+        problems.append(f"option '{option.name}' is {mask_url(text)!r}: {problem}")
 
 
 def _unknown(key: str) -> str:

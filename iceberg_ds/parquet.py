@@ -46,7 +46,14 @@ class ParquetFile:
         self._nan_counts: Counter[int] = Counter()
         self._footers: list[pq.FileMetaData] = []
         self._stream = io.new_output(path).create(overwrite=True)  # the name is unique: no need to look first
-        self._writer = pq.ParquetWriter(
+        try:
+            self._writer = self._begin(schema, settings)
+        except BaseException:
+            self.discard()
+            raise
+
+    def _begin(self, schema: pa.Schema, settings: FileSettings) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
             self._stream,
             schema,
             compression="NONE" if settings.compression_codec == "uncompressed" else settings.compression_codec,

@@ -7,6 +7,7 @@ number of rows. Source: Iceberg spec, "Partitioning" and "Partition Transforms".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -71,7 +72,7 @@ class PartitionSplitter:
         start = 0
         for end in runs.run_ends.to_pylist():
             first = order[start].as_py()
-            values = tuple(part.dictionary[part.indices[first].as_py()].as_py() for part in encoded)
+            values = tuple(_physical(part.dictionary[part.indices[first].as_py()].as_py()) for part in encoded)
             yield PartitionKey(values), batch.take(order.slice(start, end - start))
             start = end
 
@@ -119,9 +120,16 @@ def _as_physical(values: pa.Array) -> pa.Array:
     """Return dates as days and times as microseconds: the integers that manifests hold."""
     if pa.types.is_date32(values.type):
         return values.view(pa.int32())
+    if pa.types.is_floating(values.type):  # all NaN are one value, whatever their bits
+        return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)
     if pa.types.is_timestamp(values.type) or pa.types.is_time64(values.type):
         return values.cast(_microseconds(values.type)).view(pa.int64())
     return values
+
+
+def _physical(value: object) -> object:
+    """Return the value, NaN as the one object that is equal to itself as a key."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
 def _microseconds(data_type: pa.DataType) -> pa.DataType:

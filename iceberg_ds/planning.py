@@ -102,8 +102,9 @@ def _check_supported(metadata: TableMetadata, name: str) -> None:
 
 def _file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> FileSettings:
     properties = metadata.properties
-    codec = options.compression_codec or properties.get(
-        TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT
+    codec = (
+        options.compression_codec
+        or properties.get(TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT).lower()
     )
     if codec not in COMPRESSION_CODECS:
         raise UnsupportedTableError(
@@ -127,7 +128,7 @@ def _positive(properties: dict[str, str], key: str, default: int, name: str) -> 
     text = properties.get(key)
     if text is None:
         return default
-    if not text.isdigit() or int(text) == 0:
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
         raise UnsupportedTableError(f"Cannot write to {name}: property {key} is {text!r}, expected a number above 0.")
     return int(text)
 
@@ -144,7 +145,11 @@ def _compression_level(options: SinkOptions, metadata: TableMetadata, codec: str
         text = metadata.properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
         if text is None or options.compression_codec is not None or codec not in _LEVELLED_CODECS:
             return None
-        level, source = int(text), f"property {TableProperties.PARQUET_COMPRESSION_LEVEL}"
+        source = f"property {TableProperties.PARQUET_COMPRESSION_LEVEL}"
+        try:
+            level = int(text)
+        except ValueError:
+            raise UnsupportedTableError(f"Cannot write to {name}: {source} is {text!r}, expected a number.") from None
     if codec not in _LEVELLED_CODECS:
         raise OptionError(f"Cannot write to {name}: codec {codec} has no levels, and {source} is {level}: drop it.")
     lowest, highest = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)

@@ -33,7 +33,7 @@ class RetryPolicy:
 
         def number(name: str, otherwise: int) -> int:
             text = properties.get(f"commit.retry.{name}", "")
-            return int(text) if text.isdigit() else otherwise
+            return int(text) if text.isascii() and text.isdigit() else otherwise
 
         return cls(
             num_retries=number("num-retries", default.num_retries),

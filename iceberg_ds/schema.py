@@ -96,6 +96,8 @@ def _convert(data_type: spark.DataType, ids: Iterator[int]) -> IcebergType:
         case spark.DecimalType():
             return DecimalType(data_type.precision, data_type.scale)
         case spark.StructType():
+            if repeated := _repeated_names(data_type.names):
+                raise _UnsupportedTypeError(f"a struct whose {'; '.join(repeated)}")
             return StructType(*(_convert_nested(field, ids) for field in data_type))
         case spark.ArrayType():
             return ListType(
@@ -111,7 +113,9 @@ def _convert(data_type: spark.DataType, ids: Iterator[int]) -> IcebergType:
                 value_type=_convert(data_type.valueType, ids),
                 value_required=not data_type.valueContainsNull,
             )
-    # The exact class counts: a subclass (a collation, a user-defined type) may mean something else.
+    if isinstance(data_type, spark.StringType) and data_type.collation != "UTF8_BINARY":
+        raise _UnsupportedTypeError(data_type.simpleString())
+    # The exact class counts: a subclass (a user-defined type) may mean something else.
     primitive = _PRIMITIVES.get(type(data_type))
     if primitive is None:
         raise _UnsupportedTypeError(data_type.simpleString())
@@ -218,19 +222,34 @@ def can_still_read(written: Schema, current: Schema) -> list[str]:
 
     Fields are matched by id (spec, "Column Projection"). An empty list means that they are readable.
     """
+    return _unreadable(written.as_struct(), current.as_struct(), "")
+
+
+def _unreadable(written: IcebergType, current: IcebergType, path: str) -> list[str]:
+    if written.is_primitive or current.is_primitive:
+        is_readable = written.is_primitive and current.is_primitive and is_lossless(written, current)
+        return [] if is_readable else [f"column '{path}' was {written} and is {current}"]
+    before = {field.field_id: field for field in _children(written)}
     problems = []
-    for field_id in current.field_ids:
-        field = current.find_field(field_id)
-        if field_id not in written.field_ids:
-            if field.required and current.find_column_name(field_id) in {top.name for top in current.fields}:
-                problems.append(f"column '{field.name}' has become required")
-            continue
-        before = written.find_field(field_id).field_type
-        if before.is_primitive != field.field_type.is_primitive or (
-            before.is_primitive and not is_lossless(before, field.field_type)
-        ):
-            problems.append(f"column '{current.find_column_name(field_id)}' was {before} and is {field.field_type}")
+    for field in _children(current):
+        name = f"{path}.{field.name}" if path else field.name
+        old = before.get(field.field_id)
+        if field.required and (old is None or old.optional):
+            problems.append(f"column '{name}' has become required")
+        if old is not None:
+            problems += _unreadable(old.field_type, field.field_type, name)
     return problems
+
+
+def _children(parent: IcebergType) -> tuple[NestedField, ...]:
+    match parent:
+        case StructType():
+            return parent.fields
+        case ListType():
+            return (parent.element_field,)
+        case MapType():
+            return (parent.key_field, parent.value_field)
+    return ()
 
 
 def find_field(name: str, fields: Iterable[NestedField]) -> NestedField | None:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 MASK = "***"
 
-_SECRET_KEY = re.compile(
-    r"token|secret|passw|credential|access-key|account-key|sas|auth|private|session|user$|client-id", re.IGNORECASE
-)
-_URL_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_TELLING_WORDS = "token|secret|passw|credential|access-key|account-key|sas|auth|private|session|user$|client-id"
+_SECRET_KEY = re.compile(_TELLING_WORDS, re.IGNORECASE)
+_URL_USERINFO = re.compile(r"(?<=://)\S+(?=@)")
+_URL_PARAMETER = re.compile(rf"([?&;][^=&\s]*(?:{_TELLING_WORDS}|pwd|sig)[^=&\s]*=)[^&\s'\"]+", re.IGNORECASE)
 _STORAGE_KEY = re.compile(r"(s3|gcs|adls|hdfs|oss|hf|client)\.|py-io-impl$")
 
 
@@ -25,7 +25,12 @@ def is_secret(key: str) -> bool:
 
 def mask_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties as they may be shown: secret values and URL users as `***`."""
-    return {key: MASK if is_secret(key) else _URL_USERINFO.sub(MASK, str(value)) for key, value in properties.items()}
+    return {key: MASK if is_secret(key) else mask_url(str(value)) for key, value in properties.items()}
+
+
+def mask_url(text: str) -> str:
+    """Return `text` with the user, password and secret parameters of every URL in it as `***`."""
+    return _URL_PARAMETER.sub(rf"\1{MASK}", _URL_USERINFO.sub(MASK, text))
 
 
 def mask_text(text: str, properties: Mapping[str, str]) -> str:
@@ -33,7 +38,7 @@ def mask_text(text: str, properties: Mapping[str, str]) -> str:
     for key, value in properties.items():
         if is_secret(key) and value:
             text = text.replace(str(value), MASK)
-    return _URL_USERINFO.sub(MASK, text)
+    return mask_url(text)
 
 
 def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:

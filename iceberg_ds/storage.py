@@ -6,6 +6,7 @@ live across tasks and micro-batches.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +33,6 @@ def is_local(path: str) -> bool:
 def local_size(path: str) -> int | None:
     """Return the size in bytes of a local file, None if it is not there."""
     try:
-        return Path(path.removeprefix("file://")).stat().st_size
+        return Path(re.sub("^file:(//)?", "", path)).stat().st_size
     except OSError:
         return None

@@ -1,0 +1,77 @@
+"""Fixtures of all tests, and Hypothesis' profiles: `dev`, `ci` (bounded, the same every time), `nightly`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyiceberg.catalog
+import pytest
+from hypothesis import HealthCheck, settings
+from pyiceberg.catalog import load_catalog
+from pyiceberg.utils.config import Config
+from support.faulty_catalog import FaultyCatalog
+from support.tables import Sink, embedded_options
+
+from iceberg_ds.catalog import CatalogClient, catalog_settings, connect
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("ci", max_examples=30, deadline=None, suppress_health_check=_SLOW, derandomize=True)
+settings.register_profile("nightly", max_examples=1000, deadline=None, suppress_health_check=_SLOW)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_configured_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the catalogs that this machine's user has configured out of the tests."""
+    home = tmp_path_factory.mktemp("pyiceberg")
+    (home / ".pyiceberg.yaml").write_text("legacy-current-snapshot-id: false\n")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.upper().startswith("PYICEBERG_")]:
+            patch.delenv(name)
+        patch.setenv("PYICEBERG_HOME", str(home))
+        patch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+        yield
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """Return the folder of an embedded catalog."""
+    return tmp_path / "warehouse"
+
+
+@pytest.fixture
+def catalog(warehouse: Path) -> CatalogClient:
+    """Return a new embedded catalog."""
+    return connect(catalog_settings(embedded_options(warehouse)))
+
+
+@pytest.fixture
+def sink(catalog: CatalogClient, warehouse: Path) -> Sink:
+    """Return what writes to table `db.t` of the embedded catalog; it does not exist yet."""
+    return Sink(catalog=catalog, options=embedded_options(warehouse))
+
+
+@pytest.fixture
+def faulty_catalog(sink: Sink) -> FaultyCatalog:
+    """Return a catalog over the same SQLite file as `sink`, whose commits fail on demand."""
+    named = catalog_settings(sink.options)
+    return FaultyCatalog(load_catalog(named.name, **dict(named.properties)))
+
+
+@pytest.fixture
+def faulty_sink(sink: Sink, faulty_catalog: FaultyCatalog) -> Sink:
+    """Return what writes to the same table as `sink`, through `faulty_catalog`."""
+    # The client only calls methods that the faulty catalog has, too.
+    client = CatalogClient(faulty_catalog, catalog_settings(sink.options))  # type: ignore[arg-type]
+    return Sink(catalog=client, options=sink.options)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let no retry sleep; return the seconds that each would have waited."""
+    recorded: list[float] = []
+    monkeypatch.setattr("time.sleep", recorded.append)
+    return recorded

@@ -1,0 +1,140 @@
+"""Jobs for Spark that tests run in this process or in another one: described as values, written as a user would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from support.spark_faulty_sink import FaultySink
+
+SCHEMA = "id BIGINT, name STRING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJob:
+    """A stream of JSON files into a table, one file an epoch.
+
+    Attributes:
+        source: Folder of the files.
+        checkpoint: The query's checkpoint.
+        table: Identifier of the table.
+        options: Options of the sink.
+        sink: `icebergsink`, or `faultysink` with its option `fault`.
+        trigger: Arguments of `trigger()`.
+        files_per_epoch: How many files an epoch takes.
+    """
+
+    source: str
+    checkpoint: str
+    table: str = "db.t"
+    options: Mapping[str, str] = field(default_factory=dict)
+    sink: str = "icebergsink"
+    trigger: Mapping[str, Any] = field(default_factory=lambda: {"availableNow": True})
+    files_per_epoch: int = 1
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query."""
+        _register(spark, self.sink)
+        source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", self.files_per_epoch)
+        writer = source.json(self.source).writeStream.format(self.sink).options(**self.options)
+        return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start(self.table)
+
+    def run(self, spark: SparkSession, timeout_s: float = 120) -> None:
+        """Run the query to its end.
+
+        Raises:
+            TimeoutError: It did not end.
+            StreamingQueryException: It failed.
+        """
+        query = self.start(spark)
+        try:
+            if not query.awaitTermination(timeout_s):  # type: ignore[arg-type]  # PySpark takes seconds with fractions
+                raise TimeoutError(f"The query did not end in {timeout_s} s: {query.status}")
+        finally:
+            query.stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """Batches of numbered rows, appended one after the other.
+
+    Attributes:
+        first: First id.
+        appends: How many batches.
+        rows: Rows in each batch.
+        partitions: Partitions of each.
+        table: Identifier of the table, as `save` takes it.
+        options: Options of the sink.
+        sink: `icebergsink`, or `faultysink` with its option `fault`.
+    """
+
+    first: int = 0
+    appends: int = 1
+    rows: int = 10
+    partitions: int = 2
+    table: str = "db.t"
+    options: Mapping[str, str] = field(default_factory=dict)
+    sink: str = "icebergsink"
+
+    def run(self, spark: SparkSession) -> None:
+        """Append all batches."""
+        _register(spark, self.sink)
+        for number in range(self.appends):
+            start = self.first + number * self.rows
+            rows = numbered(spark, start, start + self.rows, self.partitions)
+            rows.write.format(self.sink).mode("append").options(**self.options).save(self.table)
+
+
+Job = StreamJob | BatchJob
+
+
+def _register(spark: SparkSession, sink: str) -> None:
+    if sink == FaultySink.name():  # the real one is found without
+        spark.dataSource.register(FaultySink)
+
+
+def dump(job: Job) -> str:
+    """Return the job as one line of JSON."""
+    return json.dumps({"kind": type(job).__name__, **asdict(job)})
+
+
+def load(text: str) -> Job:
+    """Return the job that `dump` wrote."""
+    values = json.loads(text)
+    kind = {"StreamJob": StreamJob, "BatchJob": BatchJob}[values.pop("kind")]
+    return kind(**values)
+
+
+def numbered(spark: SparkSession, start: int, end: int, partitions: int = 2) -> DataFrame:
+    """Return rows with ids from `start` to below `end`, and a name each."""
+    return spark.range(start, end, 1, partitions).selectExpr("id", "concat('row ', id) AS name")
+
+
+def write_source(folder: Path, files: Iterable[range], *, first_file: int = 0) -> None:
+    """Write rows with these ids as files that a stream takes one after the other.
+
+    Args:
+        folder: Folder of the source; created if missing.
+        files: The ids of each file.
+        first_file: Number of the first file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, ids in enumerate(files, start=first_file):
+        lines = "".join(f'{{"id": {row}, "name": "row {row}"}}\n' for row in ids)
+        hidden = folder / f".{number:06d}.json"
+        hidden.write_text(lines)
+        hidden.rename(folder / f"{number:06d}.json")  # Spark must not see half a file
+
+
+def remove_last_commit(checkpoint: Path) -> int:
+    """Take the last epoch out of Spark's log of finished ones, as a crash before it would; return its number."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last

@@ -1,0 +1,295 @@
+"""Hypothesis strategies: any DataFrame that the sink takes, any partition spec, any filter."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    NotEqualTo,
+    NotNull,
+    Or,
+    StartsWith,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import NestedField, PrimitiveType, StructType
+from pyspark.sql import types as spark
+from support.tables import Row
+
+UTC = dt.timezone.utc
+ROW = "row"  # a column that every DataFrame here has: the number of the row
+_MAX_DEPTH = 2
+
+TRANSFORMS: list[Transform[Any, Any]] = [
+    IdentityTransform(),
+    BucketTransform(3),
+    TruncateTransform(2),
+    YearTransform(),
+    MonthTransform(),
+    DayTransform(),
+    HourTransform(),
+    VoidTransform(),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranges:
+    """Which values are drawn: some readers cannot hold all that Iceberg can.
+
+    Attributes:
+        first_day: The earliest date.
+        last_day: The latest date.
+        names: Names of columns and fields.
+    """
+
+    first_day: dt.date
+    last_day: dt.date
+    names: tuple[str, ...]
+
+
+EVERYTHING = Ranges(
+    first_day=dt.date(1, 1, 2),
+    last_day=dt.date(9999, 12, 30),
+    names=("a", "b", "C", "d_1", "with space", "ünï", "1st", "x-y", "p/q", "_", "select"),
+)
+# ClickHouse knows dates from 1900 to 2299, and no odd names inside tuples.
+CLICKHOUSE = Ranges(first_day=dt.date(1900, 1, 2), last_day=dt.date(2298, 12, 30), names=("a", "b", "c", "d", "e"))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A DataFrame: its schema and its rows, maps as lists of pairs."""
+
+    schema: spark.StructType
+    rows: list[Row]
+
+
+def _decimals() -> st.SearchStrategy[spark.DataType]:
+    return st.integers(1, 38).flatmap(
+        lambda precision: st.integers(0, precision).map(lambda scale: spark.DecimalType(precision, scale))
+    )
+
+
+def data_types(ranges: Ranges, depth: int = 0) -> st.SearchStrategy[spark.DataType]:
+    """Return any type that has an Iceberg counterpart."""
+    flat = st.one_of(
+        st.sampled_from(
+            [
+                spark.BooleanType(),
+                spark.ByteType(),
+                spark.ShortType(),
+                spark.IntegerType(),
+                spark.LongType(),
+                spark.FloatType(),
+                spark.DoubleType(),
+                spark.StringType(),
+                spark.BinaryType(),
+                spark.DateType(),
+                spark.TimestampType(),
+                spark.TimestampNTZType(),
+            ]
+        ),
+        _decimals(),
+    )
+    if depth == _MAX_DEPTH:
+        return flat
+    inner = data_types(ranges, depth + 1)
+    keys = st.sampled_from([spark.StringType(), spark.IntegerType(), spark.LongType(), spark.DateType()])
+    return st.one_of(
+        flat,
+        flat,
+        struct_types(ranges, depth + 1),
+        st.builds(spark.ArrayType, inner, st.booleans()),
+        st.builds(spark.MapType, keys, inner, st.booleans()),
+    )
+
+
+def struct_types(ranges: Ranges, depth: int = 0) -> st.SearchStrategy[spark.StructType]:
+    """Return any struct of one to four fields whose names differ."""
+    names = st.lists(st.sampled_from(ranges.names), min_size=1, max_size=4, unique=True)
+
+    def with_fields(given: list[str]) -> st.SearchStrategy[spark.StructType]:
+        fields = [
+            st.builds(spark.StructField, st.just(name), data_types(ranges, depth), st.booleans()) for name in given
+        ]
+        return st.tuples(*fields).map(lambda built: spark.StructType(list(built)))
+
+    return names.flatmap(with_fields)
+
+
+def values(data_type: spark.DataType, ranges: Ranges, *, nullable: bool) -> st.SearchStrategy[Any]:
+    """Return any value of that type, None among them if it may be null."""
+    drawn = _values(data_type, ranges)
+    return st.one_of(drawn, drawn, st.none()) if nullable else drawn
+
+
+def _values(data_type: spark.DataType, ranges: Ranges) -> st.SearchStrategy[Any]:  # noqa: PLR0911  # one return a type
+    match data_type:
+        case spark.StructType():
+            return st.fixed_dictionaries(
+                {field.name: values(field.dataType, ranges, nullable=field.nullable) for field in data_type}
+            )
+        case spark.ArrayType():
+            return st.lists(values(data_type.elementType, ranges, nullable=data_type.containsNull), max_size=3)
+        case spark.MapType():
+            keys = st.lists(values(data_type.keyType, ranges, nullable=False), max_size=3, unique=True)
+            item = values(data_type.valueType, ranges, nullable=data_type.valueContainsNull)
+            return keys.flatmap(lambda known: st.tuples(*(st.tuples(st.just(key), item) for key in known)).map(list))
+        case spark.DecimalType():
+            highest = 10**data_type.precision - 1
+            scale = data_type.scale
+            return st.integers(-highest, highest).map(lambda digits: _decimal(digits, scale))
+    return _flat_values(data_type, ranges)
+
+
+def _decimal(digits: int, scale: int) -> decimal.Decimal:
+    return decimal.Decimal((int(digits < 0), tuple(int(digit) for digit in str(abs(digits))), -scale))
+
+
+def _flat_values(data_type: spark.DataType, ranges: Ranges) -> st.SearchStrategy[Any]:
+    first, last = ranges.first_day, ranges.last_day
+    moments = st.datetimes(dt.datetime(first.year, 1, 2), dt.datetime(last.year, 12, 30))  # noqa: DTZ001  # Hypothesis' way
+    known: dict[type[spark.DataType], st.SearchStrategy[Any]] = {
+        spark.BooleanType: st.booleans(),
+        spark.ByteType: st.integers(-(2**7), 2**7 - 1),
+        spark.ShortType: st.integers(-(2**15), 2**15 - 1),
+        spark.IntegerType: st.integers(-(2**31), 2**31 - 1),
+        spark.LongType: st.integers(-(2**63), 2**63 - 1),
+        spark.FloatType: st.floats(width=32),
+        spark.DoubleType: st.floats(),
+        spark.StringType: texts(),
+        spark.BinaryType: st.binary(max_size=20),
+        spark.DateType: st.dates(first, last),
+        spark.TimestampType: moments.map(lambda moment: moment.replace(tzinfo=UTC)),
+        spark.TimestampNTZType: moments,
+    }
+    return known[type(data_type)]
+
+
+def texts() -> st.SearchStrategy[str]:
+    """Return any text, often with a prefix that makes truncated bounds interesting."""
+    plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+    ends = st.sampled_from(["", "\ud7ff", "\U0010ffff" * 3, "\uffff", "\x7f", "z" * 17])
+    return st.builds(lambda start, end, rest: start + end + rest, plain, ends, plain)
+
+
+@st.composite
+def frames(draw: st.DrawFn, ranges: Ranges = EVERYTHING, min_rows: int = 0, max_rows: int = 12) -> Frame:
+    """Return any DataFrame, with a first column that numbers the rows."""
+    drawn = draw(struct_types(ranges))
+    schema = spark.StructType([spark.StructField(ROW, spark.LongType(), nullable=False), *drawn])
+    data = draw(st.lists(_values(drawn, ranges), min_size=min_rows, max_size=max_rows))
+    return Frame(schema, [{ROW: number, **row} for number, row in enumerate(data)])
+
+
+@st.composite
+def specs(draw: st.DrawFn, schema: Schema, max_fields: int = 2) -> PartitionSpec:
+    """Return any partition spec of the schema; it may have no field at all."""
+    sources = [
+        (field, transform)
+        for field in _reachable(schema.as_struct())
+        for transform in TRANSFORMS
+        if isinstance(field.field_type, PrimitiveType) and transform.can_transform(field.field_type)
+    ]
+    chosen = draw(st.lists(st.sampled_from(sources), max_size=max_fields, unique_by=str))
+    return PartitionSpec(
+        *(
+            PartitionField(source_id=field.field_id, field_id=1000 + number, transform=transform, name=f"part_{number}")
+            for number, (field, transform) in enumerate(chosen)
+        )
+    )
+
+
+def _reachable(parent: StructType) -> list[NestedField]:
+    """Return the fields that a partition may have as its source: those outside of lists and maps."""
+    return [
+        found
+        for field in parent.fields
+        for found in (_reachable(field.field_type) if isinstance(field.field_type, StructType) else [field])
+    ]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter, as PyIceberg takes it and as plain Python does."""
+
+    expression: BooleanExpression
+    keeps: Callable[[Row], bool]
+
+    def __repr__(self) -> str:
+        return repr(self.expression)
+
+
+def _comparisons(column: str, value: Any) -> list[Filter]:
+    def of(expression: BooleanExpression, test: Callable[[Any], bool]) -> Filter:
+        return Filter(expression, lambda row: row[column] is not None and test(row[column]))
+
+    return [
+        of(EqualTo(column, value), lambda found: found == value),
+        of(NotEqualTo(column, value), lambda found: found != value),
+        of(LessThan(column, value), lambda found: found < value),
+        of(LessThanOrEqual(column, value), lambda found: found <= value),
+        of(GreaterThan(column, value), lambda found: found > value),
+        of(GreaterThanOrEqual(column, value), lambda found: found >= value),
+    ]
+
+
+@st.composite
+def filters(draw: st.DrawFn, column: str, value: st.SearchStrategy[Any]) -> Filter:
+    """Return any filter on one column, with values that `value` draws."""
+    first = draw(value.filter(lambda found: found is not None and found == found))  # noqa: PLR0124  # no NaN
+    found = draw(st.sets(value.filter(lambda other: other is not None and other == other), min_size=1, max_size=3))  # noqa: PLR0124  # no NaN
+    choices = [
+        *_comparisons(column, first),
+        Filter(IsNull(column), lambda row: row[column] is None),
+        Filter(NotNull(column), lambda row: row[column] is not None),
+        Filter(In(column, found), lambda row: row[column] is not None and row[column] in found),
+    ]
+    if isinstance(first, str):
+        prefix = first[:3]
+        if prefix:
+            choices.append(
+                Filter(
+                    StartsWith(column, prefix), lambda row: row[column] is not None and row[column].startswith(prefix)
+                )
+            )
+    if isinstance(first, float):
+        choices.append(Filter(IsNaN(column), lambda row: row[column] is not None and math.isnan(row[column])))
+    return draw(st.sampled_from(choices))
+
+
+def both(first: Filter, second: Filter) -> Filter:
+    """Return the filter that keeps what both keep."""
+    return Filter(And(first.expression, second.expression), lambda row: first.keeps(row) and second.keeps(row))
+
+
+def either(first: Filter, second: Filter) -> Filter:
+    """Return the filter that keeps what one of them keeps."""
+    return Filter(Or(first.expression, second.expression), lambda row: first.keeps(row) or second.keeps(row))

@@ -1,0 +1,125 @@
+"""Tables and writes without Spark: `Sink` takes the steps that Spark's processes take, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from iceberg_ds.catalog import CatalogClient
+from iceberg_ds.commit import CommitResult, commit_write
+from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.plan import EpochId, WritePlan
+from iceberg_ds.planning import plan_write
+from iceberg_ds.writers import TaskAttempt, write_task
+
+IDENTIFIER = ("db", "t")
+NAME = "db.t"
+QUERY = "0b9f2c1e-1111-4222-8333-444455556666"
+
+SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringType())])
+
+Row = dict[str, Any]
+
+_attempts = count()
+
+
+def rows(*ids: int) -> list[Row]:
+    """Return rows of `SCHEMA` with these ids."""
+    return [{"id": number, "name": f"row {number}"} for number in ids]
+
+
+def arrow_batch(data: Sequence[Mapping[str, Any]], schema: StructType, timezone: str = "UTC") -> pa.RecordBatch:
+    """Return the rows as Spark would hand them to a task in a session with that time zone."""
+    return pa.RecordBatch.from_pylist(list(data), schema=to_arrow_schema(schema, timezone=timezone))
+
+
+def epoch(epoch_id: int, query_id: str = QUERY) -> EpochId:
+    """Return a micro-batch of the query that most tests use."""
+    return EpochId(query_id=query_id, epoch_id=epoch_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """One table, and the steps of a write into it.
+
+    Attributes:
+        catalog: The connected catalog.
+        options: Options of every write.
+    """
+
+    catalog: CatalogClient
+    options: SinkOptions
+
+    def plan(self, schema: StructType = SCHEMA, **options: Any) -> WritePlan:
+        """Plan a write, with these options changed."""
+        return plan_write(self.catalog, replace(self.options, **options), schema)
+
+    def write(
+        self,
+        *parts: Sequence[Mapping[str, Any]],
+        schema: StructType = SCHEMA,
+        plan: WritePlan | None = None,
+        of_epoch: EpochId | None = None,
+    ) -> list[TaskCommit]:
+        """Run one task for each of `parts`, and return what the tasks report."""
+        plan = plan or self.plan(schema)
+        identity = WriteIdentity.of(plan, of_epoch)
+        return [
+            TaskCommit(write=identity, partition_id=number, data_files=write_batches(plan, part, schema, number))
+            for number, part in enumerate(parts)
+        ]
+
+    def commit(self, messages: Sequence[object]) -> CommitResult:
+        """Commit what tasks report, as the epoch that they name."""
+        write = next(message.write for message in messages if isinstance(message, TaskCommit))
+        return commit_write(self.catalog, messages, epoch_id=write.epoch.epoch_id if write.epoch else None)
+
+    def append(self, *ids: int, of_epoch: EpochId | None = None) -> CommitResult:
+        """Write and commit rows of `SCHEMA` with these ids, in one task."""
+        return self.commit(self.write(rows(*ids), of_epoch=of_epoch))
+
+    def table(self) -> Table:
+        """Load the table afresh."""
+        return self.catalog.load_table(self.options.table)
+
+    def rows(self) -> list[Row]:
+        """Return all rows, ordered by their first column."""
+        table = self.table().scan().to_arrow()
+        return table.sort_by(table.column_names[0]).to_pylist()
+
+    def ids(self) -> list[int]:
+        """Return the ids of all rows in order."""
+        return [row["id"] for row in self.rows()]
+
+
+def write_batches(
+    plan: WritePlan, data: Sequence[Mapping[str, Any]], schema: StructType, partition_id: int = 0
+) -> tuple[Any, ...]:
+    """Write rows as one task attempt, in one batch; return its files."""
+    attempt = TaskAttempt(partition_id=partition_id, task_attempt_id=next(_attempts))
+    return write_task(plan, [arrow_batch(data, schema)], attempt)
+
+
+def embedded_options(warehouse: Path, **options: str) -> SinkOptions:
+    """Return the options of writes to `db.t` in the embedded catalog in `warehouse`."""
+    raw = {name.replace("_", "-"): value for name, value in options.items()}
+    return parse_options({"table": NAME, "warehouse": str(warehouse), **raw})
+
+
+def paths_of(messages: Sequence[TaskCommit]) -> list[Path]:
+    """Return the data files that tasks report."""
+    return [local(data_file.file_path) for message in messages for data_file in message.data_files]
+
+
+def local(location: str) -> Path:
+    """Return the file or folder at a `file:` location."""
+    return Path(location.removeprefix("file://"))

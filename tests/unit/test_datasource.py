@@ -1,0 +1,274 @@
+"""The adapter to Spark without Spark: what each process gets, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSourceArrowWriter
+from support.tables import IDENTIFIER, NAME, QUERY, SCHEMA, Sink, arrow_batch, paths_of, rows
+
+from iceberg_ds import datasource
+from iceberg_ds.datasource import IcebergSink
+from iceberg_ds.errors import CommitMessageError, OptionError, SchemaMismatchError
+from iceberg_ds.messages import TaskCommit
+
+SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
+
+
+class FakeTask:
+    """What Spark tells a task about itself."""
+
+    def __init__(self, partition_id: int = 0, **properties: str) -> None:
+        self._partition_id = partition_id
+        self._properties = {name.replace("__", "."): value for name, value in properties.items()}
+
+    def partitionId(self) -> int:  # noqa: N802  # Spark's name
+        """Return the number of the partition."""
+        return self._partition_id
+
+    def taskAttemptId(self) -> int:  # noqa: N802  # Spark's name
+        """Return the number of the attempt."""
+        return 100 + self._partition_id
+
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802  # Spark's name
+        """Return what Spark sets for a job."""
+        return self._properties.get(key)
+
+
+@pytest.fixture
+def in_task(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeTask | None], None]:
+    """Return what puts this process into a task, or out of any."""
+
+    def enter(task: FakeTask | None) -> None:
+        monkeypatch.setattr(datasource.TaskContext, "get", lambda: task)
+
+    return enter
+
+
+def micro_batch(epoch_id: int, partition_id: int = 0) -> FakeTask:
+    """Return a task of that micro-batch."""
+    return FakeTask(
+        partition_id,
+        sql__streaming__queryId=QUERY,
+        streaming__sql__batchId=str(epoch_id),
+        spark__jobGroup__id="run",
+    )
+
+
+def source(warehouse: Path, **more: str) -> IcebergSink:
+    """Return the data source as Spark makes it."""
+    return IcebergSink({"path": NAME, "Warehouse": str(warehouse), **more})
+
+
+def secret_source(tmp_path: Path) -> IcebergSink:
+    """Return a data source whose catalog has a secret property."""
+    return IcebergSink(
+        {
+            "path": NAME,
+            "catalog.type": "sql",
+            "catalog.uri": f"sqlite:///{tmp_path}/c.db",
+            "catalog.warehouse": f"file://{tmp_path}/wh",
+            "catalog.token": SECRET,
+        }
+    )
+
+
+def batches(*ids: int) -> Any:
+    """Return an iterator of one batch with these ids."""
+    return iter([arrow_batch(rows(*ids), SCHEMA)])
+
+
+def shipped(value: Any) -> Any:
+    """Return the object as another process gets it."""
+    return pickle.loads(cloudpickle.dumps(value))  # noqa: S301  # our own bytes
+
+
+def test_batch_takes_the_steps_of_sparks_processes(
+    sink: Sink, warehouse: Path, in_task: Callable[[FakeTask | None], None]
+) -> None:
+    """No batch could be written."""
+    writer = source(warehouse).writer(SCHEMA, overwrite=False)
+    task_side, committer = shipped(writer), shipped(writer)
+    messages = []
+    for partition_id in range(2):
+        in_task(FakeTask(partition_id))
+        messages.append(shipped(task_side.write(batches(partition_id))))
+
+    committer.commit(messages)
+
+    assert sink.ids() == [0, 1]
+    assert [path.name[:9] for path in sorted(paths_of(messages))] == ["00000-100", "00001-101"]
+
+
+def test_stream_takes_the_steps_of_sparks_processes(
+    sink: Sink, warehouse: Path, in_task: Callable[[FakeTask | None], None]
+) -> None:
+    """No stream could be written, or a restarted one would have rows twice."""
+    planner = source(warehouse)
+    task_side = shipped(planner.streamWriter(SCHEMA, overwrite=False))
+    in_task(micro_batch(4))
+    message = shipped(task_side.write(batches(1)))
+    committer = shipped(planner).streamWriter(SCHEMA, overwrite=False)
+
+    committer.commit([message], 4)
+    again = shipped(planner.streamWriter(SCHEMA, overwrite=False)).write(batches(1))
+    committer.commit([again], 4)
+
+    assert sink.ids() == [1]
+    assert isinstance(message, TaskCommit)
+    assert message.write.epoch is not None
+    assert (message.write.epoch.query_id, message.write.epoch.epoch_id) == (QUERY, 4)
+    assert message.write.epoch.run_id == "run"
+
+
+def test_committer_of_a_stream_plans_nothing(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every micro-batch would ask the catalog twice, and the committer would invent another write."""
+    committer = shipped(source(warehouse))
+    monkeypatch.setattr(datasource, "_plan", lambda *_: pytest.fail("planned"))
+
+    writer = committer.streamWriter(SCHEMA, overwrite=False)
+
+    with pytest.raises(CommitMessageError, match="made to commit"):
+        writer.write(batches(1))
+
+
+def test_tasks_of_a_batch_get_no_options_and_its_committer_does(tmp_path: Path) -> None:
+    """The catalog's credential would travel to every executor, or the committer could not connect."""
+    writer = secret_source(tmp_path).writer(SCHEMA, overwrite=False)
+
+    for_tasks, for_committer = cloudpickle.dumps(writer), cloudpickle.dumps(writer)
+
+    assert SECRET.encode() not in for_tasks
+    assert SECRET.encode() in for_committer
+    with pytest.raises(CommitMessageError, match="nothing was committed"):
+        pickle.loads(for_tasks).commit([])  # noqa: S301  # our own bytes
+
+
+def test_tasks_of_a_stream_get_no_options(tmp_path: Path) -> None:
+    """The catalog's credential would travel to every executor."""
+    writer = secret_source(tmp_path).streamWriter(SCHEMA, overwrite=False)
+
+    assert all(SECRET.encode() not in cloudpickle.dumps(writer) for _ in range(2))
+
+
+def test_messages_hold_no_secret(tmp_path: Path, in_task: Callable[[FakeTask | None], None]) -> None:
+    """The catalog's credential would travel through Spark's messages."""
+    writer = secret_source(tmp_path).writer(SCHEMA, overwrite=False)
+    in_task(FakeTask())
+
+    assert SECRET.encode() not in pickle.dumps(writer.write(batches(1)))
+
+
+def test_abort_deletes_what_no_commit_knows(warehouse: Path, in_task: Callable[[FakeTask | None], None]) -> None:
+    """Every failed job would leave the files of its successful tasks behind."""
+    batch = source(warehouse).writer(SCHEMA, overwrite=False)
+    stream = source(warehouse).streamWriter(SCHEMA, overwrite=False)
+    in_task(micro_batch(0))
+    of_batch, of_stream = batch.write(batches(1)), stream.write(batches(1))
+
+    batch.abort([of_batch, None])
+    stream.abort([of_stream, None], 0)
+
+    assert not any(path.exists() for path in paths_of([of_batch, of_stream]))
+
+
+def test_refused_epoch_is_logged_because_a_continuous_query_shows_no_exception(
+    warehouse: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A continuous query would lose every row without a word."""
+    writer = shipped(source(warehouse)).streamWriter(SCHEMA, overwrite=False)
+
+    with pytest.raises(CommitMessageError, match="continuous"):
+        writer.commit([], 3)
+
+    assert "Epoch 3 was not committed" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_overwriting_is_refused(warehouse: Path, kind: str) -> None:
+    """A user who asks for a replacement would get an append."""
+    with pytest.raises(OptionError, match=r"not supported yet.*Nothing was changed"):
+        getattr(source(warehouse), kind)(SCHEMA, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda given: given.schema(),
+        lambda given: given.reader(SCHEMA),
+        lambda given: given.streamReader(SCHEMA),
+    ],
+    ids=["schema", "reader", "streamReader"],
+)
+def test_reading_is_refused_with_what_to_use(warehouse: Path, read: Callable[[IcebergSink], Any]) -> None:
+    """A user would be told that something is not implemented, and not what to use."""
+    with pytest.raises(OptionError, match="it only writes"):
+        read(source(warehouse))
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_bad_options_are_refused_when_planning(warehouse: Path, kind: str) -> None:
+    """A job would run for hours before it fails."""
+    with pytest.raises(OptionError, match="unknown option 'bogus'"):
+        getattr(source(warehouse, bogus="1"), kind)(SCHEMA, overwrite=False)
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_bad_columns_are_refused_when_planning(sink: Sink, warehouse: Path, kind: str) -> None:
+    """A job would run for hours before it fails."""
+    sink.append(1)
+
+    with pytest.raises(SchemaMismatchError, match="column 'name' string is missing"):
+        getattr(source(warehouse), kind)(SCHEMA[:1], overwrite=False)
+
+
+def test_option_names_are_taken_in_any_case(warehouse: Path) -> None:
+    """A user of `DataFrameWriter.options` would be refused for the spelling that they are used to."""
+    writer = IcebergSink({"PATH": NAME, "WareHouse": str(warehouse), "Target-File-Size-Bytes": "7"}).writer(
+        SCHEMA, overwrite=False
+    )
+
+    assert writer._plan.files.target_file_size_bytes == 7
+
+
+def test_making_the_source_touches_no_catalog(tmp_path: Path) -> None:
+    """Every start of a process would create folders and connections."""
+    source(tmp_path / "never")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_writing_outside_a_task_is_refused(warehouse: Path, in_task: Callable[[FakeTask | None], None]) -> None:
+    """Files would get names that other tasks use."""
+    writer = source(warehouse).writer(SCHEMA, overwrite=False)
+    in_task(None)
+
+    with pytest.raises(CommitMessageError, match="not a Spark task"):
+        writer.write(batches(1))
+
+
+def test_micro_batch_without_its_identity_is_refused(
+    sink: Sink, warehouse: Path, in_task: Callable[[FakeTask | None], None]
+) -> None:
+    """A stream would have no record of what landed, and rows twice after a restart."""
+    writer = source(warehouse).streamWriter(SCHEMA, overwrite=False)
+    in_task(FakeTask())
+
+    with pytest.raises(CommitMessageError, match="neither its query nor its epoch"):
+        writer.write(batches(1))
+
+    assert sink.catalog.find_table(IDENTIFIER) is None
+
+
+def test_spark_gets_arrow_writers(warehouse: Path) -> None:
+    """Rows would be turned into Python objects one by one."""
+    batch = source(warehouse).writer(SCHEMA, overwrite=False)
+    stream = source(warehouse).streamWriter(SCHEMA, overwrite=False)
+
+    assert isinstance(batch, DataSourceArrowWriter)
+    assert isinstance(stream, datasource.DataSourceStreamArrowWriter)

@@ -1,0 +1,152 @@
+"""The directions of imports, as the design draws them, and what merely finding the data source loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import iceberg_ds
+
+PACKAGE = Path(iceberg_ds.__file__).parent
+MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
+
+VALUES = {"_version", "errors", "plan", "messages"}
+PURE = {
+    "secrets",
+    "retry",
+    "leaves",
+    "conform",
+    "schema",
+    "metrics",
+    "partitioning",
+    "epochs",
+    "landing",
+    "target",
+    "snapshots",
+}
+FILES = {"storage", "cleanup"}
+EXECUTOR = {"parquet", "writers"}
+DRIVER = {"options", "catalog", "planning", "manifests", "append", "commit", "abort"}
+ADAPTER = {"datasource"}
+ENTRANCE = {"registration", "__init__"}
+
+MAY_IMPORT = [
+    (VALUES, VALUES),
+    (PURE, VALUES | PURE),
+    (FILES, VALUES | PURE | FILES),
+    (EXECUTOR, VALUES | PURE | FILES | EXECUTOR),
+    (DRIVER, VALUES | PURE | FILES | DRIVER),
+    (ADAPTER, VALUES | EXECUTOR | DRIVER),
+    (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "_version"}),
+]
+PRIVATE_TO_MANIFESTS = ("pyiceberg.avro",)
+
+
+def tree(module: str) -> ast.Module:
+    """Return the module, parsed."""
+    return ast.parse((PACKAGE / f"{module}.py").read_text())
+
+
+def imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield module and name of every import at or below `node`, those in functions and for types too."""
+    for found in ast.walk(node):
+        if isinstance(found, ast.ImportFrom) and found.module:
+            yield from ((found.module, alias.name) for alias in found.names)
+        elif isinstance(found, ast.Import):
+            yield from ((alias.name, "") for alias in found.names)
+
+
+def own_imports(module: str) -> set[str]:
+    """Return the modules of the package that `module` imports."""
+    parts = [name.removeprefix("iceberg_ds.") for name, _ in imports(tree(module)) if name.startswith("iceberg_ds.")]
+    return set(parts)
+
+
+def test_every_module_has_its_place() -> None:
+    """A new module would escape the rules below."""
+    assert set(MODULES) == VALUES | PURE | FILES | EXECUTOR | DRIVER | ADAPTER | ENTRANCE
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_imports_in_the_drawn_direction_only(module: str) -> None:
+    """Tasks would load catalog code, and pure decisions could not be tested alone."""
+    (allowed,) = [may for layer, may in MAY_IMPORT if module in layer]
+
+    assert own_imports(module) <= allowed
+
+
+def test_only_the_entrances_import_the_data_source() -> None:
+    """Spark's adapter would be entangled with Iceberg's logic."""
+    assert {module for module in MODULES if "datasource" in own_imports(module)} == ENTRANCE
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"manifests"}))
+def test_only_manifests_rests_on_pyicebergs_inner_parts(module: str) -> None:
+    """A new PyIceberg would break the package in more than one place."""
+    foreign = [(name, member) for name, member in imports(tree(module)) if name.startswith("pyiceberg")]
+    private = [
+        (name, member)
+        for name, member in foreign
+        if name.startswith(PRIVATE_TO_MANIFESTS) or any(part.startswith("_") for part in (*name.split("."), member))
+    ]
+
+    assert private == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_module_reaches_into_the_private_parts_of_other_objects(module: str) -> None:
+    """A new PyIceberg would break the package where nobody looks."""
+    reached = [
+        ast.unparse(node)
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+    ]
+
+    assert reached == []
+
+
+@pytest.mark.parametrize("module", sorted(VALUES | PURE | FILES | EXECUTOR | DRIVER))
+def test_only_the_adapter_knows_sparks_runtime(module: str) -> None:
+    """The package could not be used, or tested, without a running Spark."""
+    allowed = {"pyspark.sql", "pyspark.sql.types", "pyspark.sql.datasource"}
+
+    assert {name for name, _ in imports(tree(module)) if name.startswith("pyspark")} <= allowed
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the modules that a new process has loaded after `statement`."""
+    script = f"{statement}\nimport sys; print(*sys.modules)"
+    return set(
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
+def test_finding_the_data_source_loads_neither_pyiceberg_nor_pyarrow() -> None:
+    """Where PyIceberg does not load, PySpark would find no Python data source at all, not even others'."""
+    loaded = loaded_by("import pyspark_icebergsink")
+
+    assert "iceberg_ds.datasource" in loaded
+    assert not loaded & {"pyiceberg", "pyarrow", "pandas", "iceberg_ds.catalog", "iceberg_ds.commit", "iceberg_ds.plan"}
+
+
+def test_a_task_loads_no_catalog_code() -> None:
+    """Every executor would pay for the catalog's libraries, and have the code that reads credentials."""
+    loaded = loaded_by("import iceberg_ds.writers, iceberg_ds.messages")
+
+    assert not loaded & {f"iceberg_ds.{module}" for module in DRIVER}
+    assert not loaded & {"sqlalchemy", "pyiceberg.catalog.rest", "pyiceberg.catalog.sql"}
+
+
+def test_pyspark_finds_the_module_by_its_name() -> None:
+    """`format("icebergsink")` would need a registration."""
+    loaded = loaded_by("from pyspark_icebergsink import DefaultSource; assert DefaultSource.name() == 'icebergsink'")
+
+    assert "pyspark_icebergsink" in loaded

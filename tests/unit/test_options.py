@@ -1,0 +1,201 @@
+"""Parsing of options: values, problems, aliases and masking."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options import OPTIONS, SPARK_KEYS, options_table, parse_options
+
+SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
+
+
+def refusal(raw: dict[str, str]) -> str:
+    """Return the text of the error that these options raise."""
+    with pytest.raises(OptionError) as raised:
+        parse_options(raw)
+    return str(raised.value)
+
+
+def test_all_options_are_parsed(tmp_path: Path) -> None:
+    """An option that a user gives would be ignored."""
+    options = parse_options(
+        {
+            "table": "prod.db.events",
+            "catalog": "lake",
+            "catalog.uri": "http://127.0.0.1:8181",
+            "catalog.s3.endpoint": "http://127.0.0.1:7070",
+            "warehouse": str(tmp_path),
+            "create-table": "False",
+            "target-file-size-bytes": "1000",
+            "compression-codec": "GZIP",
+            "compression-level": "9",
+            "write-format": "PARQUET",
+        }
+    )
+
+    assert options.table == ("prod", "db", "events")
+    assert options.catalog == "lake"
+    assert options.catalog_properties == {"uri": "http://127.0.0.1:8181", "s3.endpoint": "http://127.0.0.1:7070"}
+    assert options.warehouse == str(tmp_path)
+    assert options.create_table is False
+    assert options.target_file_size_bytes == 1000
+    assert options.compression_codec == "gzip"
+    assert options.compression_level == 9
+
+
+def test_options_that_were_not_given_are_none() -> None:
+    """A default would win over the table's property."""
+    options = parse_options({"table": "db.t"})
+
+    assert options.catalog is None
+    assert options.warehouse is None
+    assert options.target_file_size_bytes is None
+    assert options.compression_codec is None
+    assert options.compression_level is None
+    assert options.create_table is True
+    assert dict(options.catalog_properties) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("table", "events", "separated by a dot"),
+        ("table", "db.", "separated by a dot"),
+        ("table", ".t", "separated by a dot"),
+        ("table", "db. .t", "separated by a dot"),
+        ("table", "", "separated by a dot"),
+        ("catalog", " ", "expected a name"),
+        ("warehouse", "s3://bucket/x", "catalog.*"),
+        ("create-table", "yes", "true or false"),
+        ("create-table", "", "true or false"),
+        ("target-file-size-bytes", "0", "whole number above 0"),
+        ("target-file-size-bytes", "-1", "whole number above 0"),
+        ("target-file-size-bytes", "512MB", "whole number above 0"),
+        ("target-file-size-bytes", "²", "whole number above 0"),
+        ("compression-codec", "lzo", "zstd, snappy, gzip, lz4, brotli, uncompressed"),
+        ("compression-level", "high", "whole number"),
+        ("write-format", "orc", "parquet"),
+    ],
+)
+def test_malformed_value_is_named_with_what_is_expected(name: str, value: str, reason: str) -> None:
+    """A user would not learn which option is wrong, or what to write instead."""
+    text = refusal({"table": "db.t", name: value})
+
+    assert f"option '{name}' is {value!r}" in text
+    assert reason in text
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("target-file-size", "target-file-size-bytes"),
+        ("compression_codec", "compression-codec"),
+        ("targetfilesizebytes", "target-file-size-bytes"),
+        ("createtable", "create-table"),
+        ("ware-house", "warehouse"),
+        ("tabel", "table"),
+    ],
+)
+def test_unknown_option_is_answered_with_the_nearest_name(misspelt: str, meant: str) -> None:
+    """A misspelt option would be ignored, or its user left to guess."""
+    assert f"unknown option '{misspelt}': did you mean '{meant}'?" in refusal({"table": "db.t", misspelt: "1"})
+
+
+@pytest.mark.parametrize("key", ["xyz", "catalog."])
+def test_unknown_option_that_resembles_none_lists_the_known_ones(key: str) -> None:
+    """A user would not learn which options there are."""
+    text = refusal({"table": "db.t", key: "1"})
+
+    assert f"unknown option '{key}'" in text
+    assert key == "catalog." or "known options: table, catalog, warehouse" in text
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    """A user would fix one option per run."""
+    text = refusal({"path": "nodots", "create-table": "maybe", "compression-codec": "lzo", "bogus-thing": "1"})
+
+    assert len(re.findall(r"^  - ", text, re.MULTILINE)) == 4
+
+
+def test_table_comes_from_save_or_start() -> None:
+    """`save("db.t")` would not name the table."""
+    assert parse_options({"path": "db.t"}).table == ("db", "t")
+
+
+def test_table_may_be_named_twice_alike() -> None:
+    """A user who names the table twice, and alike, would be refused."""
+    assert parse_options({"path": "db.t", "table": "db.t"}).table == ("db", "t")
+
+
+def test_two_different_tables_are_refused() -> None:
+    """Rows would go to one of two tables, by luck."""
+    text = refusal({"path": "db.t", "table": "db.other"})
+
+    assert "option 'table' and the table in save() or start() differ ('db.t')" in text
+
+
+def test_missing_table_is_refused_with_all_ways_to_name_it() -> None:
+    """A user would not learn how to name the table."""
+    text = refusal({})
+
+    assert 'save("db.t"), start("db.t") or option("table", "db.t")' in text
+
+
+def test_malformed_table_is_one_problem_not_two() -> None:
+    """A user would be told that no table is named although one is, misspelt."""
+    text = refusal({"table": "events"})
+
+    assert text.count("\n") == 1
+    assert "no table is named" not in text
+
+
+def test_keys_that_spark_adds_pass() -> None:
+    """Every stream would be refused for Spark's own options."""
+    raw = dict.fromkeys(SPARK_KEYS - {"path"}, "/tmp/x")  # noqa: S108  # never opened
+
+    assert parse_options({**raw, "path": "db.t"}).table == ("db", "t")
+
+
+def test_warehouse_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors would look for a relative warehouse in another working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    assert parse_options({"table": "db.t", "warehouse": "wh"}).warehouse == str(tmp_path / "wh")
+    assert parse_options({"table": "db.t", "warehouse": "~/wh"}).warehouse == str(tmp_path / "home" / "wh")
+
+
+def test_secrets_are_masked_when_shown() -> None:
+    """Catalog credentials would stand in a log."""
+    options = parse_options(
+        {
+            "table": "db.t",
+            "catalog.uri": f"postgresql://writer:{SECRET}@db.example/catalog",
+            "catalog.token": SECRET,
+            "catalog.s3.secret-access-key": SECRET,
+        }
+    )
+
+    assert SECRET not in repr(options)
+    assert SECRET not in str(options)
+    assert "'token': '***'" in str(options)
+    assert "db.example" in str(options)
+
+
+def test_refused_value_does_not_show_credentials_of_a_url() -> None:
+    """A password in a misplaced URL would stand in the error."""
+    assert SECRET not in refusal({"table": "db.t", "warehouse": f"s3://key:{SECRET}@bucket/x"})
+
+
+def test_documented_table_has_every_option_once() -> None:
+    """The README would not tell of an option."""
+    table = options_table()
+
+    for option in OPTIONS:
+        assert table.count(f"| `{option.name}` |") == 1
+        assert option.doc in table
+    assert len(table.splitlines()) == len(OPTIONS) + 2

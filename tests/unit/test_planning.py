@@ -1,0 +1,294 @@
+"""What is decided, and refused, before any task runs."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType
+from pyspark.sql import types as spark
+from support.metadata import ID_AND_NAME
+from support.tables import IDENTIFIER, SCHEMA, Sink, local
+
+from iceberg_ds.errors import (
+    OptionError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+
+
+def create(sink: Sink, properties: Mapping[str, str] | None = None, schema: Schema = ID_AND_NAME) -> None:
+    """Create the table through PyIceberg."""
+    catalog = sink.catalog._catalog
+    catalog.create_namespace_if_not_exists("db")
+    catalog.create_table(IDENTIFIER, schema, properties=dict(properties or {}))
+
+
+def rewrite_metadata(sink: Sink, **changes: object) -> None:
+    """Change the table's metadata file as another engine might have written it."""
+    path = local(sink.table().metadata_location)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def refusal(sink: Sink) -> str:
+    """Return the text of the error that a write into the table raises."""
+    with pytest.raises(UnsupportedTableError) as raised:
+        sink.plan()
+    text = str(raised.value)
+    assert text.startswith("Cannot write to db.t: ")
+    return text
+
+
+def test_plan_of_an_existing_table_is_the_table_as_it_is(sink: Sink) -> None:
+    """Files would be written with another schema, or into another place."""
+    create(sink, {"write.data.path": "file:///elsewhere", "owner": "me"})
+    metadata = sink.table().metadata
+
+    plan = sink.plan()
+
+    assert plan.table == "db.t"
+    assert plan.table_uuid == str(metadata.table_uuid)
+    assert plan.branch == "main"
+    assert plan.schema == metadata.schema()
+    assert plan.spec == metadata.spec()
+    assert plan.location == metadata.location
+    assert plan.properties["write.data.path"] == "file:///elsewhere"
+    assert "owner" not in plan.properties
+    assert plan.new_table is None
+
+
+def test_plan_of_a_missing_table_carries_the_table_to_create(sink: Sink) -> None:
+    """The table would be created with another schema than its files have."""
+    plan = sink.plan()
+
+    assert plan.new_table is not None
+    planned = TableMetadataUtil.parse_raw(plan.new_table)
+    assert str(planned.table_uuid) == plan.table_uuid
+    assert planned.schema() == plan.schema
+    assert planned.format_version == 2
+    assert sink.catalog.find_table(IDENTIFIER) is None
+
+
+def test_missing_table_is_refused_if_it_may_not_be_created(sink: Sink) -> None:
+    """A misspelt name would create a table."""
+    with pytest.raises(TableNotFoundError, match="option 'create-table' is false"):
+        sink.plan(create_table=False)
+
+
+def test_two_plans_share_nothing_that_must_be_unique(sink: Sink) -> None:
+    """Two writes would overwrite each other's files, or be taken for each other."""
+    first, second = sink.plan(), sink.plan()
+
+    assert first.operation_id != second.operation_id
+    assert first.snapshot_id != second.snapshot_id
+    assert 0 < first.snapshot_id < 2**63
+
+
+def test_plan_is_small_and_survives_pickling(sink: Sink) -> None:
+    """Every task would have to load megabytes, or could not start."""
+    plan = sink.plan()
+
+    pickled = pickle.dumps(plan)
+
+    assert len(pickled) < 10_000
+    assert pickle.loads(pickled) == plan  # noqa: S301  # our own bytes
+
+
+def test_column_that_does_not_fit_is_refused_by_name(sink: Sink) -> None:
+    """A task would fail in the middle of the write."""
+    create(sink)
+
+    with pytest.raises(SchemaMismatchError, match="column 'extra'"):
+        sink.plan(spark.StructType([*SCHEMA, spark.StructField("extra", spark.LongType())]))
+
+
+def test_column_without_iceberg_type_is_refused_before_anything_is_created(sink: Sink) -> None:
+    """A namespace and an empty table would be left behind."""
+    with pytest.raises(SchemaMismatchError, match="column 'v' holds variant"):
+        sink.plan(spark.StructType([spark.StructField("v", spark.VariantType())]))
+
+    assert sink.catalog.find_table(IDENTIFIER) is None
+
+
+def test_version_3_is_refused(sink: Sink) -> None:
+    """The table would be damaged for engines that understand version 3."""
+    create(sink)
+    rewrite_metadata(sink, **{"format-version": 3, "next-row-id": 0})
+
+    assert "its format version is 3, and versions 1 and 2 can be written" in refusal(sink)
+
+
+def test_version_1_is_planned(sink: Sink) -> None:
+    """Old tables could not be written."""
+    create(sink, {"format-version": "1"})
+
+    assert sink.table().metadata.format_version == 1
+    assert sink.plan().new_table is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"encryption.key-id": "k"}, "it is encrypted"),
+        ({"write.format.default": "orc"}, "asks for orc, and only parquet can be written"),
+        ({"write.format.default": "AVRO"}, "asks for AVRO"),
+        ({"write.location-provider.impl": "com.example.Mine"}, "the Java class com.example.Mine"),
+        ({"write.metadata.metrics.default": "some"}, "metrics mode 'some'"),
+        ({"write.metadata.metrics.column.id": "truncate(x)"}, "metrics mode 'truncate(x)'"),
+        ({"write.target-file-size-bytes": "512MB"}, "write.target-file-size-bytes is '512MB'"),
+        ({"write.target-file-size-bytes": "0"}, "write.target-file-size-bytes is '0'"),
+        ({"write.target-file-size-bytes": "²"}, "write.target-file-size-bytes is '²'"),
+        ({"write.parquet.compression-codec": "lzo"}, "write.parquet.compression-codec is 'lzo'"),
+        ({"write.parquet.compression-level": "fast"}, "write.parquet.compression-level is 'fast'"),
+    ],
+)
+def test_table_that_cannot_be_written_safely_is_refused_with_the_reason(
+    sink: Sink, properties: dict[str, str], reason: str
+) -> None:
+    """The table would be damaged, or the user left with a riddle."""
+    create(sink, properties)
+
+    assert reason in refusal(sink)
+
+
+def test_all_reasons_are_given_at_once(sink: Sink) -> None:
+    """A user would fix one property per run."""
+    create(sink, {"encryption.key-id": "k", "write.format.default": "orc"})
+
+    text = refusal(sink)
+
+    assert "encrypted" in text
+    assert "orc" in text
+
+
+def test_unknown_transform_is_refused(sink: Sink) -> None:
+    """Rows would get a wrong partition value, and queries would miss them."""
+    create(sink)
+    spec = {"spec-id": 0, "fields": [{"source-id": 1, "field-id": 1000, "transform": "zorder[3]", "name": "z"}]}
+    rewrite_metadata(sink, **{"partition-specs": [spec], "last-partition-id": 1000})
+
+    assert "'z'" in refusal(sink)
+
+
+def test_parquet_in_any_case_is_accepted(sink: Sink) -> None:
+    """A table that says PARQUET would be refused."""
+    create(sink, {"write.format.default": "PARQUET"})
+
+    assert sink.plan().new_table is None
+
+
+def test_defaults_are_icebergs_own(sink: Sink) -> None:
+    """Files would differ from what a user of Iceberg expects."""
+    create(sink)
+
+    files = sink.plan().files
+
+    assert files.target_file_size_bytes == 536_870_912
+    assert files.compression_codec == "zstd"
+    assert files.compression_level is None
+
+
+def test_table_properties_win_over_defaults(sink: Sink) -> None:
+    """A table's own settings would be ignored."""
+    create(
+        sink,
+        {
+            "write.target-file-size-bytes": "1000",
+            "write.parquet.compression-codec": "gzip",
+            "write.parquet.compression-level": "9",
+            "write.metadata.metrics.default": "full",
+            "write.metadata.metrics.column.id": "none",
+        },
+    )
+
+    files = sink.plan().files
+
+    assert (files.target_file_size_bytes, files.compression_codec, files.compression_level) == (1000, "gzip", 9)
+    assert dict(files.metrics_properties) == {
+        "write.metadata.metrics.default": "full",
+        "write.metadata.metrics.column.id": "none",
+    }
+
+
+def test_options_win_over_table_properties(sink: Sink) -> None:
+    """A user's options would be ignored."""
+    create(
+        sink,
+        {
+            "write.target-file-size-bytes": "1000",
+            "write.parquet.compression-codec": "gzip",
+            "write.parquet.compression-level": "9",
+        },
+    )
+
+    files = sink.plan(target_file_size_bytes=2000, compression_codec="zstd", compression_level=3).files
+
+    assert (files.target_file_size_bytes, files.compression_codec, files.compression_level) == (2000, "zstd", 3)
+
+
+def test_level_of_the_table_is_not_used_for_another_codec(sink: Sink) -> None:
+    """A write would be refused, or be slow, for a level that was meant for another codec."""
+    create(sink, {"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": "19"})
+
+    assert sink.plan(compression_codec="gzip").files.compression_level is None
+
+
+def test_level_of_the_table_is_passed_over_by_a_codec_without_levels(sink: Sink) -> None:
+    """A table that says snappy and a level would be refused, though Iceberg's runtime writes it."""
+    create(sink, {"write.parquet.compression-codec": "snappy", "write.parquet.compression-level": "3"})
+
+    assert sink.plan().files.compression_level is None
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "brotli"])
+@pytest.mark.parametrize("level", [-1_000_000, 1000])
+def test_level_out_of_range_is_refused_with_the_range(sink: Sink, codec: str, level: int) -> None:
+    """A task would fail in the middle of the write."""
+    with pytest.raises(OptionError, match=rf"is {level}, and codec {codec} takes -?\d+ to \d+"):
+        sink.plan(compression_codec=codec, compression_level=level)
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "uncompressed"])
+def test_level_for_a_codec_without_levels_is_refused(sink: Sink, codec: str) -> None:
+    """A user would believe that the level counts."""
+    with pytest.raises(OptionError, match=f"codec {codec} has no levels"):
+        sink.plan(compression_codec=codec, compression_level=3)
+
+
+@pytest.mark.parametrize("spelling", ["ZSTD", "Gzip", "SNAPPY"])
+def test_codec_of_the_table_may_be_spelt_in_any_case(sink: Sink, spelling: str) -> None:
+    """A table that Iceberg's runtime writes would be refused."""
+    create(sink, {"write.parquet.compression-codec": spelling})
+
+    assert sink.plan().files.compression_codec == spelling.lower()
+
+
+def test_spec_of_the_table_is_the_one_that_is_written(sink: Sink) -> None:
+    """Files would stand in the wrong partitions."""
+    sink.catalog._catalog.create_namespace_if_not_exists("db")
+    spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "bucket"))
+    sink.catalog._catalog.create_table(IDENTIFIER, ID_AND_NAME, partition_spec=spec)
+
+    assert sink.plan().spec.fields[0].transform == BucketTransform(4)
+
+
+def test_required_table_column_may_be_fed_by_a_nullable_one(sink: Sink) -> None:
+    """Spark makes nearly every column nullable: no table with a required column could be written."""
+    create(sink, schema=Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType())))
+
+    assert sink.plan().schema.find_field("id").required
+
+
+def test_existing_column_of_a_type_that_spark_lacks_is_named(sink: Sink) -> None:
+    """A user would not learn which column stands in the way."""
+    create(sink, schema=Schema(NestedField(1, "id", LongType()), NestedField(2, "name", BinaryType())))
+
+    with pytest.raises(SchemaMismatchError, match="column 'name' is string in the DataFrame and binary in the table"):
+        sink.plan()
