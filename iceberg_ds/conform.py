@@ -33,9 +33,10 @@ def conform(batch: pa.RecordBatch, shape: FileShape) -> pa.RecordBatch:
     Raises:
         SchemaMismatchError: A required column holds a null.
     """
+    names = batch.schema.names
     columns = []
     for field, named in zip(shape.schema, shape.named, strict=True):
-        column = batch.column(find_position(named.name, batch.schema.names))
+        column = batch.column(find_position(named.name, names))
         if not field.nullable and column.null_count:
             raise SchemaMismatchError(
                 f"Cannot write a null into column '{named.name}', which is required in the table "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyiceberg.catalog
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 from support.faulty_catalog import FaultyCatalog
@@ -17,8 +17,17 @@ from support.tables import Sink, embedded_options
 from iceberg_ds.catalog import CatalogClient, catalog_settings, connect
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
-settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=_SLOW)
-settings.register_profile("ci", max_examples=30, deadline=None, suppress_health_check=_SLOW, derandomize=True)
+_NO_SHRINKING = [Phase.explicit, Phase.generate]
+settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile(
+    "ci",
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=_SLOW,
+    derandomize=True,
+    database=None,
+    phases=_NO_SHRINKING,
+)
 settings.register_profile("nightly", max_examples=1000, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 

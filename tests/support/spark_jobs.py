@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from support.spark_faulty_sink import FaultySink
 
+_FIRST_FILE_S = 1_700_000_000
 SCHEMA = "id BIGINT, name STRING"
 
 
@@ -26,6 +28,7 @@ class StreamJob:
         options: Options of the sink.
         sink: `icebergsink`, or `faultysink` with its option `fault`.
         trigger: Arguments of `trigger()`.
+        where: Which rows go into the table.
         files_per_epoch: How many files an epoch takes.
     """
 
@@ -35,13 +38,14 @@ class StreamJob:
     options: Mapping[str, str] = field(default_factory=dict)
     sink: str = "icebergsink"
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"availableNow": True})
+    where: str = "true"
     files_per_epoch: int = 1
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query."""
         _register(spark, self.sink)
         source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", self.files_per_epoch)
-        writer = source.json(self.source).writeStream.format(self.sink).options(**self.options)
+        writer = source.json(self.source).where(self.where).writeStream.format(self.sink).options(**self.options)
         return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start(self.table)
 
     def run(self, spark: SparkSession, timeout_s: float = 120) -> None:
@@ -128,7 +132,8 @@ def write_source(folder: Path, files: Iterable[range], *, first_file: int = 0) -
         lines = "".join(f'{{"id": {row}, "name": "row {row}"}}\n' for row in ids)
         hidden = folder / f".{number:06d}.json"
         hidden.write_text(lines)
-        hidden.rename(folder / f"{number:06d}.json")  # Spark must not see half a file
+        os.utime(hidden, (_FIRST_FILE_S + number, _FIRST_FILE_S + number))  # Spark takes files by age
+        hidden.rename(folder / f"{number:06d}.json")  # and must not see half of one
 
 
 def remove_last_commit(checkpoint: Path) -> int:

@@ -82,7 +82,7 @@ class SparkProcess:
         self._unread = b""
         self._is_ready = False
 
-    def __enter__(self) -> SparkProcess:
+    def __enter__(self) -> SparkProcess:  # noqa: PYI034  # Self needs Python 3.11
         return self
 
     def __exit__(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,14 @@ class Warehouse:
         return self.catalog().load_table(name)
 
     def has_table(self, name: str = "db.t") -> bool:
-        """Return whether the table exists."""
-        return (self.folder / "catalog.db").exists() and self.catalog().table_exists(name)
+        """Return whether the table exists; makes no catalog, unlike PyIceberg, and so disturbs no writer that does."""
+        namespace, _, table = name.rpartition(".")
+        query = "SELECT 1 FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
+        try:
+            with closing(sqlite3.connect(f"file:{self.folder}/catalog.db?mode=rw", uri=True)) as connection:
+                return connection.execute(query, (namespace, table)).fetchone() is not None
+        except sqlite3.OperationalError:  # no such file, or no tables in it yet
+            return False
 
     def rows(self, name: str = "db.t") -> pa.Table:
         """Return all rows as PyIceberg reads them, ordered by their first column, after checking the metadata."""

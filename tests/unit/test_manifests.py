@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyiceberg.avro.file import AvroFile
@@ -17,17 +18,19 @@ from pyiceberg.manifest import (
     ManifestFile,
     read_manifest_list,
 )
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import BucketTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, VoidTransform
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.metadata import OUR_SNAPSHOT, identity
-from support.tables import Sink, local, rows
+from support.tables import Row, Sink, local, rows
 
 from iceberg_ds import manifests
 from iceberg_ds.manifests import draft_manifests, manifest_paths, metadata_path, write_list, write_manifests
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.schema import iceberg_schema
 from iceberg_ds.snapshots import append_snapshot
 
 IO: FileIO = PyArrowFileIO()
@@ -253,3 +256,35 @@ def test_metadata_goes_where_the_table_wants_it(table: Table) -> None:
 
     assert metadata_path(table.metadata, "x.avro") == f"{table.metadata.location}/metadata/x.avro"
     assert metadata_path(moved, "x.avro") == "file:///elsewhere/x.avro"
+
+
+REQUIRED_SOURCES = {
+    "void transform": (StructType([StructField("id", LongType(), nullable=False)]), "id", VoidTransform(), {"id": 1}),
+    "required field of a null struct": (
+        StructType([StructField("s", StructType([StructField("x", StringType(), nullable=False)]))]),
+        "s.x",
+        IdentityTransform(),
+        {"s": None},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "source", "transform", "row"), REQUIRED_SOURCES.values(), ids=REQUIRED_SOURCES.keys()
+)
+@pytest.mark.parametrize("format_version", ["1", "2"])
+def test_null_partition_value_of_a_required_source_is_written(  # noqa: PLR0913  # one case of a table
+    sink: Sink, *, format_version: str, schema: StructType, source: str, transform: Transform[Any, Any], row: Row
+) -> None:
+    """Tables whose partition field was dropped, or lies in a struct that may be null, could not be written."""
+    columns = iceberg_schema(schema)
+    spec = PartitionSpec(PartitionField(columns.find_field(source).field_id, 1000, transform, "part"))
+    sink.catalog._catalog.create_namespace("db")
+    sink.catalog._catalog.create_table(
+        ("db", "t"), columns, partition_spec=spec, properties={"format-version": format_version}
+    )
+
+    (manifest,) = write_manifests(IO, sink.table().metadata, files_of(sink.write([row], schema=schema)), identity())
+
+    (entry,) = manifest.fetch_manifest_entry(IO)
+    assert list(entry.data_file.partition) == [None]

@@ -1,0 +1,98 @@
+"""Draws horizontal bars with whiskers into a PNG, without a display. Knows no benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import Spread
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+_OURS = "ours"
+_COLORS = ("#2f6db3", "#c8743a", "#6a8f4e", "#8a8a8a")
+_MARK_COLOR = "#b03030"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bar: its label, the group that gives its colour (ours has the same in all charts), and its spread."""
+
+    label: str
+    group: str
+    spread: Spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Horizontal bars with whiskers.
+
+    Attributes:
+        title: Above the chart.
+        axis: Label of the values' axis.
+        bars: From top to bottom.
+        is_logarithmic: Values' axis in powers of ten.
+        mark: A value to draw a line at, with its label.
+        pattern: How a median is written beside its bar.
+    """
+
+    title: str
+    axis: str
+    bars: Sequence[Bar]
+    is_logarithmic: bool = False
+    mark: tuple[float, str] | None = None
+    pattern: str = "{:,.2f}"
+
+
+def draw(path: Path, chart: Chart) -> None:
+    """Draw the chart as PNG: a bar is the median, its whisker goes from the lowest to the highest."""
+    figure = Figure(figsize=(9, 1.5 + 0.42 * len(chart.bars)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    groups = list(dict.fromkeys([_OURS, *(bar.group for bar in chart.bars)]))
+    for position, bar in enumerate(chart.bars):
+        _draw_bar(axes, position, bar, chart.pattern, _COLORS[groups.index(bar.group) % len(_COLORS)])
+    axes.set_yticks(range(len(chart.bars)), [bar.label for bar in chart.bars])
+    axes.set_ylim(len(chart.bars) - 0.4, -0.6)
+    _scale(axes, chart)
+    axes.set_xlabel(f"{chart.axis}; bar: median, whisker: lowest to highest")
+    axes.set_title(chart.title, loc="left", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+
+
+def _draw_bar(axes: Axes, position: int, bar: Bar, pattern: str, color: str) -> None:
+    spread = bar.spread
+    axes.barh(position, spread.median, height=0.62, color=color)
+    reach = [[spread.median - spread.low], [spread.high - spread.median]]
+    axes.errorbar([spread.median], [position], xerr=reach, color="#222222", capsize=3, linewidth=1)
+    axes.annotate(
+        pattern.format(spread.median), (spread.high, position), (7, 0), textcoords="offset points", va="center"
+    )
+
+
+def _scale(axes: Axes, chart: Chart) -> None:
+    """Leave room for the numbers to the right of the bars, and draw the mark."""
+    highest = max(bar.spread.high for bar in chart.bars)
+    if chart.is_logarithmic:
+        lowest = min(bar.spread.low for bar in chart.bars)
+        axes.set_xscale("log")
+        axes.set_xlim(lowest / 2, highest * 3)
+    else:
+        axes.set_xlim(0, 1.15 * max(highest, chart.mark[0] if chart.mark else 0))
+    if chart.mark is not None:
+        value, label = chart.mark
+        axes.axvline(value, color=_MARK_COLOR, linestyle="--", linewidth=1)
+        axes.annotate(
+            label,
+            (value, 1),
+            (-4, -3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            color=_MARK_COLOR,
+            ha="right",
+            va="top",
+            fontsize=9,
+        )

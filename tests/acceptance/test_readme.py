@@ -1,0 +1,55 @@
+"""The README's examples, run as a reader would run them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.spark_session import prepare_environment
+
+README = Path(__file__).parents[2] / "README.md"
+_BLOCK = re.compile(r"^```python\n(# example: *(.+?)\n.*?)^```$", re.DOTALL | re.MULTILINE)
+TIMEOUT_S = 240
+
+
+def read_examples() -> dict[str, str]:
+    """Return the README's examples by their names, in their order."""
+    return {match[2]: match[1] for match in _BLOCK.finditer(README.read_text())}
+
+
+def run(code: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run an example in a process of its own."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+
+
+def test_readme_has_an_example_for_a_batch_and_for_a_stream() -> None:
+    """The test below would check nothing."""
+    examples = read_examples()
+
+    assert len(examples) >= 2
+    assert any('.write.format("icebergsink")' in code for code in examples.values())
+    assert any('.writeStream.format("icebergsink")' in code for code in examples.values())
+
+
+@pytest.mark.timeout(600)
+def test_examples_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
+    """The first thing that a new user tries would fail."""
+    environment = dict(os.environ)
+    prepare_environment(environment, tmp_path / "environment")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+
+    for name, code in read_examples().items():
+        ended = run(code, folder, environment)
+
+        assert ended.returncode == 0, f"example {name} failed:\n{ended.stdout}\n{ended.stderr[-5000:]}"
+        if name == "read":
+            assert int(ended.stdout) > 0
+    assert sorted(path.name for path in (folder / "iceberg-warehouse").rglob("*.parquet"))

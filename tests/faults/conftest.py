@@ -1,0 +1,31 @@
+"""Fixtures of the tests that make writes fail in real Spark."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.spark_fixtures import _spark_of_this_process, house
+from support.spark_session import shared_session
+from support.stream_runs import Stream
+
+__all__ = ["_spark_of_this_process", "house", "retrying_spark", "spark", "stream"]
+
+# A stream looks its sink up in the session that Java holds for the active one, which is the first.
+
+
+@pytest.fixture
+def spark(_spark_of_this_process: None) -> SparkSession:
+    """Return this process's first session, in which the sink that fails can be found; no task is tried twice."""
+    return shared_session("local[2]")
+
+
+@pytest.fixture
+def retrying_spark(_spark_of_this_process: None) -> SparkSession:
+    """Return such a session in which each task is tried four times."""
+    return shared_session("local[2,4]")
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    """Return a stream that has not run yet, and has no rows."""
+    return Stream(folder=tmp_path / "stream")

@@ -1,0 +1,103 @@
+"""Where the properties of a catalog go, and where they must not.
+
+Each probe searches the whole memory of its process. The committer's finds the secret, which shows that
+the search works; a task's must not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.spark_jobs import SCHEMA, BatchJob, StreamJob, numbered, write_source
+from support.spark_probe_sink import ProbeSink, read_reports, secret
+from support.spark_tables import Warehouse
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """Return the folder that the probes write to."""
+    return tmp_path / "reports"
+
+
+@pytest.fixture
+def options(spark: SparkSession, house: Warehouse, reports: Path) -> dict[str, str]:
+    """Return options with a secret of the catalog; the probing sink is registered."""
+    spark.dataSource.register(ProbeSink)
+    return {**house.catalog_options, "catalog.token": secret(), "probe": str(reports)}
+
+
+def files_with_secret(folder: Path) -> list[Path]:
+    """Return the files below `folder` that hold the secret."""
+    return [path for path in folder.rglob("*") if path.is_file() and secret().encode() in path.read_bytes()]
+
+
+def test_tasks_of_a_batch_never_see_the_catalogs_secrets(
+    spark: SparkSession, house: Warehouse, options: dict[str, str], reports: Path
+) -> None:
+    """Whoever can run code in a task, a UDF say, could read the catalog's credentials."""
+    numbered(spark, 0, 10).write.format("probesink").mode("append").options(**options).save("db.t")
+
+    found = read_reports(reports)
+    assert {text.rpartition(", ")[2] for text in found["task"]} == {"secret False"}
+    assert {text.rpartition(", ")[2] for text in found["commit"]} == {"secret True"}
+    assert house.ids() == list(range(10))
+
+
+def test_tasks_of_a_stream_never_see_the_catalogs_secrets(
+    spark: SparkSession, house: Warehouse, options: dict[str, str], reports: Path, tmp_path: Path
+) -> None:
+    """Whoever can run code in a task, a UDF say, could read the catalog's credentials."""
+    write_source(tmp_path / "source", [range(5)])
+    rows = spark.readStream.schema(SCHEMA).json(str(tmp_path / "source"))
+    writer = rows.writeStream.format("probesink").options(**options).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start("db.t")
+    query.awaitTermination(120)
+
+    assert read_reports(reports) == {"task": {"secret False"}, "commit": {"secret True"}}
+    assert house.ids() == [0, 1, 2, 3, 4]
+
+
+def test_secrets_are_in_no_file_that_a_write_leaves(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
+    """Every reader of the table could read the catalog's credentials in its metadata."""
+    options = {**house.catalog_options, "catalog.token": secret()}
+    write_source(tmp_path / "source", [range(5)])
+    BatchJob(first=5, rows=5, options=options).run(spark)
+    StreamJob(source=str(tmp_path / "source"), checkpoint=str(tmp_path / "checkpoint"), options=options).run(spark)
+
+    assert house.ids() == list(range(10))
+    assert files_with_secret(tmp_path) == []
+
+
+def test_error_of_a_write_does_not_show_secrets(spark: SparkSession, options: dict[str, str]) -> None:
+    """Credentials would stand in the log of every failed job."""
+    rows = numbered(spark, 0, 1)
+    with pytest.raises(Exception, match="does not exist in catalog") as refused:
+        rows.write.format("probesink").mode("append").options(**options, **{"create-table": "false"}).save("db.none")
+
+    assert "TableNotFoundError" in str(refused.value)
+    assert "'token': '***'" in str(refused.value)
+    assert secret() not in str(refused.value)
+
+
+def test_pyspark_pickles_a_batch_writer_for_the_tasks_first(
+    spark: SparkSession, options: dict[str, str], reports: Path
+) -> None:
+    """A PySpark that pickles in another order would give the tasks the catalog's credentials, and the commit none."""
+    numbered(spark, 0, 10).write.format("probesink").mode("append").options(**options).save("db.t")
+
+    found = read_reports(reports)
+    assert {text.partition(", ")[0] for text in found["task"]} == {"pickled 0 times before"}
+    assert {text.partition(", ")[0] for text in found["commit"]} == {"pickled 1 times before"}
+
+
+def test_writer_that_aborts_is_the_one_pickled_for_the_commit(
+    spark: SparkSession, options: dict[str, str], reports: Path
+) -> None:
+    """`abort` would have no catalog to ask, and leave the files of every failed job."""
+    failing = numbered(spark, 0, 10).selectExpr("id", "IF(id = 9, raise_error('planned'), name) AS name")
+    with pytest.raises(Exception, match="planned"):
+        failing.write.format("probesink").mode("append").options(**options).save("db.t")
+
+    assert read_reports(reports)["abort"] == {"pickled 1 times before, secret True"}

@@ -1,0 +1,305 @@
+"""What is refused, in the words that reach the user through Spark's own exception, and with nothing changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from support.spark_jobs import SCHEMA, numbered, write_source
+from support.spark_tables import FORMAT, Warehouse
+from support.tables import local
+
+TIMEOUT_S = 60
+
+
+def refusal(write: Callable[[], object]) -> str:
+    """Return the text of the exception that Spark shows for a write."""
+    with pytest.raises(PySparkException) as caught:
+        write()
+    return str(caught.value)
+
+
+def writer_of(rows: DataFrame, house: Warehouse, **options: str) -> Callable[[], None]:
+    """Return an append to `db.t`."""
+    return lambda: house.append(rows, **options)
+
+
+def create(house: Warehouse, *fields: NestedField, spec: PartitionSpec | None = None) -> None:
+    """Create table `db.t`."""
+    catalog = house.catalog()
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", Schema(*fields), **({"partition_spec": spec} if spec else {}))
+
+
+def finish(query: StreamingQuery) -> None:
+    """Wait until a query ends, and raise what it ended with."""
+    try:
+        assert query.awaitTermination(TIMEOUT_S), query.status
+    finally:
+        query.stop()
+
+
+def test_mode_overwrite_is_refused_and_the_table_stays(spark: SparkSession, house: Warehouse) -> None:
+    """A table would be emptied, or appended to, against the user's word."""
+    house.append(numbered(spark, 0, 3))
+    writer = numbered(spark, 3, 6).write.format(FORMAT).mode("overwrite").options(**house.options)
+
+    text = refusal(lambda: writer.save("db.t"))
+
+    assert 'Cannot write with mode("overwrite")' in text
+    assert 'mode("append") is' in text
+    assert house.ids() == [0, 1, 2]
+
+
+def test_output_mode_complete_is_refused(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
+    """Every micro-batch would be added to the results that it was to replace."""
+    write_source(tmp_path / "source", [range(10)])
+    rows = spark.readStream.schema(SCHEMA).json(str(tmp_path / "source")).groupBy("name").count()
+    writer = rows.writeStream.format(FORMAT).outputMode("complete").options(**house.options)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+
+    text = refusal(lambda: finish(writer.start("db.t")))
+
+    assert 'Cannot write with outputMode("complete")' in text
+    assert not house.has_table()
+
+
+def test_all_bad_options_are_named_at_once(spark: SparkSession, house: Warehouse) -> None:
+    """A user would learn of one mistake in each run."""
+    options = {
+        "target-file-sze-bytes": "1",
+        "target-file-size-bytes": "big",
+        "compression-codec": "zip",
+        "compression-level": "high",
+        "create-table": "maybe",
+        "write-format": "orc",
+    }
+    writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").options(**house.options, **options)
+
+    text = refusal(lambda: writer.save("db.t"))
+
+    assert "unknown option 'target-file-sze-bytes': did you mean 'target-file-size-bytes'?" in text
+    for name in list(options)[1:]:
+        assert re.search(rf"option '{name}'.*{options[name]}.*expected", text), name
+    assert not house.has_table()
+
+
+def test_format_other_than_parquet_is_refused(spark: SparkSession, house: Warehouse) -> None:
+    """Files would be of another format than the user asked for."""
+    text = refusal(writer_of(numbered(spark, 0, 1), house, write_format="orc"))
+
+    assert "write-format" in text
+    assert "expected one of parquet" in text
+
+
+def test_missing_table_is_refused_when_creation_is_off(spark: SparkSession, house: Warehouse) -> None:
+    """A typing error in a table's name would make a new table."""
+    text = refusal(writer_of(numbered(spark, 0, 1), house, create_table="false"))
+
+    assert "Table db.t does not exist" in text
+    assert "option 'create-table' is false" in text
+    assert not house.has_table()
+
+
+def test_table_named_twice_in_different_ways_is_refused(spark: SparkSession, house: Warehouse) -> None:
+    """Rows would go to one of two tables, and the user could not know which."""
+    text = refusal(writer_of(numbered(spark, 0, 1), house, table="db.other"))
+
+    assert "option 'table' and the table in save() or start() differ" in text
+
+
+def test_no_table_is_refused(spark: SparkSession, house: Warehouse) -> None:
+    """A forgotten name would show as an error from inside."""
+    writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").options(**house.options)
+
+    text = refusal(writer.save)
+
+    assert 'no table is named: use save("db.t"), start("db.t") or option("table", "db.t")' in text
+
+
+def test_table_without_a_namespace_is_refused(spark: SparkSession, house: Warehouse) -> None:
+    """A path would be taken for the name of a table."""
+    writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").options(**house.options)
+
+    text = refusal(lambda: writer.save("events"))
+
+    assert "the table in save() or start() is 'events': expected namespace and table" in text
+
+
+def test_unknown_catalog_is_refused(spark: SparkSession) -> None:
+    """Rows would go to another catalog than the one that was named."""
+    writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").option("catalog", "prod")
+
+    text = refusal(lambda: writer.save("db.t"))
+
+    assert "Catalog 'prod' is not configured" in text
+
+
+def test_reading_is_refused(spark: SparkSession) -> None:
+    """A user would meet an error of Spark that does not say that the sink only writes."""
+    text = refusal(lambda: spark.read.format(FORMAT).load("db.t"))
+
+    assert 'Cannot read with format("icebergsink"): it only writes' in text
+
+
+def test_columns_that_do_not_fit_are_all_named_in_one_error(spark: SparkSession, house: Warehouse) -> None:
+    """A user would learn of one column in each run."""
+    create(
+        house,
+        NestedField(1, "id", IntegerType()),
+        NestedField(2, "name", StringType(), required=True),
+        NestedField(3, "note", StringType()),
+        NestedField(4, "place", StructType(NestedField(5, "x", IntegerType()))),
+    )
+    rows = spark.createDataFrame([(1, 2, 3, ("a",))], "id BIGINT, extra INT, note INT, place STRUCT<x: STRING>")
+
+    text = refusal(writer_of(rows, house))
+
+    assert "Cannot write to db.t" in text
+    assert "column 'id' is bigint in the DataFrame and int in the table" in text
+    assert "column 'extra' int is not in the table" in text
+    assert "column 'note' is int in the DataFrame and string in the table" in text
+    assert "column 'place.x' is string in the DataFrame and int in the table" in text
+    assert "column 'name' string is required in the table and missing in the DataFrame" in text
+    assert house.snapshots() == []
+    assert house.data_files() == set()
+
+
+def test_unsupported_types_are_all_named_in_one_error(spark: SparkSession, house: Warehouse) -> None:
+    """A column would be cast silently, or the error would come from inside of a task."""
+    rows = spark.sql(
+        "SELECT 1 AS id, INTERVAL '1' DAY AS day, INTERVAL '1' YEAR AS year, NULL AS nothing, "
+        "parse_json('1') AS json, array(named_struct('v', parse_json('1'))) AS deep, time '12:00:00' AS clock, "
+        "'a' COLLATE UTF8_LCASE AS folded"
+    )
+
+    text = refusal(writer_of(rows, house))
+
+    for column in ("day", "year", "nothing", "json", "deep", "clock", "folded"):
+        assert f"column '{column}' holds" in text
+    assert "column 'id'" not in text
+    assert not house.has_table()
+
+
+def test_null_in_a_required_column_fails_and_leaves_nothing(spark: SparkSession, house: Warehouse) -> None:
+    """Readers that rely on a required column would fail, or the failed write would leave files behind."""
+    create(house, NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
+    house.append(numbered(spark, 0, 3))
+    before = house.data_files()
+
+    text = refusal(writer_of(numbered(spark, 0, 100).selectExpr("nullif(id, 70) AS id", "name"), house))
+
+    assert "Cannot write a null into column 'id', which is required in the table" in text
+    assert house.ids() == [0, 1, 2]
+    assert house.data_files() == before
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "values", "type_text"),
+    [
+        (StructType(NestedField(3, "x", IntegerType(), required=True)), "x", [(1,), (None,)], "STRUCT<x: INT>"),
+        (ListType(3, IntegerType(), element_required=True), "element", [[1], [None]], "ARRAY<INT>"),
+        (
+            MapType(3, StringType(), 4, IntegerType(), value_required=True),
+            "value",
+            [{"a": 1}, {"a": None}],
+            "MAP<STRING, INT>",
+        ),
+    ],
+    ids=["struct", "list", "map"],
+)
+def test_null_in_a_required_nested_field_fails_and_leaves_nothing(
+    spark: SparkSession,
+    house: Warehouse,
+    field: StructType | ListType | MapType,
+    name: str,
+    values: list[Any],
+    type_text: str,
+) -> None:
+    """Files would hold nulls where their schema says there are none, which readers take for garbage or zeros."""
+    create(house, NestedField(1, "id", LongType()), NestedField(2, "value", field))
+    schema = f"id BIGINT, value {type_text}"
+    good, bad = values
+    house.append(spark.createDataFrame([(1, good), (2, good)], schema))
+
+    text = refusal(writer_of(spark.createDataFrame([(3, good), (4, bad)], schema), house))
+
+    assert "null" in text
+    assert f"{name}'" in text
+    assert house.ids() == [1, 2]
+    assert house.data_files() == house.referenced()
+
+
+def test_table_of_format_version_3_is_refused(spark: SparkSession, house: Warehouse) -> None:
+    """A table would be written without what version 3 demands, and break."""
+    house.append(numbered(spark, 0, 3))
+    table = house.table()
+    metadata = json.loads(local(table.metadata_location).read_text())
+    raised = local(table.metadata_location).with_name("00009-raised.metadata.json")
+    raised.write_text(json.dumps({**metadata, "format-version": 3, "next-row-id": 0}))
+    with sqlite3.connect(house.folder / "catalog.db") as database:
+        database.execute("UPDATE iceberg_tables SET metadata_location = ?", (f"file://{raised}",))
+    database.close()
+
+    text = refusal(writer_of(numbered(spark, 3, 6), house))
+
+    assert "Cannot write to db.t: its format version is 3, and versions 1 and 2 can be written" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fragment"),
+    [
+        ("encryption.key-id", "key", "it is encrypted"),
+        ("write.format.default", "orc", "asks for orc, and only parquet can be written"),
+        ("write.location-provider.impl", "com.example.Mine", "names the Java class com.example.Mine"),
+        ("write.parquet.compression-codec", "zip", "is 'zip', expected one of"),
+        ("write.target-file-size-bytes", "huge", "is 'huge', expected a number above 0"),
+    ],
+)
+def test_tables_whose_properties_cannot_be_honoured_are_refused(
+    spark: SparkSession, house: Warehouse, key: str, value: str, fragment: str
+) -> None:
+    """Files would be written otherwise than the table's owner demands."""
+    catalog = house.catalog()
+    catalog.create_namespace("db")
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+    catalog.create_table("db.t", schema, properties={key: value})
+
+    text = refusal(writer_of(numbered(spark, 0, 1), house))
+
+    assert "Cannot write to db.t" in text
+    assert fragment in text
+
+
+def test_failing_query_commits_nothing_and_leaves_no_file(spark: SparkSession, house: Warehouse) -> None:
+    """Rows before the error would be in the table, and come again with the retry."""
+    spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "bucket"))
+    create(house, NestedField(1, "id", LongType()), NestedField(2, "name", StringType()), spec=spec)
+    rows = numbered(spark, 0, 50_000).selectExpr("id", "if(id = 49000, raise_error('boom'), name) AS name")
+
+    text = refusal(writer_of(rows, house))
+
+    assert "boom" in text
+    assert house.snapshots() == []
+
+
+def test_partition_by_on_a_batch_is_refused(spark: SparkSession, house: Warehouse) -> None:
+    """A table would be created without the partitions that the user asked for."""
+    writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").options(**house.options).partitionBy("name")
+
+    with pytest.raises(Exception, match="partitioning"):
+        writer.save("db.t")
+
+    assert not house.has_table()

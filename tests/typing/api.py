@@ -1,0 +1,64 @@
+"""Only has to type-check: the public surface as users call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+import iceberg_ds
+from pyspark_icebergsink import DefaultSource
+
+registers: Callable[[SparkSession], None] = iceberg_ds.register
+version: str = iceberg_ds.__version__
+exported: list[str] = iceberg_ds.__all__
+
+source: type[DataSource] = iceberg_ds.IcebergSink
+found_by_name: type[iceberg_ds.IcebergSink] = DefaultSource
+format_name: str = iceberg_ds.IcebergSink.name()
+
+
+def plan_batch(options: dict[str, str], schema: StructType) -> DataSourceArrowWriter:
+    """Make the writer of a batch, as Spark does."""
+    return iceberg_ds.IcebergSink(options).writer(schema, overwrite=False)
+
+
+def plan_stream(options: dict[str, str], schema: StructType) -> DataSourceStreamWriter:
+    """Make the writer of a micro-batch, as Spark does."""
+    return iceberg_ds.IcebergSink(options).streamWriter(schema, overwrite=False)
+
+
+def commit_stream(options: dict[str, str], schema: StructType, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Commit a micro-batch, as Spark does."""
+    writer = iceberg_ds.IcebergSink(options).streamWriter(schema, overwrite=False)
+    writer.commit(messages, 0)
+    writer.abort(messages, 0)
+
+
+root: type[Exception] = iceberg_ds.IcebergSinkError
+errors: list[type[iceberg_ds.IcebergSinkError]] = [
+    iceberg_ds.CatalogError,
+    iceberg_ds.CommitConflictError,
+    iceberg_ds.CommitMessageError,
+    iceberg_ds.CommitStateUnknownError,
+    iceberg_ds.DataFileError,
+    iceberg_ds.OptionError,
+    iceberg_ds.SchemaMismatchError,
+    iceberg_ds.TableNotFoundError,
+    iceberg_ds.UnsupportedTableError,
+]
+values: list[type[ValueError]] = [
+    iceberg_ds.OptionError,
+    iceberg_ds.SchemaMismatchError,
+    iceberg_ds.UnsupportedTableError,
+]
+look_ups: type[LookupError] = iceberg_ds.TableNotFoundError
+connections: type[ConnectionError] = iceberg_ds.CatalogError
+storage: type[OSError] = iceberg_ds.DataFileError
