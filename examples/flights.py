@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
@@ -39,12 +39,12 @@ class Aim:
     """A kill to make.
 
     Attributes:
-        place: What it has to hit, None if anything will do; it is tried again at a later epoch until it does.
+        places: What it may hit; it is tried again at a later epoch until it does.
         trigger: Makes the trigger that strikes at an epoch, or after it.
         first_epoch: The first epoch to strike at.
     """
 
-    place: Place | None
+    places: Container[Place]
     trigger: Callable[[int], Trigger]
     first_epoch: int
 
@@ -52,9 +52,9 @@ class Aim:
 def choose_aims() -> list[Aim]:
     """Return the three kills, of which the last is random."""
     return [
-        Aim(place=Place.IN_TASK, trigger=kills.in_task, first_epoch=2),
-        Aim(place=Place.BEFORE_CHECKPOINT, trigger=kills.before_checkpoint, first_epoch=5),
-        Aim(place=None, trigger=kills.at_random, first_epoch=random.randint(7, 9)),  # noqa: S311  # no secret
+        Aim(places={Place.IN_TASK}, trigger=kills.in_task, first_epoch=2),
+        Aim(places={Place.BEFORE_CHECKPOINT}, trigger=kills.before_checkpoint, first_epoch=5),
+        Aim(places=frozenset(Place), trigger=kills.at_random, first_epoch=random.randint(7, 9)),  # noqa: S311  # no secret
     ]
 
 
@@ -119,12 +119,17 @@ class Demo:
     def _stream(self, relay: Relay, aims: list[Aim]) -> None:
         """Give the drivers their turns, until every kill has hit and the stream has come to its end."""
         for aim in aims:
-            first = aim.first_epoch
-            while (hit := self._take_turn(relay, aim.trigger(first))) and aim.place not in (None, hit.place):
-                first = hit.traces.landed + 1
-            if hit is None:
-                raise DemoError("The stream came to its end before every kill had hit its place. Run the demo again.")
+            while self._kill_next(relay, aim).place not in aim.places:
+                pass
         self._take_turn(relay, kills.never)
+
+    def _kill_next(self, relay: Relay, aim: Aim) -> Hit:
+        # A driver that has landed nothing yet may still be loading its small tables.
+        landed = self._hits[-1].traces.landed if self._hits else 0
+        hit = self._take_turn(relay, aim.trigger(max(aim.first_epoch, landed + 1)))
+        if hit is None:
+            raise DemoError("The stream came to its end before every kill had hit its place. Run the demo again.")
+        return hit
 
     def _take_turn(self, relay: Relay, trigger: Trigger) -> Hit | None:
         """Let the next driver stream until `trigger` strikes; return what it hit, None if the driver finished."""

@@ -24,7 +24,7 @@ FLIGHTS = "flights"
 EPOCH_KEY = "spark.sql.streaming.epochId"
 
 _LOOK_EVERY_S = 0.003
-_STUCK_AFTER_S = 120
+_STUCK_AFTER_S = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -127,7 +128,10 @@ def _count_rows(file: Path) -> int | None:
 
 def compare(folder: Path, source: Path, name: str) -> Comparison:
     """Compare all that a table holds with its source."""
-    written = _load_table(folder, name).scan().to_arrow()
+    try:
+        written = _load_table(folder, name).scan().to_arrow()
+    except NoSuchTableError:
+        return Comparison(name=name, rows=0, columns=0, problems=[f"nyc.{name} does not exist"])
     problems = _find_differences(name, written, _read_source(source, name))
     return Comparison(name=name, rows=written.num_rows, columns=written.num_columns, problems=problems)
 

@@ -1,4 +1,4 @@
-"""The README's examples, run as a reader would run them."""
+"""The README's examples, run as a reader would run them, and what it claims of options and tests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 from support.spark_session import prepare_environment
+from support.spark_tables import Warehouse
 
-README = Path(__file__).parents[2] / "README.md"
+from iceberg_ds.options import options_table
+
+REPOSITORY = Path(__file__).parents[2]
+README = REPOSITORY / "README.md"
 _BLOCK = re.compile(r"^```python\n(# example: *(.+?)\n.*?)^```$", re.DOTALL | re.MULTILINE)
+_OPTIONS = re.compile(
+    r"^<!-- options: made by `make readme` -->$(.*?)^<!-- end of options -->$", re.DOTALL | re.MULTILINE
+)
+_NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 TIMEOUT_S = 240
 
 
@@ -33,7 +41,7 @@ def test_readme_has_an_example_for_a_batch_and_for_a_stream() -> None:
     """The test below would check nothing."""
     examples = read_examples()
 
-    assert len(examples) >= 2
+    assert len(examples) >= 3
     assert any('.write.format("icebergsink")' in code for code in examples.values())
     assert any('.writeStream.format("icebergsink")' in code for code in examples.values())
 
@@ -52,4 +60,28 @@ def test_examples_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
         assert ended.returncode == 0, f"example {name} failed:\n{ended.stdout}\n{ended.stderr[-5000:]}"
         if name == "read":
             assert int(ended.stdout) > 0
-    assert sorted(path.name for path in (folder / "iceberg-warehouse").rglob("*.parquet"))
+    house = Warehouse(folder=folder / "iceberg-warehouse")
+    assert house.rows("db.events").num_rows == 1000
+    assert house.rows("db.ticks").num_rows > 0
+
+
+def test_option_table_of_the_readme_is_that_of_the_code() -> None:
+    """The README would tell of options that do not exist, or not of those that do."""
+    found = _OPTIONS.search(README.read_text())
+
+    assert found is not None
+    assert found[1].strip() == options_table()
+
+
+def test_every_test_that_the_readme_names_exists() -> None:
+    """A guarantee could name a test that nobody runs."""
+    named = _NAMED_TEST.findall(README.read_text())
+
+    missing = [
+        f"{path}::{function}"
+        for path, function in named
+        if not (REPOSITORY / path).exists()
+        or (function and not re.search(rf"^def {function}\(", (REPOSITORY / path).read_text(), re.MULTILINE))
+    ]
+    assert len(named) >= 10
+    assert missing == []

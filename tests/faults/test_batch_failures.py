@@ -3,64 +3,107 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from threading import Thread
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
 from support.invariants import unreferenced_files
 from support.spark_jobs import BatchJob, numbered
 from support.spark_process import wait_until
 from support.spark_tables import Warehouse
+from support.stream_upstream import HeldBack, finished_tasks
 
 ROWS = 10
-REFUSAL = "RAISE(FAIL, 'this catalog takes no commits')"
 
 
 @pytest.fixture
-def house_with_rows(house: Warehouse, spark: SparkSession) -> Warehouse:
-    """Return a warehouse whose table `db.t` has ten rows."""
+def used(house: Warehouse, spark: SparkSession) -> Warehouse:
+    """Return a warehouse whose table `db.t` has ten rows, and whose commits are tried twice."""
     BatchJob(rows=ROWS, options=house.options).run(spark)
+    with house.table().transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "1"})
     return house
 
 
 @contextmanager
-def refusing_catalog(house: Warehouse) -> Iterator[None]:
-    """Let the database of the catalog refuse every commit."""
+def trigger_on_commit(house: Warehouse, raises: str) -> Iterator[None]:
+    """Let SQLite do this, in the words of its `RAISE`, instead of a commit."""
     with closing(sqlite3.connect(house.folder / "catalog.db")) as database:
-        database.execute(
-            f"CREATE TRIGGER refuse BEFORE UPDATE ON iceberg_tables BEGIN SELECT {REFUSAL}; END"  # noqa: S608  # constant
-        )
-        database.commit()
-        yield
-        database.execute("DROP TRIGGER refuse")
-        database.commit()
+        database.execute(f"CREATE TRIGGER refuse BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE({raises}); END")
+        try:
+            yield
+        finally:
+            database.execute("DROP TRIGGER refuse")
+
+
+def append_and_disturb(house: Warehouse, spark: SparkSession, gate: Path, disturb: Callable[[], None]) -> str:
+    """Append two partitions, the second of which fails at `gate`; disturb when the first is done. Return the error."""
+    # Its rows come to the sink in two batches, and it fails in the second one.
+    id_or_failure = udf(HeldBack(row=35_000, gate=gate), LongType())
+    rows = numbered(spark, 0, 40_000).withColumn("id", id_or_failure("id"))
+    with ThreadPoolExecutor(max_workers=1) as background:
+        outcome = background.submit(house.append, rows)
+        try:
+            wait_until(lambda: finished_tasks(spark.sparkContext) == 1 or outcome.done(), "the first task is done")
+            assert not outcome.done()
+            disturb()
+            with pytest.raises(PySparkException) as raised:
+                outcome.result()
+        finally:
+            gate.touch()
+    return str(raised.value)
 
 
 def check_unchanged(house: Warehouse) -> None:
-    """Assert that the table has the rows that it had, and that nothing else lies in its folder."""
+    """Assert that the table has the rows that it had."""
     assert house.ids() == list(range(ROWS))
     assert len(house.snapshots()) == 1
-    assert not unreferenced_files(house.table())
 
 
-def test_failing_query_commits_nothing(house_with_rows: Warehouse, spark: SparkSession) -> None:
-    """Half of a result would be in the table: to its writer, a task that fails above it ends as if it were done."""
-    rows = numbered(spark, 0, 40_000).selectExpr(
-        "if(id = 35000, raise_error('bad row'), id) AS id", "concat('row ', id) AS name"
-    )
-
-    with pytest.raises(PySparkException, match="bad row"):
-        house_with_rows.append(rows)
-
-    assert house_with_rows.ids() == list(range(ROWS))
-    assert len(house_with_rows.snapshots()) == 1
+def check_finished_task_left_nothing(house: Warehouse) -> None:
+    """Assert that no file of the first task stayed; Spark's death of a task gives the other no chance to clean up."""
+    assert not [path for path in unreferenced_files(house.table()) if path.name.startswith("00000-")]
 
 
-def test_finished_task_of_failing_query_leaves_no_file(house_with_rows: Warehouse, spark: SparkSession) -> None:
-    """Every failed job would leave the files of its finished tasks in the table's folder for ever."""
-    # One core's worth of tasks: the second one begins when the first has ended.
-    slow_failure = "if(id < 5, id, if(java_method('java.lang.Thread', 'sleep', 1) IS NULL, id, id))"
-    assert slow_failure
+def test_failing_query_commits_nothing(used: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
+    """Half of a result would be in the table: a task whose rows fail above the sink ends there as if it were done."""
+    gate = tmp_path / "gate"
+
+    error = append_and_disturb(used, spark, gate, gate.touch)
+
+    assert "planned fault above the sink" in error
+    check_unchanged(used)
+    check_finished_task_left_nothing(used)
+
+
+def test_cancelled_job_commits_nothing(used: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
+    """Half of a result would be in the table after Ctrl-C."""
+    error = append_and_disturb(used, spark, tmp_path / "gate", spark.sparkContext.cancelAllJobs)
+
+    assert "cancelled" in error
+    check_unchanged(used)
+    check_finished_task_left_nothing(used)
+
+
+def test_refused_commit_leaves_no_file(used: Warehouse, spark: SparkSession) -> None:
+    """Every refused write would leave its files in the table's folder for ever."""
+    with trigger_on_commit(used, "IGNORE"), pytest.raises(PySparkException, match="its files were deleted"):
+        BatchJob(first=ROWS, rows=ROWS, options=used.options).run(spark)
+
+    check_unchanged(used)
+    assert not unreferenced_files(used.table())
+
+
+def test_commit_of_unknown_outcome_keeps_its_files(used: Warehouse, spark: SparkSession) -> None:
+    """Files of rows that may still land would be deleted, and the table could not be read any more."""
+    with trigger_on_commit(used, "FAIL, 'disk on fire'"), pytest.raises(PySparkException, match="is unknown"):
+        BatchJob(first=ROWS, rows=ROWS, options=used.options).run(spark)
+
+    check_unchanged(used)
+    assert len([path for path in unreferenced_files(used.table()) if path.suffix == ".parquet"]) == 2

@@ -206,7 +206,9 @@ def test_created_table_keeps_comments_and_nullability(spark: SparkSession, house
                 "place",
                 spark_types.StructType(
                     [
-                        spark_types.StructField("city", spark_types.StringType(), False, {"comment": "its name"}),
+                        spark_types.StructField(
+                            "city", spark_types.StringType(), nullable=False, metadata={"comment": "its name"}
+                        ),
                         spark_types.StructField("zip", spark_types.IntegerType()),
                     ]
                 ),

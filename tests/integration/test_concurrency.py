@@ -69,7 +69,7 @@ def test_processes_that_create_one_table_at_once_both_succeed(
     assert house.data_files() == house.referenced()
 
 
-def test_processes_that_append_again_and_again_lose_nothing(house: Warehouse, tmp_path: Path) -> None:
+def test_processes_that_append_at_once_lose_nothing(house: Warehouse, tmp_path: Path) -> None:
     """Under contention, commits would overwrite each other or give up."""
     appends = 20
 

@@ -37,9 +37,7 @@ SCHEMA = Schema(
     NestedField(5, "local", TimestampType()),
     NestedField(6, "place", StructType(NestedField(7, "city", StringType()))),
 )
-COLUMNS = (
-    "id BIGINT, country STRING, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, place STRUCT<city: STRING>"
-)
+COLUMNS = "id BIGINT, country STRING, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, place STRUCT<city: STRING>"
 COUNTRIES = ["DE", "Dänemark", "FR", "a/b=c %", "", None]
 FIRST = dt.datetime(1968, 11, 30, 21, 30, tzinfo=dt.timezone.utc)
 SPECS: dict[str, list[tuple[int, Transform[Any, Any]]]] = {

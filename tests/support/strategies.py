@@ -251,9 +251,11 @@ def _comparisons(column: str, value: Any) -> list[Filter]:
     def of(expression: BooleanExpression, test: Callable[[Any], bool]) -> Filter:
         return Filter(expression, lambda row: row[column] is not None and test(row[column]))
 
+    # Arrow skips a row group of one float and NaN for "not that float", as its bounds do not show the NaN.
+    unequal = [] if isinstance(value, float) else [of(NotEqualTo(column, value), lambda found: found != value)]
     return [
+        *unequal,
         of(EqualTo(column, value), lambda found: found == value),
-        of(NotEqualTo(column, value), lambda found: found != value),
         of(LessThan(column, value), lambda found: found < value),
         of(LessThanOrEqual(column, value), lambda found: found <= value),
         of(GreaterThan(column, value), lambda found: found > value),
@@ -261,11 +263,18 @@ def _comparisons(column: str, value: Any) -> list[Filter]:
     ]
 
 
+def _may_be_compared(value: Any) -> bool:
+    # PyIceberg turns a comparison of a float with an infinity into "always true", nulls included.
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
 @st.composite
 def filters(draw: st.DrawFn, column: str, value: st.SearchStrategy[Any]) -> Filter:
     """Return any filter on one column, with values that `value` draws."""
-    first = draw(value.filter(lambda found: found is not None and found == found))  # noqa: PLR0124  # no NaN
-    found = draw(st.sets(value.filter(lambda other: other is not None and other == other), min_size=1, max_size=3))  # noqa: PLR0124  # no NaN
+    usable = value.filter(_may_be_compared)
+    first = draw(usable)
+    # Arrow finds no zero among several floats where a row group's bounds are -0.0 and 0.0, as every writer has them.
+    found = draw(st.sets(usable.filter(lambda other: not isinstance(other, float) or other), min_size=1, max_size=3))
     choices = [
         *_comparisons(column, first),
         Filter(IsNull(column), lambda row: row[column] is None),

@@ -1,0 +1,178 @@
+"""Does a stream that is killed at random moments lose or double a row? A script; `--kills 50` take some minutes.
+
+    python tests/faults/kill_stream.py --kills 50 --seed 1
+
+Each round starts Spark, lets the stream go on from its checkpoint, and kills Python, Java and all workers
+at a moment drawn from when the stream first touched the disk. The last round runs to the end; then the
+table is compared with the source. Exits with 1 if a row is missing or doubled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from support.spark_jobs import dump
+from support.spark_process import SparkProcess, wait_until
+from support.stream_runs import Stream
+
+# More epochs than any round gets through, so that every kill meets a stream at work.
+EPOCHS_AHEAD = 30
+# From the stream's first trace on the disk: the time of some micro-batches.
+LONGEST_DELAY_S = 4.0
+LAST_ROUND_TIMEOUT_S = 900
+
+
+class Met(Enum):
+    """What the disk shows of the moment of a kill."""
+
+    LANDED = "the epoch had landed, and Spark did not know yet"
+    WRITTEN = "data files of the epoch were there, and it had not landed"
+    PLANNED = "the epoch was planned, and had no files"
+    IDLE = "between two epochs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """What the disk shows of a stream that does not run.
+
+    Attributes:
+        planned: The last epoch in Spark's log of planned ones, -1 for none.
+        landed: The last epoch in the table.
+        checkpointed: The last epoch in Spark's log of finished ones.
+        orphans: Data files that are not in the table.
+    """
+
+    planned: int
+    landed: int
+    checkpointed: int
+    orphans: frozenset[Path]
+
+    @classmethod
+    def of(cls, stream: Stream) -> Disk:
+        """Look at the disk."""
+        return cls(
+            planned=_last_number(stream.checkpoint / "offsets"),
+            landed=max(_landed_epochs(stream), default=-1),
+            checkpointed=_last_number(stream.checkpoint / "commits"),
+            orphans=frozenset(_orphans(stream)),
+        )
+
+    def met_since(self, before: Disk) -> Met:
+        """Return what the kill met that came between `before` and this."""
+        if self.landed > self.checkpointed:
+            return Met.LANDED
+        if self.planned == self.checkpointed:
+            return Met.IDLE
+        return Met.WRITTEN if self.orphans - before.orphans else Met.PLANNED
+
+
+def _last_number(log: Path) -> int:
+    return max((int(path.name) for path in log.glob("[0-9]*") if path.name.isdigit()), default=-1)
+
+
+def _landed_epochs(stream: Stream) -> list[int]:
+    """Return the epoch of each snapshot."""
+    if not stream.warehouse.has_table():
+        return []
+    return [int(summary["spark.sql.streaming.epochId"] or -1) for summary in stream.warehouse.snapshots()]
+
+
+def _orphans(stream: Stream) -> set[Path]:
+    if not stream.warehouse.has_table():
+        return set()
+    return stream.warehouse.data_files() - stream.warehouse.referenced()
+
+
+def _touched(stream: Stream) -> list[int]:
+    """Return when the folders that a running stream writes to were last changed."""
+    table = stream.warehouse.folder / "db" / "t"
+    folders = [stream.checkpoint / "offsets", stream.checkpoint / "commits", table / "data", table / "metadata"]
+    return [folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders]
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201  # a script
+
+
+def kill_in_round(stream: Stream, driver: SparkProcess, delay_s: float) -> Met:
+    """Let the stream go on in `driver` and kill it; return what the kill met."""
+    waiting = len(stream.source_files()) // 2 - 1 - _last_number(stream.checkpoint / "commits")
+    stream.grow(max(0, EPOCHS_AHEAD - waiting))
+    before, untouched = Disk.of(stream), _touched(stream)
+    driver.send(dump(stream.job()))
+    wait_until(lambda: _touched(stream) != untouched, "the stream does something")
+    time.sleep(delay_s)
+    driver.close()
+    return Disk.of(stream).met_since(before)
+
+
+def kill_again_and_again(stream: Stream, kills: int, seed: int) -> list[Met]:
+    """Kill the stream so often, then let it run to the end; return what each kill met."""
+    draw = random.Random(seed)  # noqa: S311  # no secret
+    met: list[Met] = []
+    next_driver = SparkProcess(stream.folder / "round-0")
+    try:
+        for number in range(1, kills + 1):
+            driver, next_driver = next_driver, SparkProcess(stream.folder / f"round-{number}")
+            with driver:
+                driver.wait_ready()
+                delay_s = draw.uniform(0, LONGEST_DELAY_S)
+                met.append(kill_in_round(stream, driver, delay_s))
+            _say(f"kill {number} after {delay_s:.2f} s, {Disk.of(stream).landed + 1} epochs: {met[-1].value}")
+        error = next_driver.run(dump(stream.job()), LAST_ROUND_TIMEOUT_S)
+        if error is not None:
+            raise RuntimeError(f"The last round failed: {error}")
+    finally:
+        next_driver.close()
+    return met
+
+
+def report(stream: Stream, met: Sequence[Met], seed: int, seconds: float) -> bool:
+    """Print how it went; return whether every row is in the table exactly once."""
+    found = Counter(stream.warehouse.table().scan(selected_fields=("id",)).to_arrow()["id"].to_pylist())
+    expected = set(stream.source_ids())
+    lost = expected - found.keys()
+    strange = found.keys() - expected
+    doubled = [row for row, times in found.items() if times > 1]
+    epochs = _landed_epochs(stream)
+    once = not lost and not strange and not doubled and sorted(epochs) == list(range(len(epochs)))
+
+    _say(f"\n{len(met)} kills in {seconds:.0f} s, seed {seed}")
+    for kind in Met:
+        _say(f"  {met.count(kind):4d}  {kind.value}")
+    _say(f"{met.count(Met.LANDED)} replays of an epoch that had landed")
+    _say(f"{len(_orphans(stream))} data files of killed tasks are left behind, in no table")
+    _say(f"{len(epochs)} epochs, each one snapshot: {sorted(epochs) == list(range(len(epochs)))}")
+    _say(f"{len(expected)} rows in the source, {found.total()} in the table")
+    _say(f"{len(lost)} lost, {len(doubled)} doubled, {len(strange)} of unknown origin")
+    _say("VERDICT: every row exactly once" if once else f"VERDICT: BROKEN; see {stream.folder}")
+    return once
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script; return its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="a new folder for everything; a temporary one by default")
+    options = parser.parse_args(arguments)
+    folder = (options.folder or Path(tempfile.mkdtemp(prefix="kill-stream-"))).resolve()
+    stream = Stream(folder=folder)
+    started = time.monotonic()
+    met = kill_again_and_again(stream, options.kills, options.seed)
+    return 0 if report(stream, met, options.seed, time.monotonic() - started) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""The script that kills a stream at random moments, with few of them; `make test-kills` takes more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_killed_stream_has_every_row_once(tmp_path: Path) -> None:
+    """A stream that is killed in the middle of anything would lose or double rows."""
+    script = Path(__file__).with_name("kill_stream.py")
+    command = [sys.executable, str(script), "--kills", "2", "--folder", str(tmp_path / "killed")]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 kills" in done.stdout
+    assert "VERDICT: every row exactly once" in done.stdout
