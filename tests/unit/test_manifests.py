@@ -284,7 +284,7 @@ def test_null_partition_value_of_a_required_source_is_written(  # noqa: PLR0913 
         ("db", "t"), columns, partition_spec=spec, properties={"format-version": format_version}
     )
 
-    (manifest,) = write_manifests(IO, sink.table().metadata, files_of(sink.write([row], schema=schema)), identity())
+    (manifest,) = added_manifests(sink.table().metadata, files_of(sink.write([row], schema=schema)))
 
     (entry,) = manifest.fetch_manifest_entry(IO)
     assert list(entry.data_file.partition) == [None]
