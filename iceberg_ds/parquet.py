@@ -40,6 +40,7 @@ class ParquetFile:
     ) -> None:
         self.path = path
         self.arrow_bytes = 0
+        self.column_chunks = 0
         self.is_closed = False
         self._io = io
         self._leaves = leaves
@@ -75,6 +76,7 @@ class ParquetFile:
             self.arrow_bytes += batch.nbytes
         table = pa.Table.from_batches(batches)
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self.column_chunks += len(self._leaves)
 
     def close(self, partition: Record, spec_id: int) -> DataFile:
         """Finish the file and return its manifest entry.

@@ -35,6 +35,9 @@ BUFFER_BYTES = 64 * 1024 * 1024
 SPLIT_BYTES = 16 * 1024 * 1024
 # Files that are open at once; beyond it the one begun first is finished.
 MAX_OPEN_FILES = 100
+# Column chunks in the footers of all open files at most: a footer stays in memory until its file is finished,
+# at about 2 kB a chunk.
+MAX_OPEN_COLUMN_CHUNKS = 40_000
 # A file that is this close to its target size is full: the next row group would be tiny.
 FULL_AT = 0.97
 
@@ -191,6 +194,7 @@ class RollingWriter:
         self._buffer, self.buffered_bytes = [], 0
         if self._file.written_bytes >= FULL_AT * self._files.target_file_size_bytes:
             self._files.finish(self._file)
+        self._files.bound_footers()
 
     def close(self) -> None:
         """Write the buffer and finish the file."""
@@ -237,6 +241,14 @@ class TaskFiles:
         data_file = file.close(key.record(), self._plan.spec.spec_id)
         del self._open[file]
         self.finished.append(data_file)
+
+    def bound_footers(self) -> None:
+        """Finish the open files with the largest footers while all of them together are too large."""
+        chunks = sum(file.column_chunks for file in self._open)
+        while chunks > MAX_OPEN_COLUMN_CHUNKS:
+            largest = max(self._open, key=lambda file: file.column_chunks)
+            chunks -= largest.column_chunks
+            self.finish(largest)
 
     def discard_all(self) -> None:
         """Delete all files, open or finished."""

@@ -20,8 +20,6 @@ _BLOCK = re.compile(r"^```python\n(# example: *(.+?)\n.*?)^```$", re.DOTALL | re
 _OPTIONS = re.compile(
     r"^<!-- options: made by `make readme` -->$(.*?)^<!-- end of options -->$", re.DOTALL | re.MULTILINE
 )
-    r"^<!-- options: made by `make readme` -->$(.*?)^<!-- end of options -->$", re.DOTALL | re.MULTILINE
-)
 _NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 TIMEOUT_S = 240
 

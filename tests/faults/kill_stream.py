@@ -3,8 +3,9 @@
     python tests/faults/kill_stream.py --kills 50 --seed 1
 
 Each round starts Spark, lets the stream go on from its checkpoint, and kills Python, Java and all workers
-at a moment drawn from when the stream first touched the disk. The last round runs to the end; then the
-table is compared with the source. Exits with 1 if a row is missing or doubled.
+shortly after it changed the disk for the n-th time, with n and the delay drawn anew, so that kills spread
+over all steps of a micro-batch, on a fast machine and on a slow one. The last round runs to the end; then
+the table is compared with the source. Exits with 1 if a row is missing or doubled.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from support.spark_jobs import dump
-from support.spark_process import SparkProcess, wait_until
-from support.stream_runs import Stream
+from support.spark_process import SparkProcess
+from support.stream_runs import FILES_PER_EPOCH, Stream
 
 # More epochs than any round gets through, so that every kill meets a stream at work.
 EPOCHS_AHEAD = 30
-# From the stream's first trace on the disk: the time of some micro-batches.
-LONGEST_DELAY_S = 4.0
+# A micro-batch makes about eight changes: it is planned, its tasks write, it is committed, Spark notes it.
+MOST_CHANGES = 24
+LONGEST_DELAY_S = 0.15
 LAST_ROUND_TIMEOUT_S = 900
+_CHANGES_TIMEOUT_S = 180
+_LOOK_EVERY_S = 0.005
 
 
 class Met(Enum):
@@ -97,7 +101,8 @@ def _orphans(stream: Stream) -> set[Path]:
 def _touched(stream: Stream) -> list[int]:
     """Return when the folders that a running stream writes to were last changed."""
     table = stream.warehouse.folder / "db" / "t"
-    folders = [stream.checkpoint / "offsets", stream.checkpoint / "commits", table / "data", table / "metadata"]
+    checkpoint = [stream.checkpoint / "offsets", stream.checkpoint / "commits"]
+    folders = [*checkpoint, table / "data", table / "metadata", stream.warehouse.folder]  # SQLite's journal is there
     return [folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders]
 
 
@@ -105,14 +110,44 @@ def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201  # a script
 
 
-def kill_in_round(stream: Stream, driver: SparkProcess, delay_s: float) -> Met:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When to kill.
+
+    Attributes:
+        changes: So many changes on the disk after the stream was started,
+        delay_s: and so long after the last of them.
+    """
+
+    changes: int
+    delay_s: float
+
+    @classmethod
+    def draw(cls, draw: random.Random) -> Moment:
+        """Draw one."""
+        return cls(changes=draw.randint(1, MOST_CHANGES), delay_s=draw.uniform(0, LONGEST_DELAY_S))
+
+    def wait(self, stream: Stream, untouched: Sequence[int]) -> None:
+        """Wait for it; the folders were last changed at `untouched` when the stream was started."""
+        left, last = self.changes, untouched
+        deadline = time.monotonic() + _CHANGES_TIMEOUT_S
+        while left > 0:
+            now = _touched(stream)
+            left -= sum(before != after for before, after in zip(last, now, strict=True))
+            last = now
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"The stream changed the disk only {self.changes - left} times.")
+            time.sleep(_LOOK_EVERY_S)
+        time.sleep(self.delay_s)
+
+
+def kill_in_round(stream: Stream, driver: SparkProcess, moment: Moment) -> Met:
     """Let the stream go on in `driver` and kill it; return what the kill met."""
-    waiting = len(stream.source_files()) // 2 - 1 - _last_number(stream.checkpoint / "commits")
+    waiting = len(stream.source_files()) // FILES_PER_EPOCH - 1 - _last_number(stream.checkpoint / "commits")
     stream.grow(max(0, EPOCHS_AHEAD - waiting))
     before, untouched = Disk.of(stream), _touched(stream)
     driver.send(dump(stream.job()))
-    wait_until(lambda: _touched(stream) != untouched, "the stream does something")
-    time.sleep(delay_s)
+    moment.wait(stream, untouched)
     driver.close()
     return Disk.of(stream).met_since(before)
 
@@ -127,9 +162,13 @@ def kill_again_and_again(stream: Stream, kills: int, seed: int) -> list[Met]:
             driver, next_driver = next_driver, SparkProcess(stream.folder / f"round-{number}")
             with driver:
                 driver.wait_ready()
-                delay_s = draw.uniform(0, LONGEST_DELAY_S)
-                met.append(kill_in_round(stream, driver, delay_s))
-            _say(f"kill {number} after {delay_s:.2f} s, {Disk.of(stream).landed + 1} epochs: {met[-1].value}")
+                moment = Moment.draw(draw)
+                met.append(kill_in_round(stream, driver, moment))
+            landed = Disk.of(stream).landed + 1
+            _say(
+                f"kill {number}, {moment.changes} changes and {moment.delay_s:.3f} s on, {landed} epochs landed: "
+                f"{met[-1].value}"
+            )
         error = next_driver.run(dump(stream.job()), LAST_ROUND_TIMEOUT_S)
         if error is not None:
             raise RuntimeError(f"The last round failed: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from support.invariants import unreferenced_files
@@ -40,7 +41,7 @@ def fault_at(point: Point, action: Action, tmp_path: Path) -> Fault:
 def test_committer_dies_before_commit(used: Warehouse, spark: SparkSession, tmp_path: Path, action: Action) -> None:
     """Rows would be in the table of a job that failed, and twice when it is run again."""
     fault = fault_at(Point.BEFORE_COMMIT, action, tmp_path)
-    with pytest.raises(PySparkException, match="exited unexpectedly"):
+    with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
         job(used, fault).run(spark)
     assert used.ids() == list(range(ROWS))
 
@@ -54,7 +55,7 @@ def test_committer_dies_before_commit(used: Warehouse, spark: SparkSession, tmp_
 def test_committer_dies_after_commit(used: Warehouse, spark: SparkSession, tmp_path: Path, action: Action) -> None:
     """Spark's `abort`, which knows nothing of the commit, would delete the files of rows that are in the table."""
     fault = fault_at(Point.AFTER_COMMIT, action, tmp_path)
-    with pytest.raises(PySparkException, match="exited unexpectedly"):
+    with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
         job(used, fault).run(spark)
 
     assert fault.has_struck
@@ -76,7 +77,7 @@ def test_exception_after_commit_keeps_what_has_landed(used: Warehouse, spark: Sp
 def test_worker_dies_in_its_only_attempt(used: Warehouse, spark: SparkSession, tmp_path: Path, point: Point) -> None:
     """Half of a job that failed would be in the table."""
     fault = fault_at(point, Action.KILL_WORKER, tmp_path)
-    with pytest.raises(PySparkException, match="exited unexpectedly"):
+    with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
         job(used, fault).run(spark)
 
     assert fault.has_struck

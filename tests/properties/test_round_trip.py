@@ -65,7 +65,7 @@ def jobs(draw: st.DrawFn, ranges: Ranges = EVERYTHING, min_rows: int = 0) -> Job
     sizes = st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple)
     return Job(
         frame=frame,
-        spec=draw(st.none() | specs(iceberg_schema(frame.schema))),
+        spec=draw(st.none() | specs(iceberg_schema(frame.schema), ranges)),
         format_version=draw(st.sampled_from([1, 2, 2])),
         tasks=draw(st.lists(sizes, min_size=1, max_size=3).map(tuple)),
         target_file_size_bytes=draw(st.sampled_from([1, 600, 2**29])),

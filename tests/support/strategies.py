@@ -39,7 +39,7 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import NestedField, PrimitiveType, StructType
+from pyiceberg.types import DecimalType, NestedField, PrimitiveType, StructType
 from pyspark.sql import types as spark
 from support.tables import Row
 
@@ -67,11 +67,13 @@ class Ranges:
         first_day: The earliest date.
         last_day: The latest date.
         names: Names of columns and fields.
+        truncates_decimals: Whether a decimal may be truncated to a partition value.
     """
 
     first_day: dt.date
     last_day: dt.date
     names: tuple[str, ...]
+    truncates_decimals: bool = True
 
 
 EVERYTHING = Ranges(
@@ -79,8 +81,13 @@ EVERYTHING = Ranges(
     last_day=dt.date(9999, 12, 30),
     names=("a", "b", "C", "d_1", "with space", "ünï", "1st", "x-y", "p/q", "_", "select"),
 )
-# ClickHouse knows dates from 1900 to 2299.
-CLICKHOUSE = Ranges(first_day=dt.date(1900, 1, 2), last_day=dt.date(2298, 12, 30), names=("a", "b", "c", "d", "e"))
+# ClickHouse knows dates from 1900 to 2299, and cannot prune by a truncated decimal.
+CLICKHOUSE = Ranges(
+    first_day=dt.date(1900, 1, 2),
+    last_day=dt.date(2298, 12, 30),
+    names=("a", "b", "c", "d", "e"),
+    truncates_decimals=False,
+)
 
 
 @dataclass(frozen=True)
@@ -165,7 +172,8 @@ def _values(data_type: spark.DataType, ranges: Ranges) -> st.SearchStrategy[Any]
         case spark.DecimalType():
             highest = 10**data_type.precision - 1
             scale = data_type.scale
-            return st.integers(-highest, highest).map(lambda digits: _decimal(digits, scale))
+            # The lowest of all has no truncated partition value within its own precision.
+            return st.integers(1 - highest, highest).map(lambda digits: _decimal(digits, scale))
     return _flat_values(data_type, ranges)
 
 
@@ -210,15 +218,21 @@ def frames(draw: st.DrawFn, ranges: Ranges = EVERYTHING, min_rows: int = 0, max_
 
 
 @st.composite
-def specs(draw: st.DrawFn, schema: Schema, max_fields: int = 2) -> PartitionSpec:
+def specs(draw: st.DrawFn, schema: Schema, ranges: Ranges = EVERYTHING) -> PartitionSpec:
     """Return any partition spec of the schema; it may have no field at all."""
     sources = [
         (field, transform)
         for field in _reachable(schema.as_struct())
         for transform in TRANSFORMS
-        if isinstance(field.field_type, PrimitiveType) and transform.can_transform(field.field_type)
+        if isinstance(field.field_type, PrimitiveType)
+        and transform.can_transform(field.field_type)
+        and (
+            ranges.truncates_decimals
+            or not isinstance(transform, TruncateTransform)
+            or not isinstance(field.field_type, DecimalType)
+        )
     ]
-    chosen = draw(st.lists(st.sampled_from(sources), max_size=max_fields, unique_by=str))
+    chosen = draw(st.lists(st.sampled_from(sources), max_size=2, unique_by=str))
     return PartitionSpec(
         *(
             PartitionField(source_id=field.field_id, field_id=1000 + number, transform=transform, name=f"part_{number}")

@@ -240,6 +240,24 @@ def test_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyP
     assert all({row["p"] for row in read((file,))} == set(file.partition) for file in files)
 
 
+def test_footers_of_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long task into many partitions would need ever more memory for the row groups of its open files."""
+    monkeypatch.setattr(writers, "MAX_OPEN_COLUMN_CHUNKS", 40)
+    monkeypatch.setattr(writers, "BUFFER_BYTES", 20_000)
+    monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
+    writer = TaskWriter(plan_of(sink, PARTITIONED, BY_P), ATTEMPT)
+    most = 0
+
+    for batch in batches(partitioned_rows(3_000, 12), PARTITIONED, 100):
+        writer.write(batch)
+        most = max(most, sum(file.column_chunks for file in writer._files._open))
+    files = writer.close()
+
+    assert 20 < most <= 40
+    assert len(files) > 12
+    assert sorted(row["id"] for row in read(files)) == list(range(3_000))
+
+
 def test_nan_partition_is_one_file_for_all_batches(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch with a NaN would leave another small file, and another buffer."""
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1)
