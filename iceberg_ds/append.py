@@ -263,8 +263,10 @@ class AppendCommit:
 
 
 def _stays_refused(problem: Exception | None, base: TableMetadata | None, metadata: TableMetadata) -> bool:
-    """Return whether the catalog refused for a reason that does not go away, and the table is as it was."""
+    """Return whether the write failed for a reason that does not go away, as long as the table is as it was."""
     is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
+    if isinstance(problem, TypeError | ValueError | AttributeError | LookupError):
+        return True  # raised while its manifests were written, and would be again
     return is_lasting and base is not None and base.last_updated_ms == metadata.last_updated_ms
 
 

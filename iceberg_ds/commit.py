@@ -47,7 +47,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.append import AppendCommit, CommitResult
 from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
-from iceberg_ds.errors import DataFileError
+from iceberg_ds.errors import CatalogError, DataFileError
 from iceberg_ds.messages import WriteIdentity, complete_commits
 from iceberg_ds.snapshots import creation_request
 from iceberg_ds.storage import is_local, local_size
@@ -88,8 +88,9 @@ def _commit_nothing(catalog: CatalogClient, write: WriteIdentity) -> CommitResul
         identifier = tuple(write.table.split("."))
         try:
             catalog.send(catalog.staged_table(identifier, metadata), request.requirements, request.updates)
-        except (CommitRefusedError, CommitAnswerLostError):
-            catalog.load_table(identifier)  # somebody has created it meanwhile, or this says why not
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            if catalog.find_table(identifier) is None:  # else somebody has created it meanwhile
+                raise CatalogError(f"Cannot create {write.table}, nothing was committed: {failure}.") from failure
     logger.info("Nothing to add to %s", write)
     return CommitResult(snapshot_id=None)
 

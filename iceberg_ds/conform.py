@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from iceberg_ds.errors import SchemaMismatchError
 
@@ -19,8 +20,9 @@ class FileShape:
     """What a file's rows look like: the same fields twice, in the same order.
 
     Attributes:
-        schema: Schema of the Parquet file, field ids in its metadata, names made safe.
-        named: The table's own names, by which the columns of a batch are found.
+        schema: Schema of the Parquet file, field ids in its metadata, names made safe. Fields below an
+            optional struct are optional, because Arrow's writer takes a null struct for nulls in its fields.
+        named: The table's own names and required fields, by which the columns of a batch are found and checked.
     """
 
     schema: pa.Schema
@@ -31,19 +33,45 @@ def conform(batch: pa.RecordBatch, shape: FileShape) -> pa.RecordBatch:
     """Return `batch` with the columns, order and types of the file.
 
     Raises:
-        SchemaMismatchError: A required column holds a null.
+        SchemaMismatchError: A required column, or a required field inside one, holds a null.
     """
     names = batch.schema.names
     columns = []
     for field, named in zip(shape.schema, shape.named, strict=True):
         column = batch.column(find_position(named.name, names))
-        if not field.nullable and column.null_count:
-            raise SchemaMismatchError(
-                f"Cannot write a null into column '{named.name}', which is required in the table "
-                f"({column.null_count} of {batch.num_rows} rows here): filter or fill the nulls."
-            )
+        _check_required(column, 0, named, named.name)
+        _check_nested(column, named.type, named.name)
         columns.append(_conform_array(column, field.type, named.type))
     return pa.RecordBatch.from_arrays(columns, schema=shape.schema)
+
+
+def _check_required(values: pa.Array, null_parents: int, field: pa.Field, path: str) -> None:
+    nulls = values.null_count - null_parents
+    if nulls and not field.nullable:
+        raise SchemaMismatchError(
+            f"Cannot write a null into column '{path}', which is required in the table "
+            f"({nulls} of {len(values)} rows here): filter or fill the nulls."
+        )
+
+
+def _check_nested(array: pa.Array, named: pa.DataType, path: str) -> None:
+    """Check the required fields below `array`; one whose struct is null is not a null of its own."""
+    if pa.types.is_struct(named):
+        names = [field.name for field in array.type]
+        for field in named:
+            child = pc.struct_field(array, find_position(field.name, names))  # null where the struct is null
+            _check_required(child, array.null_count, field, f"{path}.{field.name}")
+            _check_nested(child, field.type, f"{path}.{field.name}")
+    elif pa.types.is_list(named):
+        elements = array.flatten()
+        _check_required(elements, 0, named.value_field, f"{path}.element")
+        _check_nested(elements, named.value_type, f"{path}.element")
+    elif pa.types.is_map(named):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        items = array.items.slice(first, last - first)
+        _check_required(items, 0, named.item_field, f"{path}.value")
+        _check_nested(array.keys.slice(first, last - first), named.key_type, f"{path}.key")
+        _check_nested(items, named.item_type, f"{path}.value")
 
 
 def _conform_array(array: pa.Array, target: pa.DataType, named: pa.DataType) -> pa.Array:

@@ -35,6 +35,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
+from pyiceberg.types import NestedField, StructType
 
 from iceberg_ds.messages import WriteIdentity
 
@@ -123,7 +124,13 @@ def _write_manifest(
 
 
 def _entry_schema(format_version: TableVersion, spec: PartitionSpec, schema: Schema) -> Schema:
-    data_file = data_file_with_partition(format_version=format_version, partition_type=spec.partition_type(schema))
+    # Partition fields are optional in the spec, and null under a null struct or a void transform; PyIceberg takes
+    # the source's word for it.
+    fields = spec.partition_type(schema).fields
+    partition_type = StructType(
+        *(NestedField(field.field_id, field.name, field.field_type, required=False) for field in fields)
+    )
+    data_file = data_file_with_partition(format_version=format_version, partition_type=partition_type)
     return manifest_entry_schema_with_data_file(format_version=format_version, data_file=data_file)
 
 

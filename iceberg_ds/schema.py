@@ -280,11 +280,26 @@ def file_shape(schema: Schema) -> FileShape:
 
     The file's names are made safe as Iceberg's own writers do; readers go by field id.
     """
-    return FileShape(schema=_arrow_schema(sanitize_column_names(schema)), named=_arrow_schema(schema))
+    safe = _arrow_schema(sanitize_column_names(schema))
+    return FileShape(schema=pa.schema([_optional_below(field) for field in safe]), named=_arrow_schema(schema))
 
 
 def _arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_with_small_offsets(field) for field in schema_to_pyarrow(schema)])
+
+
+def _optional_below(field: pa.Field) -> pa.Field:
+    """Return the field with everything optional that can be missing because a struct around it is null."""
+    data_type = field.type
+    if pa.types.is_struct(data_type):
+        children = [child.with_nullable(child.nullable or field.nullable) for child in data_type]
+        return field.with_type(pa.struct([_optional_below(child) for child in children]))
+    if pa.types.is_list(data_type):
+        return field.with_type(pa.list_(_optional_below(data_type.value_field)))
+    if pa.types.is_map(data_type):
+        key, item = _optional_below(data_type.key_field), _optional_below(data_type.item_field)
+        return field.with_type(pa.map_(key, item))
+    return field
 
 
 def _with_small_offsets(field: pa.Field) -> pa.Field:

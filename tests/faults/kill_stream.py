@@ -93,9 +93,8 @@ def _landed_epochs(stream: Stream) -> list[int]:
 
 
 def _orphans(stream: Stream) -> set[Path]:
-    if not stream.warehouse.has_table():
-        return set()
-    return stream.warehouse.data_files() - stream.warehouse.referenced()
+    referenced = stream.warehouse.referenced() if stream.warehouse.has_table() else set()
+    return stream.warehouse.data_files() - referenced
 
 
 def _touched(stream: Stream) -> list[int]:
@@ -136,7 +135,9 @@ class Moment:
             left -= sum(before != after for before, after in zip(last, now, strict=True))
             last = now
             if time.monotonic() > deadline:
-                raise TimeoutError(f"The stream changed the disk only {self.changes - left} times.")
+                raise TimeoutError(
+                    f"The stream changed the disk only {self.changes - left} times; see {stream.folder}."
+                )
             time.sleep(_LOOK_EVERY_S)
         time.sleep(self.delay_s)
 
@@ -146,9 +147,11 @@ def kill_in_round(stream: Stream, driver: SparkProcess, moment: Moment) -> Met:
     waiting = len(stream.source_files()) // FILES_PER_EPOCH - 1 - _last_number(stream.checkpoint / "commits")
     stream.grow(max(0, EPOCHS_AHEAD - waiting))
     before, untouched = Disk.of(stream), _touched(stream)
-    driver.send(dump(stream.job()))
-    moment.wait(stream, untouched)
-    driver.close()
+    try:
+        driver.send(dump(stream.job()))
+        moment.wait(stream, untouched)
+    finally:
+        driver.close()
     return Disk.of(stream).met_since(before)
 
 
@@ -160,10 +163,8 @@ def kill_again_and_again(stream: Stream, kills: int, seed: int) -> list[Met]:
     try:
         for number in range(1, kills + 1):
             driver, next_driver = next_driver, SparkProcess(stream.folder / f"round-{number}")
-            with driver:
-                driver.wait_ready()
-                moment = Moment.draw(draw)
-                met.append(kill_in_round(stream, driver, moment))
+            moment = Moment.draw(draw)
+            met.append(kill_in_round(stream, driver, moment))
             landed = Disk.of(stream).landed + 1
             _say(
                 f"kill {number}, {moment.changes} changes and {moment.delay_s:.3f} s on, {landed} epochs landed: "

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import (
     BinaryType,
@@ -251,7 +252,9 @@ def test_null_structs_whose_fields_are_required(spark: SparkSession, house: Ware
     def even(row: int, value: Any) -> Any:
         return None if row % 2 else value
 
-    assert house.rows().to_pylist() == [
+    # PyIceberg cannot read null structs with required fields inside lists and maps: the file itself tells.
+    (file,) = house.referenced()
+    assert pq.read_table(file).to_pylist() == [
         {
             "id": row,
             "one": even(row, {"x": row, "y": {"z": row}}),
