@@ -44,6 +44,8 @@ def run(*command: str | Path, cwd: Path) -> str:
     ours = ("PYTHON", "PYSPARK_", "SPARK_", "PYICEBERG_", "VIRTUAL_ENV", "UV_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     environment["PYICEBERG_HOME"] = str(cwd)
+    # As if the environment were activated: Spark starts its workers with the python3 of the path.
+    environment["PATH"] = f"{Path(command[0]).parent}:{environment['PATH']}"
     ended = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
