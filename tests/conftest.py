@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,5 +84,14 @@ def faulty_sink(sink: Sink, faulty_catalog: FaultyCatalog) -> Sink:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let no retry sleep; return the seconds that each would have waited."""
     recorded: list[float] = []
-    monkeypatch.setattr("time.sleep", recorded.append)
+    sleep = time.sleep
+
+    def record(seconds: float) -> None:
+        # Threads that a Spark session of another test has left behind would spin if they did not sleep.
+        if threading.current_thread() is threading.main_thread():
+            recorded.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr("time.sleep", record)
     return recorded
