@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iceberg_ds.options import options_table
+from iceberg_ds.option_table import options_table
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- options: made by `make readme` -->\n", "<!-- end of options -->"

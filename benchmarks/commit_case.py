@@ -35,7 +35,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from iceberg_ds.append import AppendCommit
+from iceberg_ds.commit_loop import CommitLoop
 from iceberg_ds.catalog import CatalogClient, CatalogSettings, connect
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId
@@ -200,7 +200,7 @@ def committer(case: Case, catalog: Catalog, client: CatalogClient) -> Callable[[
         return lambda name, files: commit_stock(catalog, ("bench", name), files, marks)
 
     def commit_ours(name: str, files: Sequence[DataFile]) -> None:
-        AppendCommit(client, identities[name], files).run()
+        CommitLoop(client, identities[name], files).run()
 
     # The planner knows these before the rows are written; they are no part of the commit.
     identities = {name: _identity(catalog.load_table(("bench", name)), name, epoch) for name in ("warm", "t")}

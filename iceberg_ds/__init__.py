@@ -7,6 +7,9 @@ df.write.format("icebergsink").mode("append").save("db.events")
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from iceberg_ds._version import __version__
 from iceberg_ds.datasource import IcebergSink
 from iceberg_ds.errors import (
@@ -17,11 +20,26 @@ from iceberg_ds.errors import (
     DataFileError,
     IcebergSinkError,
     OptionError,
+    RefusedRowsError,
     SchemaMismatchError,
     TableNotFoundError,
     UnsupportedTableError,
 )
 from iceberg_ds.registration import register
+
+if TYPE_CHECKING:
+    from iceberg_ds.distribute import distribute
+    from iceberg_ds.publishing import publish
+
+# Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
+_LATER = {"distribute": "iceberg_ds.distribute", "publish": "iceberg_ds.publishing"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'iceberg_ds' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
+
 
 __all__ = [
     "CatalogError",
@@ -32,9 +50,12 @@ __all__ = [
     "IcebergSink",
     "IcebergSinkError",
     "OptionError",
+    "RefusedRowsError",
     "SchemaMismatchError",
     "TableNotFoundError",
     "UnsupportedTableError",
     "__version__",
+    "distribute",
+    "publish",
     "register",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,17 +26,19 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import StagedTable, Table
+from pyiceberg.table import StagedTable, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config
 from sqlalchemy.engine import URL, make_url
 
 from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.options import CATALOG_PREFIX, DEFAULT_WAREHOUSE, SinkOptions, embedded_warehouse
+from iceberg_ds.option_table import CATALOG_PREFIX
+from iceberg_ds.option_values import embedded_warehouse
+from iceberg_ds.options import DEFAULT_WAREHOUSE, SinkOptions
 from iceberg_ds.secrets import mask_properties, mask_text, storage_properties
 
 _SQLITE_LOCK_TIMEOUT_S = 60
@@ -116,6 +118,27 @@ def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:
     return (("type", "sql"), ("uri", uri.render_as_string()), ("warehouse", f"file://{warehouse}"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTable:
+    """A table to create.
+
+    Attributes:
+        schema: Its columns; the catalog gives them ids of its own.
+        spec: How it is partitioned, by the ids of `schema`.
+        sort_order: In which order rows lie within a file, by the ids of `schema`.
+        location: Where it goes, None for where the catalog puts it.
+        format_version: The spec's version, None for the catalog's default.
+        properties: Its properties.
+    """
+
+    schema: Schema
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    sort_order: SortOrder = UNSORTED_SORT_ORDER
+    location: str | None = None
+    format_version: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
 class CatalogClient:
     """A connected catalog. Get one from `connect`."""
 
@@ -166,7 +189,7 @@ class CatalogClient:
             return bool(self._catalog.view_exists(tuple(identifier)))
         return False
 
-    def stage_table(self, identifier: Sequence[str], schema: Schema) -> TableMetadata:
+    def stage_table(self, identifier: Sequence[str], new_table: NewTable) -> TableMetadata:
         """Return the metadata of a new table that nobody sees before it is committed.
 
         Creates the namespace, parents first, if it is missing.
@@ -174,12 +197,18 @@ class CatalogClient:
         Raises:
             CatalogError: The catalog could not be reached or refused.
         """
+        properties = dict(new_table.properties)  # PyIceberg takes entries out of it
+        if new_table.format_version is not None:
+            properties[TableProperties.FORMAT_VERSION] = new_table.format_version
 
         def stage() -> TableMetadata:
             self._create_namespaces(identifier[:-1])
-            if (location := self._nested_location(identifier)) is not None:
-                return new_table_metadata(schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location)
-            return self._catalog.create_table_transaction(tuple(identifier), schema).table_metadata
+            location = new_table.location or self._nested_location(identifier)
+            if location is not None and isinstance(self._catalog, MetastoreCatalog):
+                return new_table_metadata(new_table.schema, new_table.spec, new_table.sort_order, location, properties)
+            return self._catalog.create_table_transaction(
+                tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
+            ).table_metadata
 
         return self._translated(stage, f"create table {'.'.join(identifier)}")
 

@@ -21,14 +21,16 @@ nothing that a task does can be seen in the table. Then, on the driver:
    waits, loads the table and looks: what the table shows is the outcome. An answer that was lost
    after landing is found as a landing; one that was lost before is tried again, with the same snapshot
    id, so that it cannot land twice even if the first request arrives late.
-5. Manifests are written once and reused; each attempt writes its own manifest list.
+5. The manifests of what a write adds are written once and reused; each attempt writes its own manifest list.
+   What a write replaces is found anew in each attempt, in the branch as it is then (`replacing`), and the same
+   condition on the branch makes sure that it still is so when the request is carried out.
 6. Files are deleted in three cases only: nothing that names them was ever sent; or every request was
    refused, or can no longer succeed because the branch has moved on, and the table does not show the
    write; or the write landed through another file in their place. In any other case they stay, and
    the error says how to find out.
 
 Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `landing.find_landing`, the request of step 3
-is `snapshots.append_request`, the loop is `append.AppendCommit`, and `cleanup.Proof` names the cases of step 6.
+is `snapshots.commit_request`, the loop is `commit_loop.CommitLoop`, and `cleanup.Proof` names the cases of step 6.
 `abort` follows the same rules for a write that Spark gives up. It runs in a process that does not know
 what the commit did, so it may delete only if a message is missing, because then no commit began.
 
@@ -45,10 +47,13 @@ from collections.abc import Sequence
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from iceberg_ds.append import AppendCommit, CommitResult
 from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
-from iceberg_ds.errors import CatalogError, DataFileError
-from iceberg_ds.messages import WriteIdentity, complete_commits
+from iceberg_ds.cleanup import Proof, delete_files
+from iceberg_ds.commit_loop import CommitLoop, CommitResult
+from iceberg_ds.errors import CatalogError, DataFileError, RefusedRowsError
+from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
+from iceberg_ds.plan import OverwriteByFilter
+from iceberg_ds.publishing import fast_forward
 from iceberg_ds.snapshots import creation_request
 from iceberg_ds.storage import is_local, local_size
 
@@ -70,14 +75,36 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
         SchemaMismatchError: The table has changed so that the files do not fit any more.
         CatalogError: The catalog could not be reached, or refuses for good; nothing was committed.
         DataFileError: The driver does not see a file that a task reports.
+        RefusedRowsError: Rows lie outside the range that the write replaces; nothing was committed.
+        UnsupportedTableError: What the write replaces cannot be told or read; nothing was committed.
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
     write = commits[0].write
     data_files = [data_file for commit in commits for data_file in commit.data_files]
-    if not data_files:
+    _check_refused(catalog, commits)
+    if not data_files and (write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)):
         return _commit_nothing(catalog, write)
     _check_visible(data_files, write)
-    return AppendCommit(catalog, write, data_files).run()
+    result = CommitLoop(catalog, write, data_files).run()
+    if write.publish_to is not None and result.snapshot_id is not None:
+        fast_forward(catalog, write.table.split("."), write.branch, write.publish_to)
+    return result
+
+
+def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write of which rows lie outside the range that it replaces, and delete its files."""
+    refused = [commit.refused for commit in commits if commit.refused is not None]
+    if not refused:
+        return
+    paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
+    write = commits[0].write
+    left = delete_files(catalog.file_io(write.table.split("."), paths[0]), paths, Proof.NEVER_SENT) if paths else 0
+    raise RefusedRowsError(
+        f"Cannot commit to {write.table}, nothing was committed: {sum(rows.count for rows in refused)} rows do not "
+        f"satisfy replace-where, for example {refused[0].example}. They would stay beside the rows that the next such "
+        "write replaces: filter them out, or widen the predicate."
+        + (f" {left} files could not be deleted; the log names them." if left else "")
+    )
 
 
 def _commit_nothing(catalog: CatalogClient, write: WriteIdentity) -> CommitResult:

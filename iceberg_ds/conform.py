@@ -1,114 +1,133 @@
 """Pure: brings Arrow batches as Spark sends them into the exact schema of the table's files.
 
 Spark labels timestamps with the session's time zone, keeps 8- and 16-bit integers, carries its own
-nullability and may order columns differently. Values stay where they are in memory unless a type is
-widened. Knows Arrow alone.
+nullability and may order columns differently. Values stay where they are in memory unless their type is
+another one in the table. Columns that a batch does not have are null. Knows Arrow alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from iceberg_ds.casts import cast_values
 from iceberg_ds.errors import SchemaMismatchError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileShape:
-    """What a file's rows look like: the same fields twice, in the same order.
-
-    Attributes:
-        schema: Schema of the Parquet file, field ids in its metadata, names made safe. Fields below an
-            optional struct are optional, because Arrow's writer takes a null struct for nulls in its fields.
-        named: The table's own names and required fields, by which the columns of a batch are found and checked.
-    """
-
-    schema: pa.Schema
-    named: pa.Schema
+from iceberg_ds.names import find_sources
+from iceberg_ds.nested_json import to_json
+from iceberg_ds.nesting import split_lists, split_maps
+from iceberg_ds.shape import FileShape
 
 
 def conform(batch: pa.RecordBatch, shape: FileShape) -> pa.RecordBatch:
     """Return `batch` with the columns, order and types of the file.
 
+    A struct, list or map that goes into a column of text becomes JSON.
+
     Raises:
-        SchemaMismatchError: A required column, or a required field inside one, holds a null.
+        SchemaMismatchError: A required column, or a required field inside one, holds a null; or some text or
+            bytes are no value of the table's type. Names the column.
+        AmbiguousNameError: A column of the batch could be any of several in the table.
     """
-    names = batch.schema.names
+    sources = find_sources(batch.schema.names, shape.named.names, case_sensitive=shape.case_sensitive)
     columns = []
-    for field, named in zip(shape.schema, shape.named, strict=True):
-        column = batch.column(find_position(named.name, names))
-        _check_required(column, 0, named, named.name)
-        _check_nested(column, named.type, named.name)
-        columns.append(_conform_array(column, field.type, named.type))
+    for source, field, named in zip(sources, shape.schema, shape.named, strict=True):
+        column = pa.nulls(batch.num_rows) if source is None else batch.column(source)
+        place = _Place(path=named.name, field=field, named=named, case_sensitive=shape.case_sensitive)
+        columns.append(_conform_values(column, place))
     return pa.RecordBatch.from_arrays(columns, schema=shape.schema)
 
 
-def _check_required(values: pa.Array, null_parents: int, field: pa.Field, path: str) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A column of the file, or a field, element, key or value inside one.
+
+    Attributes:
+        path: Its name, after the names of what it is in.
+        field: As it is in the file.
+        named: As it is in the table: with the table's own names and required fields.
+        case_sensitive: How names of fields are matched.
+    """
+
+    path: str
+    field: pa.Field
+    named: pa.Field
+    case_sensitive: bool | None
+
+    @property
+    def type(self) -> pa.DataType:
+        """Return the type in the file."""
+        return self.field.type
+
+    def inside(self, name: str, field: pa.Field, named: pa.Field) -> _Place:
+        """Return a place inside this one."""
+        return replace(self, path=f"{self.path}.{name}", field=field, named=named)
+
+
+def _conform_values(values: pa.Array, place: _Place, null_parents: int = 0) -> pa.Array:
+    """Return `values` in the type of the file.
+
+    Args:
+        values: As Spark sends them, null wherever the struct around them is.
+        place: Where they go.
+        null_parents: How many of the structs around them are null.
+    """
+    _check_required(values, null_parents, place)
+    if pa.types.is_null(values.type) or not len(values):
+        return pa.nulls(len(values), place.type)
+    if pa.types.is_nested(values.type) and pa.types.is_string(place.type):
+        return to_json(values)
+    if pa.types.is_struct(place.type):
+        return _conform_structs(values, place)
+    if pa.types.is_list(place.type):
+        return _conform_lists(values, place)
+    if pa.types.is_map(place.type):
+        return _conform_maps(values, place)
+    return values if values.type == place.type else cast_values(values, place.type, place.path)
+
+
+def _check_required(values: pa.Array, null_parents: int, place: _Place) -> None:
     nulls = values.null_count - null_parents
-    if nulls and not field.nullable:
+    if nulls and not place.named.nullable:
         raise SchemaMismatchError(
-            f"Cannot write a null into column '{path}', which is required in the table "
+            f"Cannot write a null into column '{place.path}', which is required in the table "
             f"({nulls} of {len(values)} rows here): filter or fill the nulls."
         )
 
 
-def _check_nested(array: pa.Array, named: pa.DataType, path: str) -> None:
-    """Check the required fields below `array`; one whose struct is null is not a null of its own."""
-    if pa.types.is_struct(named):
-        names = [field.name for field in array.type]
-        for field in named:
-            child = pc.struct_field(array, find_position(field.name, names))  # null where the struct is null
-            _check_required(child, array.null_count, field, f"{path}.{field.name}")
-            _check_nested(child, field.type, f"{path}.{field.name}")
-    elif pa.types.is_list(named):
-        elements = array.flatten()
-        _check_required(elements, 0, named.value_field, f"{path}.element")
-        _check_nested(elements, named.value_type, f"{path}.element")
-    elif pa.types.is_map(named):
-        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        items = array.items.slice(first, last - first)
-        _check_required(items, 0, named.item_field, f"{path}.value")
-        _check_nested(array.keys.slice(first, last - first), named.key_type, f"{path}.key")
-        _check_nested(items, named.item_type, f"{path}.value")
+def _conform_structs(values: pa.Array, place: _Place) -> pa.Array:
+    named = list(place.named.type)
+    names = [field.name for field in named]
+    sources = find_sources([field.name for field in values.type], names, case_sensitive=place.case_sensitive)
+    children = []
+    for source, name, field, own in zip(sources, names, place.type, named, strict=True):
+        # Unlike StructArray.field, struct_field makes the child null where the struct is null.
+        child = pa.nulls(len(values)) if source is None else pc.struct_field(values, source)
+        children.append(_conform_values(child, place.inside(name, field, own), values.null_count))
+    return pa.StructArray.from_arrays(children, fields=list(place.type), mask=_null_mask(values))
 
 
-def _conform_array(array: pa.Array, target: pa.DataType, named: pa.DataType) -> pa.Array:
-    """Return `array` as type `target`; nested fields are found by their names in `named`, whatever their order."""
-    if array.type == target:
-        return array
-    if array.offset:
-        array = array.take(
-            pa.array(range(len(array)), pa.int64())
-        )  # the children below are read from their first value on
-    mask = array.is_null() if array.null_count else None
-    if pa.types.is_struct(target):
-        source_names = [field.name for field in array.type]
-        children = [
-            _conform_array(array.field(find_position(own.name, source_names)), field.type, own.type)
-            for field, own in zip(target, named, strict=True)
-        ]
-        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
-    if pa.types.is_list(target):
-        values = _conform_array(array.values, target.value_type, named.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=mask)
-    if pa.types.is_map(target):
-        keys = _conform_array(array.keys, target.key_type, named.key_type)
-        items = _conform_array(array.items, target.item_type, named.item_type)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=mask)
-    return array.cast(target)
+def _conform_lists(values: pa.Array, place: _Place) -> pa.Array:
+    offsets, elements = split_lists(values)
+    inside = place.inside("element", place.type.value_field, place.named.type.value_field)
+    return pa.ListArray.from_arrays(
+        offsets, _conform_values(elements, inside), type=place.type, mask=_null_mask(values)
+    )
 
 
-def find_position(name: str, names: list[str]) -> int:
-    """Return where `name` stands in `names`: exactly, else as the only one that differs in case alone.
+def _conform_maps(values: pa.Array, place: _Place) -> pa.Array:
+    offsets, keys, items = split_maps(values)
+    for_keys = place.inside("key", place.type.key_field, place.named.type.key_field)
+    for_items = place.inside("value", place.type.item_field, place.named.type.item_field)
+    return pa.MapArray.from_arrays(
+        offsets,
+        _conform_values(keys, for_keys),
+        _conform_values(items, for_items),
+        type=place.type,
+        mask=_null_mask(values),
+    )
 
-    Raises:
-        LookupError: None does, or several do.
-    """
-    if name in names:
-        return names.index(name)
-    folded = [position for position, other in enumerate(names) if other.lower() == name.lower()]
-    if len(folded) != 1:
-        raise LookupError(f"column '{name}' stands {len(folded)} times among {names}")
-    return folded[0]
+
+def _null_mask(values: pa.Array) -> pa.Array | None:
+    return values.is_null() if values.null_count else None

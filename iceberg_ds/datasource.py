@@ -44,7 +44,7 @@ _RUN_ID = "spark.jobGroup.id"  # a streaming query's jobs are grouped by its run
 
 
 class IcebergSink(DataSource):
-    """The data source `icebergsink`: appends batch and streaming DataFrames to Iceberg tables.
+    """The data source `icebergsink`: writes batch and streaming DataFrames into Iceberg tables.
 
     Register it with `spark.dataSource.register(IcebergSink)` or `iceberg_ds.register(spark)`, or rely on
     PySpark, which finds it by itself where the package is installed. Options: the README's table.
@@ -69,13 +69,8 @@ class IcebergSink(DataSource):
         Raises:
             IcebergSinkError: The options, the table or the schema do not allow it.
         """
-        if overwrite:
-            raise OptionError(
-                'Cannot write with mode("overwrite"): it is not supported yet, and mode("append") is. '
-                "Nothing was changed."
-            )
         options = _parse(self.options)
-        return IcebergBatchWriter(options, _plan(options, schema))
+        return IcebergBatchWriter(options, _plan(options, schema, overwrite=overwrite, is_stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> IcebergStreamWriter:  # noqa: FBT001, N802  # Spark's
         """Plan a micro-batch with `schema`, or make the writer that commits one.
@@ -83,13 +78,10 @@ class IcebergSink(DataSource):
         Raises:
             IcebergSinkError: The options, the table or the schema do not allow it.
         """
-        if overwrite:
-            raise OptionError(
-                'Cannot write with outputMode("complete"): it is not supported yet, and outputMode("append") is. '
-                "Nothing was changed."
-            )
         options = _parse(self.options)
-        return IcebergStreamWriter(options, None if self._is_committer else _plan(options, schema))
+        if self._is_committer:
+            return IcebergStreamWriter(options, None)
+        return IcebergStreamWriter(options, _plan(options, schema, overwrite=overwrite, is_stream=True))
 
     def schema(self) -> NoReturn:
         """Refuse to read."""
@@ -198,20 +190,24 @@ def _connect(options: SinkOptions) -> CatalogClient:
     return connect(catalog_settings(options))
 
 
-def _plan(options: SinkOptions, schema: StructType) -> WritePlan:
-    from iceberg_ds.planning import plan_write
+def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan:
+    from iceberg_ds.planning import WriteMode, plan_write
 
-    return plan_write(_connect(options), options, schema)
+    mode = WriteMode.OVERWRITE if overwrite else WriteMode.APPEND
+    return plan_write(_connect(options), options, schema, mode, is_stream=is_stream)
 
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
     from iceberg_ds.messages import TaskCommit, WriteIdentity
+    from iceberg_ds.range_check import RangeCheck
     from iceberg_ds.writers import TaskAttempt, write_task
 
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
-    data_files = write_task(plan, batches, attempt)
-    return TaskCommit(write=WriteIdentity.of(plan, epoch), partition_id=attempt.partition_id, data_files=data_files)
+    check = RangeCheck(plan)
+    data_files = write_task(plan, batches, attempt, check)
+    write = WriteIdentity.of(plan, epoch)
+    return TaskCommit(write, attempt.partition_id, data_files, check.refused)
 
 
 def _epoch_of_task() -> EpochId:

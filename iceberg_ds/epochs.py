@@ -13,12 +13,11 @@ The newer of the two counts. Knows table metadata and nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 
+from iceberg_ds.branches import branch_history
 from iceberg_ds.plan import EpochId
 
 QUERY_ID_KEY = "spark.sql.streaming.queryId"
@@ -112,22 +111,3 @@ def has_committed(metadata: TableMetadata, branch: str, run_id: str) -> bool:
         snapshot.summary is not None and snapshot.summary[RUN_ID_KEY] == run_id
         for snapshot in branch_history(metadata, branch)
     )
-
-
-def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
-    """Return the snapshot that `branch` points to, None when it has none."""
-    ref = metadata.refs.get(branch)
-    return metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-
-
-def branch_history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
-    """Yield the snapshots of `branch`, newest first, as far as they have not expired."""
-    snapshot = branch_head(metadata, branch)
-    if snapshot is None:
-        return
-    # One dictionary, because a look-up by id in the metadata is a search through all snapshots.
-    by_id = {known.snapshot_id: known for known in metadata.snapshots}
-    while snapshot is not None:
-        yield snapshot
-        parent_id = snapshot.parent_snapshot_id
-        snapshot = by_id.get(parent_id) if parent_id is not None else None

@@ -9,6 +9,7 @@ thing, why with the values, and the next step; a secret appears in none of them.
     ├── TableNotFoundError (LookupError)    create the table or fix its identifier
     ├── UnsupportedTableError (ValueError)  this kind of table cannot be written safely yet
     ├── CatalogError (ConnectionError)      reach, authenticate to or unblock the catalog
+    ├── RefusedRowsError (ValueError)       fix the rows; says how many and shows one
     ├── DataFileError (OSError)             a task could not write; Spark may retry it
     ├── CommitConflictError                 nothing was committed; no file of this write is referenced
     ├── CommitStateUnknownError             it may be committed; nothing was deleted; says how to check
@@ -40,6 +41,10 @@ class UnsupportedTableError(IcebergSinkError, ValueError):
 
 class CatalogError(IcebergSinkError, ConnectionError):
     """The catalog could not be reached, or it refused the request."""
+
+
+class RefusedRowsError(IcebergSinkError, ValueError):
+    """Rows of the DataFrame lie outside the range that the write replaces."""
 
 
 class DataFileError(IcebergSinkError, OSError):

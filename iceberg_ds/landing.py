@@ -12,7 +12,8 @@ from enum import Enum, auto
 
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.epochs import EpochMark, branch_head, branch_history, find_last_epoch, has_committed
+from iceberg_ds.branches import branch_head, branch_history
+from iceberg_ds.epochs import EpochMark, find_last_epoch, has_committed
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId
 

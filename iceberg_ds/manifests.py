@@ -9,7 +9,7 @@ Lists"; sequence numbers are inherited, so a manifest is written once and used i
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,80 +47,148 @@ _AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zst
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestDraft:
-    """A manifest to write: its path, the partition spec that its files share, and the files."""
+    """A manifest to write.
+
+    Attributes:
+        path: Where it goes.
+        spec_id: The partition spec that its files share.
+        entries: What it lists, each with its status.
+        content: Whether these are data files or delete files.
+    """
 
     path: str
     spec_id: int
-    data_files: tuple[DataFile, ...]
+    entries: tuple[ManifestEntry, ...]
+    content: ManifestContent = ManifestContent.DATA
 
 
-def draft_manifests(
-    metadata: TableMetadata, data_files: Sequence[DataFile], write: WriteIdentity
+def draft_added(
+    metadata: TableMetadata, data_files: Iterable[DataFile], write: WriteIdentity, name: str = "m"
 ) -> list[ManifestDraft]:
-    """Return the manifests that add `data_files`, one for each partition spec among them."""
+    """Return the manifests that add `data_files`, one for each partition spec among them.
+
+    Args:
+        metadata: The table.
+        data_files: What to add.
+        write: The write that adds them.
+        name: Tells these manifests from others of the same write.
+    """
     by_spec: dict[int, list[DataFile]] = defaultdict(list)
     for data_file in data_files:
         by_spec[data_file.spec_id].append(data_file)
     return [
         ManifestDraft(
-            path=metadata_path(metadata, f"{write.operation_id}-m{number}.avro"),
+            path=metadata_path(metadata, f"{write.operation_id}-{name}{number}.avro"),
             spec_id=spec_id,
-            data_files=tuple(files),
+            entries=tuple(_added(data_file, write.snapshot_id) for data_file in files),
         )
         for number, (spec_id, files) in enumerate(sorted(by_spec.items()))
+    ]
+
+
+def draft_filtered(
+    path: str, manifest: ManifestFile, kept: Iterable[ManifestEntry], dropped: Iterable[ManifestEntry], snapshot_id: int
+) -> ManifestDraft:
+    """Return the manifest that takes the place of `manifest` in a snapshot that drops some of its files.
+
+    Args:
+        path: Where it goes.
+        manifest: The manifest as it is.
+        kept: Its live entries that stay, with the snapshot and sequence numbers that they have.
+        dropped: Its live entries that the snapshot drops.
+        snapshot_id: The snapshot.
+    """
+    existing = (_with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for entry in kept)
+    deleted = (_with_status(entry, ManifestEntryStatus.DELETED, snapshot_id) for entry in dropped)
+    return ManifestDraft(
+        path=path,
+        spec_id=manifest.partition_spec_id,
+        entries=(*existing, *deleted),
+        content=manifest.content,
+    )
+
+
+def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
+
+
+def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Return the entries of `manifest` whose files are in the table, with inherited numbers filled in."""
+    return manifest.fetch_manifest_entry(io, discard_deleted=True)
+
+
+def live_manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
+    """Return the manifests of `snapshot` that list a live file; none if there is no snapshot."""
+    if snapshot is None:
+        return []
+    return [
+        manifest for manifest in snapshot.manifests(io) if manifest.has_added_files() or manifest.has_existing_files()
     ]
 
 
 def write_manifests(
     io: FileIO, metadata: TableMetadata, drafts: Sequence[ManifestDraft], write: WriteIdentity
 ) -> list[ManifestFile]:
-    """Write the manifests. Sequence numbers are left to the commit that lands.
+    """Write the manifests. Sequence numbers of what they add are left to the commit that lands.
 
     Args:
         io: Opens the table's storage.
         metadata: The table.
-        drafts: What to write, as `draft_manifests` gives it.
-        write: The write that adds the files.
+        drafts: What to write.
+        write: The write that adds them.
     """
-    specs = metadata.specs()
-    return [
-        _write_manifest(io.new_output(draft.path), metadata, specs[draft.spec_id], draft.data_files, write.snapshot_id)
-        for draft in drafts
-    ]
+    return [_write_manifest(io.new_output(draft.path), metadata, draft, write.snapshot_id) for draft in drafts]
 
 
 def _write_manifest(
-    output: OutputFile, metadata: TableMetadata, spec: PartitionSpec, files: Sequence[DataFile], snapshot_id: int
+    output: OutputFile, metadata: TableMetadata, draft: ManifestDraft, snapshot_id: int
 ) -> ManifestFile:
     schema = metadata.schema()
+    spec = metadata.specs()[draft.spec_id]
     codec = _avro_codec(metadata)
     with AvroOutputFile[ManifestEntry](
         output_file=output,
         file_schema=_entry_schema(metadata.format_version, spec, schema),
         record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, schema),
         schema_name="manifest_entry",
-        metadata=_manifest_properties(metadata.format_version, spec, schema, codec),
+        metadata=_manifest_properties(metadata.format_version, spec, schema, codec, draft.content),
     ) as writer:
-        for block in _blocks(files):
-            writer.write_block([_added(data_file, snapshot_id) for data_file in block])
+        for block in _blocks(draft.entries):
+            writer.write_block(block)
         length = writer.tell()
+    counts = Counter(entry.status for entry in draft.entries)
+    rows: Counter[ManifestEntryStatus] = Counter()
+    for entry in draft.entries:
+        rows[entry.status] += entry.data_file.record_count
     return ManifestFile.from_args(
         manifest_path=output.location,
         manifest_length=length,
         partition_spec_id=spec.spec_id,
-        content=ManifestContent.DATA,
+        content=draft.content,
         sequence_number=UNASSIGNED_SEQ,
-        min_sequence_number=UNASSIGNED_SEQ,
+        min_sequence_number=_lowest_sequence_number(draft.entries),
         added_snapshot_id=snapshot_id,
-        added_files_count=len(files),
-        existing_files_count=0,
-        deleted_files_count=0,
-        added_rows_count=sum(data_file.record_count for data_file in files),
-        existing_rows_count=0,
-        deleted_rows_count=0,
-        partitions=construct_partition_summaries(spec, schema, [data_file.partition for data_file in files]),
+        added_files_count=counts[ManifestEntryStatus.ADDED],
+        existing_files_count=counts[ManifestEntryStatus.EXISTING],
+        deleted_files_count=counts[ManifestEntryStatus.DELETED],
+        added_rows_count=rows[ManifestEntryStatus.ADDED],
+        existing_rows_count=rows[ManifestEntryStatus.EXISTING],
+        deleted_rows_count=rows[ManifestEntryStatus.DELETED],
+        partitions=construct_partition_summaries(spec, schema, [entry.data_file.partition for entry in draft.entries]),
         key_metadata=None,
     )
+
+
+def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
+    """Return the lowest data sequence number of files that stay, or that the commit gives it."""
+    known = [entry.sequence_number for entry in entries if entry.status is ManifestEntryStatus.EXISTING]
+    return min((number for number in known if number is not None), default=UNASSIGNED_SEQ)
 
 
 def _entry_schema(format_version: TableVersion, spec: PartitionSpec, schema: Schema) -> Schema:
@@ -135,7 +203,11 @@ def _entry_schema(format_version: TableVersion, spec: PartitionSpec, schema: Sch
 
 
 def _manifest_properties(
-    format_version: TableVersion, spec: PartitionSpec, schema: Schema, codec: AvroCompressionCodec
+    format_version: TableVersion,
+    spec: PartitionSpec,
+    schema: Schema,
+    codec: AvroCompressionCodec,
+    content: ManifestContent,
 ) -> dict[str, str]:
     fields = ",".join(field.model_dump_json() for field in spec.fields)
     properties = {
@@ -145,7 +217,8 @@ def _manifest_properties(
         "format-version": str(format_version),
         AVRO_CODEC_KEY: codec,
     }
-    return properties if format_version == 1 else {**properties, "content": "data"}
+    kind = "data" if content is ManifestContent.DATA else "deletes"
+    return properties if format_version == 1 else {**properties, "content": kind}
 
 
 def _added(data_file: DataFile, snapshot_id: int) -> ManifestEntry:
@@ -158,35 +231,31 @@ def _added(data_file: DataFile, snapshot_id: int) -> ManifestEntry:
     )
 
 
-def _blocks(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
-    remaining = iter(files)
+def _blocks(entries: Iterable[ManifestEntry]) -> Iterator[list[ManifestEntry]]:
+    remaining = iter(entries)
     while block := list(itertools.islice(remaining, _BLOCK_ENTRIES)):
         yield block
 
 
-def write_list(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, added: Sequence[ManifestFile]) -> None:
-    """Write the manifest list of `snapshot`: the manifests it adds, then those of its parent.
+def write_list(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
+    """Write the manifest list of `snapshot`.
 
     Args:
         io: Opens the table's storage.
         metadata: The table that the snapshot is decided for.
         snapshot: The snapshot; it says where the list goes.
-        added: Manifests that the snapshot adds; they are left as they are, for another attempt.
+        manifests: All its manifests, new and kept; they are left as they are, for another attempt.
     """
-    parent_id = snapshot.parent_snapshot_id
-    parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
     with write_manifest_list(
         format_version=metadata.format_version,
         output_file=io.new_output(snapshot.manifest_list),
         snapshot_id=snapshot.snapshot_id,
-        parent_snapshot_id=parent_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number,
         avro_compression=_avro_codec(metadata),
     ) as writer:
         # PyIceberg's writer fills sequence numbers into the very objects it is given.
-        writer.add_manifests([_copy(manifest) for manifest in added])
-        if parent is not None and (kept := parent.manifests(io)):
-            writer.add_manifests(kept)
+        writer.add_manifests([_copy(manifest) for manifest in manifests])
 
 
 def _copy(manifest: ManifestFile) -> ManifestFile:

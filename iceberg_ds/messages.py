@@ -7,17 +7,17 @@ the message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from pyiceberg.manifest import DataFile
 from pyspark.sql.datasource import WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError
-from iceberg_ds.plan import EpochId, WritePlan
+from iceberg_ds.plan import EpochId, FileSettings, Overwrite, WritePlan
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,14 @@ class WriteIdentity:
         table: Identifier of the table, levels separated by dots.
         table_uuid: UUID of the table that the files were written for.
         branch: Branch that is written.
+        fork_from: Branch to fork it from if it is missing, None if it must exist.
+        publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
+        overwrite: Which rows are replaced, None to append.
         operation_id: Part of the name of every file of the write.
         snapshot_id: Id of the snapshot to add.
         schema_id: Schema that the files were written with.
+        files: How data files are written.
+        snapshot_properties: Entries to add to the summary of the snapshot.
         epoch: The micro-batch, None for a batch write.
         new_table: Metadata (JSON) of the table to create with this commit, None when it exists.
     """
@@ -41,8 +46,13 @@ class WriteIdentity:
     operation_id: str
     snapshot_id: int
     schema_id: int
-    epoch: EpochId | None
-    new_table: str | None
+    files: FileSettings
+    fork_from: str | None = None
+    publish_to: str | None = None
+    overwrite: Overwrite | None = None
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    epoch: EpochId | None = None
+    new_table: str | None = None
 
     @classmethod
     def of(cls, plan: WritePlan, epoch: EpochId | None) -> WriteIdentity:
@@ -51,15 +61,33 @@ class WriteIdentity:
             table=plan.table,
             table_uuid=plan.table_uuid,
             branch=plan.branch,
+            fork_from=plan.fork_from,
+            publish_to=plan.publish_to,
+            overwrite=plan.overwrite,
             operation_id=plan.operation_id,
             snapshot_id=plan.snapshot_id,
             schema_id=plan.schema.schema_id,
+            files=plan.files,
+            snapshot_properties=plan.snapshot_properties,
             epoch=epoch,
             new_table=plan.new_table,
         )
 
     def __str__(self) -> str:
         return f"{self.table} (branch {self.branch}, {self.epoch or 'batch'}, operation {self.operation_id})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRows:
+    """Rows outside the range that the write replaces.
+
+    Attributes:
+        count: How many a task met.
+        example: One of them, as text.
+    """
+
+    count: int
+    example: str
 
 
 @dataclass(frozen=True)
@@ -70,12 +98,14 @@ class TaskCommit(WriterCommitMessage):
         write: What all tasks of the write have in common.
         partition_id: Number of the DataFrame's partition, from 0.
         data_files: The files of this attempt; empty for a partition without rows.
+        refused: Rows that may not be written, so that nothing may be committed; None if there are none.
         wire_version: Layout of this message.
     """
 
     write: WriteIdentity
     partition_id: int
     data_files: tuple[DataFile, ...]
+    refused: RefusedRows | None = None
     wire_version: int = WIRE_VERSION
 
 
@@ -103,7 +133,7 @@ def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> lis
             f"the tasks sent messages of versions {versions}, and this driver reads version {WIRE_VERSION}: "
             "install one version of iceberg_ds on the driver and on all executors"
         )
-    if len({commit.write for commit in commits}) != 1:
+    if any(commit.write != commits[0].write for commit in commits):
         _refuse(f"the messages tell of different writes: {', '.join(sorted({str(c.write) for c in commits}))}")
     epoch = commits[0].write.epoch
     if (epoch.epoch_id if epoch else None) != epoch_id:

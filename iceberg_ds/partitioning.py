@@ -7,17 +7,25 @@ number of rows. Source: Iceberg spec, "Partitioning" and "Partition Transforms".
 
 from __future__ import annotations
 
+import decimal
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote_plus
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import UnknownTransform, VoidTransform
+from pyiceberg.transforms import HourTransform, Transform, TruncateTransform, UnknownTransform, VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import StructType
+from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType, StructType
+
+from iceberg_ds.errors import SchemaMismatchError
+
+# Hours are 32-bit integers.
+_HOUR_LIMIT_US = 2**31 * 3600 * 10**6
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,11 @@ class PartitionPath:
 
     def to_path(self) -> str:
         """Return the folder, such as `day=2026-11-21/region=EU`."""
-        return self.spec.partition_to_path(self.key.record(), self.schema)
+        try:
+            return self.spec.partition_to_path(self.key.record(), self.schema)
+        except OverflowError:  # Python's dates end with the year 9999, Spark's do not
+            parts = zip(self.spec.fields, self.key.values, strict=True)
+            return "/".join(f"{quote_plus(field.name)}={quote_plus(str(value))}" for field, value in parts)
 
 
 class PartitionSplitter:
@@ -63,7 +75,11 @@ class PartitionSplitter:
         self._columns = [(field, _position_path(schema, field)) for field in spec.fields]
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-        """Yield each partition in `batch` with its rows, copied, in their order in the batch."""
+        """Yield each partition in `batch` with its rows, copied, in their order in the batch.
+
+        Raises:
+            SchemaMismatchError: A value has no partition value, because that would overflow.
+        """
         columns = [self._partition_values(batch, field, path) for field, path in self._columns]
         encoded = [column.dictionary_encode(null_encoding="encode") for column in columns]
         codes = _combine([part.indices for part in encoded])
@@ -84,7 +100,13 @@ class PartitionSplitter:
             source = pc.struct_field(source, position)
         source_type = self._schema.find_type(field.source_id)
         values = field.transform.pyarrow_transform(source_type)(source)
-        return _as_physical(values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values)
+        if not _is_exact(values, source, source_type, field.transform):
+            raise SchemaMismatchError(
+                f"Cannot write a row whose value of column '{self._schema.find_column_name(field.source_id)}' is out "
+                f"of range for partition field '{field.name}', {field.transform} of {source_type}: no reader would "
+                "find the row. Filter or change such values, or partition by another transform."
+            )
+        return _as_physical(values)
 
 
 def _position_path(schema: Schema, partition_field: PartitionField) -> tuple[int, ...]:
@@ -106,6 +128,23 @@ def _position_path(schema: Schema, partition_field: PartitionField) -> tuple[int
     return path
 
 
+def _is_exact(values: pa.Array, source: pa.Array, source_type: IcebergType, transform: Transform[Any, Any]) -> bool:
+    """Return whether no partition value has overflowed, which would wrap it around or make it null."""
+    if values.null_count != source.null_count:
+        return False
+    match transform, source_type:
+        case TruncateTransform(width=width), IntegerType() | LongType():
+            lowest = pc.min(source).as_py()
+            return lowest is None or lowest - lowest % width >= source_type.min
+        case TruncateTransform(), DecimalType(precision=precision, scale=scale):
+            lowest = pc.min(values).as_py()
+            return lowest is None or lowest >= decimal.Decimal((1, (9,) * precision, -scale))
+        case HourTransform(), _:
+            span = pc.min_max(source.cast(pa.timestamp("us", source.type.tz)).view(pa.int64())).as_py()
+            return span["min"] is None or -_HOUR_LIMIT_US <= span["min"] <= span["max"] < _HOUR_LIMIT_US
+    return True
+
+
 def _combine(codes: list[pa.Array]) -> pa.Array:
     """Return one integer per row that tells apart what any of `codes` tells apart."""
     combined = codes[0].cast(pa.int64())
@@ -117,7 +156,9 @@ def _combine(codes: list[pa.Array]) -> pa.Array:
 
 
 def _as_physical(values: pa.Array) -> pa.Array:
-    """Return dates as days and times as microseconds: the integers that manifests hold."""
+    """Return dates as days, times as microseconds and UUIDs as bytes, as manifests hold them."""
+    if isinstance(values.type, pa.BaseExtensionType):
+        return values.storage
     if pa.types.is_date32(values.type):
         return values.view(pa.int32())
     if pa.types.is_floating(values.type):  # all NaN are one value, whatever their bits

@@ -7,10 +7,14 @@ the package but other values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+
+IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,39 @@ class EpochId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverwriteByFilter:
+    """The write replaces the rows that satisfy a predicate, and all of its own rows satisfy it.
+
+    Attributes:
+        predicate: Says which rows, in the words of `predicates.parse_predicate`; `true` for all rows of the branch.
+        case_sensitive: Whether its names of columns must have the case of the table's.
+        isolation_level: Whether rows that come into that range meanwhile are a conflict, or stay.
+        base_snapshot_id: The snapshot since which rows count as having come meanwhile, None if there was none.
+    """
+
+    predicate: str
+    case_sensitive: bool
+    isolation_level: IsolationLevel
+    base_snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicOverwrite:
+    """The write replaces the partitions that its own rows belong to.
+
+    Attributes:
+        isolation_level: Whether rows that come into these partitions meanwhile are a conflict, or stay.
+        base_snapshot_id: The snapshot since which rows count as having come meanwhile, None if there was none.
+    """
+
+    isolation_level: IsolationLevel
+    base_snapshot_id: int | None
+
+
+Overwrite: TypeAlias = OverwriteByFilter | DynamicOverwrite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings:
     """How data files are written.
 
@@ -40,12 +77,28 @@ class FileSettings:
         compression_codec: Iceberg's name of the codec, such as `zstd`.
         compression_level: None means the codec's own default.
         metrics_properties: The table's `write.metadata.metrics.*` properties.
+        max_open_files: Files that a task has open at once at most.
+        row_group_size_bytes: Compressed size of a row group, None for what 64 MB of rows in memory become.
+        page_size_bytes: Encoded size at which the next data page is begun, None for Arrow's own default.
+        page_row_limit: Rows of a data page at most, None for Arrow's own default.
+        dictionary_size_bytes: Size of a dictionary page at which a column chunk gives it up, None for Arrow's default.
+        bloom_filter_fpp: Share of false positives, above 0 and below 1, of each column with a Bloom filter, by field id.
+        bloom_filter_ndv: How many distinct values to expect in a row group, by field id; else as many as fit.
+        bloom_filter_max_bytes: Size of one Bloom filter at most.
     """
 
     target_file_size_bytes: int
     compression_codec: str
     compression_level: int | None
     metrics_properties: Mapping[str, str]
+    max_open_files: int = 100
+    row_group_size_bytes: int | None = None
+    page_size_bytes: int | None = None
+    page_row_limit: int | None = None
+    dictionary_size_bytes: int | None = None
+    bloom_filter_fpp: Mapping[int, float] = field(default_factory=dict)
+    bloom_filter_ndv: Mapping[int, int] = field(default_factory=dict)
+    bloom_filter_max_bytes: int = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +109,20 @@ class WritePlan:
         table: Identifier of the table, levels separated by dots.
         table_uuid: The table that was planned for; a commit into another one is refused.
         branch: Branch that the snapshot is added to.
+        fork_from: Branch to fork `branch` from if it is missing, None if it must exist.
+        publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
+        overwrite: Which rows are replaced, None to append.
         schema: Schema that the files are written with.
         spec: Partition spec that the files are written with.
+        sort_order: Order of the rows within a file, None for the order in which they come.
+        case_sensitive: How names of columns are matched; None for exactly, else as the only one that differs in case.
         location: Location of the table.
         properties: The table's properties that decide where data files go (`write.*`).
         io_properties: What opens storage, without any credential of a catalog.
         operation_id: Part of the name of every file of this write.
         snapshot_id: Id of the snapshot that the commit will add, fixed before any attempt.
         files: How data files are written.
+        snapshot_properties: Entries to add to the summary of the snapshot.
         new_table: Metadata (JSON) of the table that the commit creates, None when it exists.
     """
 
@@ -78,4 +137,10 @@ class WritePlan:
     operation_id: str
     snapshot_id: int
     files: FileSettings
+    fork_from: str | None = None
+    publish_to: str | None = None
+    overwrite: Overwrite | None = None
+    sort_order: SortOrder | None = None
+    case_sensitive: bool | None = None
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     new_table: str | None = None

@@ -1,79 +1,178 @@
 """`plan_write`: every decision and every refusal, on the driver, before any task runs.
 
-What an option does not say, the table's property says, else the default. Loads the table once; the
-result is a frozen value that tasks get.
+What an option does not say, the table's property says, else the default. The result is a frozen value
+that tasks get.
 """
 
 from __future__ import annotations
 
 import uuid
+from enum import Enum, auto
 
-import pyarrow as pa
-from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.types import StructType
 
+from iceberg_ds.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
 from iceberg_ds.catalog import CatalogClient
-from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.leaves import METRICS_PREFIX, leaf_columns
-from iceberg_ds.options import COMPRESSION_CODECS, SinkOptions
+from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.file_settings import file_settings, metrics_properties
+from iceberg_ds.leaves import leaf_columns
+from iceberg_ds.options import SinkOptions
 from iceberg_ds.partitioning import PartitionSplitter
-from iceberg_ds.plan import FileSettings, WritePlan
-from iceberg_ds.schema import check_fits, iceberg_schema
+from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, WritePlan
+from iceberg_ds.predicates import EVERY_ROW, parse_predicate
+from iceberg_ds.preparing import (
+    default_sort_order,
+    partitioned_as_asked,
+    sort_order_as_asked,
+    stage_table,
+    with_columns_of,
+)
+from iceberg_ds.row_filter import RowFilter
 from iceberg_ds.secrets import storage_properties
+from iceberg_ds.spark_types import iceberg_schema, json_schema
 
-MAIN_BRANCH = "main"
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
-_LEVELLED_CODECS = ("zstd", "gzip", "brotli")
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
 _ENCRYPTION_KEY = "encryption.key-id"
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 
-def plan_write(catalog: CatalogClient, options: SinkOptions, dataframe: StructType) -> WritePlan:
+class WriteMode(Enum):
+    """What Spark asks for: `mode("append")` and `outputMode("append")`, or `"overwrite"` and `"complete"`."""
+
+    APPEND = auto()
+    OVERWRITE = auto()
+
+
+def plan_write(
+    catalog: CatalogClient,
+    options: SinkOptions,
+    dataframe: StructType,
+    mode: WriteMode = WriteMode.APPEND,
+    *,
+    is_stream: bool = False,
+) -> WritePlan:
     """Decide how `dataframe` is written, and refuse what cannot be.
 
+    Changes the schema, the partition spec or the sort orders of an existing table first, if options ask for it.
+
     Raises:
-        OptionError: Options and table properties contradict each other.
+        OptionError: Options and table contradict each other.
         SchemaMismatchError: A column does not fit.
         TableNotFoundError: The table is missing and `create-table` is false.
         UnsupportedTableError: The table cannot be written without breaking it.
-        CatalogError: The catalog could not be reached.
+        CatalogError, CommitConflictError, CommitStateUnknownError: The catalog could not be reached, or a change of
+            the table could not be committed.
     """
     name = ".".join(options.table)
+    _check_mode(options, mode, name, is_stream=is_stream)
+    if options.nested_as_json:
+        dataframe = json_schema(dataframe)
     table = catalog.find_table(options.table)
-    if table is not None:
+    if table is None:
+        metadata = stage_table(catalog, options, iceberg_schema(dataframe))
+        io_properties = catalog.io_properties
+        sort_order = default_sort_order(metadata)
+        _check_supported(metadata, name)
+    else:
+        _check_supported(table.metadata, name)
+        table = with_columns_of(catalog, options, table, dataframe)
+        table = partitioned_as_asked(catalog, options, table)
+        table, sort_order = sort_order_as_asked(catalog, options, table)
         metadata = table.metadata
         io_properties = storage_properties(table.io.properties)
-        _check_supported(metadata, name)
-        check_fits(dataframe, metadata.schema(), table_name=name)
-    else:
-        metadata = _stage(catalog, options, dataframe)
-        io_properties = catalog.io_properties
+    branch, fork_from, publish_to = _branches(options, metadata, name)
     operation_id = uuid.uuid4()
     return WritePlan(
         table=name,
         table_uuid=str(metadata.table_uuid),
-        branch=MAIN_BRANCH,
+        branch=branch,
+        fork_from=fork_from,
+        publish_to=publish_to,
+        overwrite=_overwrite(options, metadata, branch, fork_from) if mode is WriteMode.OVERWRITE else None,
         schema=metadata.schema(),
         spec=metadata.spec(),
+        sort_order=sort_order,
+        case_sensitive=options.case_sensitive,
         location=metadata.location,
         properties={key: value for key, value in metadata.properties.items() if key.startswith("write.")},
         io_properties=io_properties,
         operation_id=str(operation_id),
         snapshot_id=(operation_id.int & _SIGNED_64_BIT) or 1,
-        files=_file_settings(options, metadata, name),
+        files=file_settings(options, metadata, name),
+        snapshot_properties=options.snapshot_properties,
         new_table=metadata.model_dump_json() if table is None else None,
     )
 
 
-def _stage(catalog: CatalogClient, options: SinkOptions, dataframe: StructType) -> TableMetadata:
-    if not options.create_table:
-        raise TableNotFoundError(
-            f"Table {'.'.join(options.table)} does not exist in {catalog!r}, and option 'create-table' is false: "
-            "create it, or allow its creation with create-table=true."
+def _check_mode(options: SinkOptions, mode: WriteMode, name: str, *, is_stream: bool) -> None:
+    if mode is WriteMode.APPEND:
+        given = {
+            "overwrite-mode": options.overwrite_mode,
+            "replace-where": options.replace_where,
+            "isolation-level": options.isolation_level,
+            "validate-from-snapshot-id": options.validate_from_snapshot_id,
+        }
+        if idle := [option for option, value in given.items() if value is not None]:
+            overwrite = 'outputMode("complete")' if is_stream else 'mode("overwrite")'
+            raise OptionError(
+                f"Cannot write to {name}: {', '.join(idle)} only count with {overwrite}, and this write appends. "
+                "Drop them, or overwrite."
+            )
+    if is_stream and options.staging_branch is not None:
+        raise OptionError(
+            f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "
+            "and publish it with iceberg_ds.publish."
         )
-    return catalog.stage_table(options.table, iceberg_schema(dataframe))
+
+
+def _branches(options: SinkOptions, metadata: TableMetadata, name: str) -> tuple[str, str | None, str | None]:
+    """Return the branch to write, the one to fork it from if it is missing, and the one to publish it to."""
+    target = options.branch or MAIN_BRANCH
+    fork_from = MAIN_BRANCH if options.create_branch and target != MAIN_BRANCH else None
+    if options.staging_branch is not None:
+        _check_branch(metadata, target, None, name)
+        target, fork_from, publish_to = options.staging_branch, target, target
+    else:
+        publish_to = None
+    _check_branch(metadata, target, fork_from, name)
+    return target, fork_from, publish_to
+
+
+def _check_branch(metadata: TableMetadata, branch: str, fork_from: str | None, name: str) -> None:
+    if (reason := why_not_writable(metadata, branch, fork_from)) is not None:
+        known = ", ".join(sorted(metadata.refs)) or "none but main"
+        raise OptionError(
+            f"Cannot write to {name}: {reason} (known: {known}). Create it with create-branch=true, or name another."
+        )
+
+
+def _overwrite(options: SinkOptions, metadata: TableMetadata, branch: str, fork_from: str | None) -> Overwrite:
+    base = write_base(metadata, branch, fork_from)
+    base_id = base.snapshot_id if base is not None else None
+    name = ".".join(options.table)
+    if (asked := options.validate_from_snapshot_id) is not None:
+        if snapshots_since(metadata, base, asked) is None:
+            raise OptionError(
+                f"Cannot write to {name}: option 'validate-from-snapshot-id' is {asked}, which does not lie behind "
+                f"branch '{branch}', or has expired."
+            )
+        base_id = asked
+    isolation_level: IsolationLevel = "snapshot" if options.isolation_level == "snapshot" else "serializable"
+    if options.overwrite_mode == "dynamic":
+        return DynamicOverwrite(isolation_level=isolation_level, base_snapshot_id=base_id)
+    overwrite = OverwriteByFilter(
+        predicate=options.replace_where or EVERY_ROW,
+        case_sensitive=bool(options.case_sensitive),
+        isolation_level=isolation_level,
+        base_snapshot_id=base_id,
+    )
+    try:
+        RowFilter(parse_predicate(overwrite.predicate), metadata.schema(), case_sensitive=overwrite.case_sensitive)
+    except ValueError as problem:
+        raise OptionError(f"Cannot write to {name}: option 'replace-where': {problem}.") from problem
+    return overwrite
 
 
 def _check_supported(metadata: TableMetadata, name: str) -> None:
@@ -93,68 +192,8 @@ def _check_supported(metadata: TableMetadata, name: str) -> None:
         )
     try:
         PartitionSplitter(metadata.spec(), metadata.schema())
-        leaf_columns(metadata.schema(), _metrics_properties(metadata))
+        leaf_columns(metadata.schema(), metrics_properties(metadata))
     except ValueError as problem:
         problems.append(str(problem))
     if problems:
         raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")
-
-
-def _file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> FileSettings:
-    properties = metadata.properties
-    codec = (
-        options.compression_codec
-        or properties.get(TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT).lower()
-    )
-    if codec not in COMPRESSION_CODECS:
-        raise UnsupportedTableError(
-            f"Cannot write to {name}: property {TableProperties.PARQUET_COMPRESSION} is {codec!r}, "
-            f"expected one of {', '.join(COMPRESSION_CODECS)}. Option 'compression-codec' overrides it."
-        )
-    return FileSettings(
-        target_file_size_bytes=options.target_file_size_bytes
-        or _positive(properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _default_target_file_size(), name),
-        compression_codec=codec,
-        compression_level=_compression_level(options, metadata, codec, name),
-        metrics_properties=_metrics_properties(metadata),
-    )
-
-
-def _default_target_file_size() -> int:
-    return int(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT)
-
-
-def _positive(properties: dict[str, str], key: str, default: int, name: str) -> int:
-    text = properties.get(key)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise UnsupportedTableError(f"Cannot write to {name}: property {key} is {text!r}, expected a number above 0.")
-    return int(text)
-
-
-def _metrics_properties(metadata: TableMetadata) -> dict[str, str]:
-    return {key: value for key, value in metadata.properties.items() if key.startswith(METRICS_PREFIX)}
-
-
-def _compression_level(options: SinkOptions, metadata: TableMetadata, codec: str, name: str) -> int | None:
-    """Return the level for `codec`; the table's level only counts for the table's codec."""
-    if options.compression_level is not None:
-        level, source = options.compression_level, "option 'compression-level'"
-    else:
-        text = metadata.properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
-        if text is None or options.compression_codec is not None or codec not in _LEVELLED_CODECS:
-            return None
-        source = f"property {TableProperties.PARQUET_COMPRESSION_LEVEL}"
-        try:
-            level = int(text)
-        except ValueError:
-            raise UnsupportedTableError(f"Cannot write to {name}: {source} is {text!r}, expected a number.") from None
-    if codec not in _LEVELLED_CODECS:
-        raise OptionError(f"Cannot write to {name}: codec {codec} has no levels, and {source} is {level}: drop it.")
-    lowest, highest = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
-    if not lowest <= level <= highest:
-        raise OptionError(
-            f"Cannot write to {name}: {source} is {level}, and codec {codec} takes {lowest} to {highest}."
-        )
-    return level

@@ -1,4 +1,4 @@
-"""Pure: the snapshot that an append adds, and the catalog request that adds it.
+"""Pure: the snapshot that a write adds, and the catalog request that adds it.
 
 Decides ids, numbers, summary and marks from the table as it is now; writes nothing.
 """
@@ -6,7 +6,7 @@ Decides ids, numbers, summary and marks from the table as it is now; writes noth
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
@@ -40,11 +40,13 @@ from pyiceberg.table.update import (
 )
 
 from iceberg_ds._version import __version__
-from iceberg_ds.epochs import EpochMark, branch_head, property_mark, summary_mark
+from iceberg_ds.branches import branch_snapshot_id, write_base
+from iceberg_ds.epochs import EpochMark, property_mark, summary_mark
 from iceberg_ds.messages import WriteIdentity
 
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
-_LAST_ADDED = -1
+# What a request calls a schema, spec or order that it adds itself.
+LAST_ADDED = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +57,58 @@ class CommitRequest:
     updates: tuple[TableUpdate, ...]
 
 
-def added_summary(metadata: TableMetadata, data_files: Sequence[DataFile]) -> dict[str, str]:
-    """Return the summary entries that count `data_files`; the same for every attempt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a snapshot does to the files of its branch.
+
+    Attributes:
+        added: Data files that it adds.
+        removed: Data and delete files that it drops.
+    """
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile] = ()
+
+    @property
+    def operation(self) -> Operation:
+        """The spec's word for it (table metadata, "Snapshots")."""
+        if not self.removed:
+            return Operation.APPEND
+        return Operation.OVERWRITE if self.added else Operation.DELETE
+
+
+def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
+    """Return the summary entries that count what `change` adds and drops."""
     limit = metadata.properties.get(_PARTITION_LIMIT_PROPERTY, "0")
     collector = SnapshotSummaryCollector(partition_summary_limit=int(limit) if limit.isdigit() else 0)
     specs = metadata.specs()
-    for data_file in data_files:
+    for data_file in change.added:
         collector.add_file(data_file, schema=metadata.schema(), partition_spec=specs[data_file.spec_id])
+    for data_file in change.removed:
+        collector.remove_file(data_file, schema=metadata.schema(), partition_spec=specs[data_file.spec_id])
     return collector.build()
 
 
-def append_snapshot(
-    metadata: TableMetadata, write: WriteIdentity, added: dict[str, str], manifest_list: str
+def new_snapshot(
+    metadata: TableMetadata, write: WriteIdentity, operation: Operation, counts: Mapping[str, str], manifest_list: str
 ) -> Snapshot:
-    """Return the snapshot that appends `write` to the branch as it is in `metadata`.
+    """Return the snapshot that adds `write` to the branch as it is in `metadata`.
 
     Args:
         metadata: The table, freshly loaded.
         write: The write.
-        added: Its summary entries, as `added_summary` gives them.
+        operation: What it does.
+        counts: Its summary entries, as `change_summary` gives them.
         manifest_list: Where its manifest list will be.
     """
-    parent = branch_head(metadata, write.branch)
+    parent = write_base(metadata, write.branch, write.fork_from)
     marks = summary_mark(write.epoch) if write.epoch else {}
     summary = update_snapshot_summaries(
         Summary(
-            operation=Operation.APPEND,
+            operation=operation,
+            **write.snapshot_properties,
             **{"engine-name": "icebergsink", "engine-version": __version__},
-            **added,
+            **counts,
             **marks,
         ),
         previous_summary=parent.summary if parent is not None else None,
@@ -99,7 +125,7 @@ def append_snapshot(
     )
 
 
-def append_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, *, is_new: bool) -> CommitRequest:
+def commit_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, *, is_new: bool) -> CommitRequest:
     """Return the request that adds `snapshot` and its epoch's mark, and creates the table if `is_new`.
 
     It is refused if the branch is not where `metadata` shows it: check and commit are one step.
@@ -108,26 +134,26 @@ def append_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snap
     updates: tuple[TableUpdate, ...] = (
         *((SetPropertiesUpdate(updates=properties),) if properties else ()),
         AddSnapshotUpdate(snapshot=snapshot),
-        _move_branch(metadata, write.branch, snapshot),
+        move_branch(metadata, write.branch, snapshot.snapshot_id),
     )
     if is_new:
         return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata), *updates))
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
-            AssertRefSnapshotId(ref=write.branch, snapshot_id=snapshot.parent_snapshot_id),
+            AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),
         ),
         updates=updates,
     )
 
 
-def _move_branch(metadata: TableMetadata, branch: str, snapshot: Snapshot) -> SetSnapshotRefUpdate:
-    """Return the update that points `branch` to `snapshot` and keeps the branch's retention as it is."""
+def move_branch(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Return the update that points `branch` to a snapshot and keeps the branch's retention as it is."""
     ref = metadata.refs.get(branch)
     return SetSnapshotRefUpdate(
         ref_name=branch,
         type=SnapshotRefType.BRANCH,
-        snapshot_id=snapshot.snapshot_id,
+        snapshot_id=snapshot_id,
         max_ref_age_ms=ref.max_ref_age_ms if ref else None,
         max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
         min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
@@ -156,11 +182,11 @@ def _creation(metadata: TableMetadata) -> tuple[TableUpdate, ...]:
         AssignUUIDUpdate(uuid=metadata.table_uuid),
         UpgradeFormatVersionUpdate(format_version=metadata.format_version),
         AddSchemaUpdate(schema_=metadata.schema()),
-        SetCurrentSchemaUpdate(schema_id=_LAST_ADDED),
+        SetCurrentSchemaUpdate(schema_id=LAST_ADDED),
         AddPartitionSpecUpdate(spec=metadata.spec()),
-        SetDefaultSpecUpdate(spec_id=_LAST_ADDED),
+        SetDefaultSpecUpdate(spec_id=LAST_ADDED),
         AddSortOrderUpdate(sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id)),
-        SetDefaultSortOrderUpdate(sort_order_id=_LAST_ADDED),
+        SetDefaultSortOrderUpdate(sort_order_id=LAST_ADDED),
         SetLocationUpdate(location=metadata.location),
         SetPropertiesUpdate(updates=metadata.properties),
     )

@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from iceberg_ds.branches import why_not_writable
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.schema import can_still_read
@@ -29,6 +30,8 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, data_files: Sequ
         written = _check_adoptable(metadata, write)
     else:
         written = metadata.schema_by_id(write.schema_id) or metadata.schema()
+    if (reason := why_not_writable(metadata, write.branch, write.fork_from)) is not None:
+        raise CommitConflictError(f"Cannot commit to {write.table}: {reason}, as it had when the write began.")
     missing = {data_file.spec_id for data_file in data_files} - metadata.specs().keys()
     if missing:
         raise CommitMessageError(f"Cannot commit to {write.table}: it has no partition spec {sorted(missing)}.")

@@ -24,7 +24,8 @@ from iceberg_ds.leaves import leaf_columns
 from iceberg_ds.parquet import ParquetFile
 from iceberg_ds.partitioning import PartitionKey, PartitionPath, PartitionSplitter
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.schema import file_shape
+from iceberg_ds.range_check import RangeCheck
+from iceberg_ds.shape import file_shape
 from iceberg_ds.storage import file_io
 
 # Arrow bytes of one row group at most; compressed it is a third of that or less.
@@ -57,20 +58,23 @@ class TaskAttempt:
     task_attempt_id: int
 
 
-def write_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> tuple[DataFile, ...]:
+def write_task(
+    plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt, check: RangeCheck | None = None
+) -> tuple[DataFile, ...]:
     """Write the rows of one task and return its files.
 
     Args:
         plan: What the driver decided.
         batches: The task's rows as Spark sends them; may be empty.
         attempt: Becomes part of the files' names, so that no two attempts share a path.
+        check: Holds the rows against the range that the write replaces; None for rows that need no check.
 
     Raises:
         SchemaMismatchError: A required column holds a null.
         DataFileError: The rows could not be written. Every file of this attempt was deleted, or its
             path was logged.
     """
-    writer = TaskWriter(plan, attempt)
+    writer = TaskWriter(plan, attempt, check)
     with _discarding(writer, plan):
         for batch in batches:
             if batch.num_rows:
@@ -95,8 +99,9 @@ def _discarding(writer: TaskWriter, plan: WritePlan) -> Iterator[None]:
 class TaskWriter:
     """The buffers and files of one task attempt, one rolling writer for each table partition."""
 
-    def __init__(self, plan: WritePlan, attempt: TaskAttempt) -> None:
-        self._shape = file_shape(plan.schema)
+    def __init__(self, plan: WritePlan, attempt: TaskAttempt, check: RangeCheck | None = None) -> None:
+        self._shape = file_shape(plan.schema, case_sensitive=plan.case_sensitive)
+        self._check = check
         self._splitter = None if plan.spec.is_unpartitioned() else PartitionSplitter(plan.spec, plan.schema)
         self._files = TaskFiles(plan, attempt, self._shape.schema)
         self._waiting: list[pa.RecordBatch] = []
@@ -107,6 +112,8 @@ class TaskWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch as Spark sent it."""
         rows = conform(batch, self._shape)
+        if self._check is not None:
+            rows = self._check.passing(rows)
         if self._splitter is None:
             self._append(UNPARTITIONED, rows)
             return

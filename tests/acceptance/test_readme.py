@@ -12,7 +12,7 @@ import pytest
 from support.spark_session import prepare_environment
 from support.spark_tables import Warehouse
 
-from iceberg_ds.options import options_table
+from iceberg_ds.option_table import options_table
 
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"

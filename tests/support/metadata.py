@@ -15,7 +15,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId
+from iceberg_ds.plan import EpochId, FileSettings
 
 TABLE_UUID = UUID(int=1)
 OUR_SNAPSHOT = 777
@@ -103,6 +103,9 @@ def identity(
         operation_id="00000000-0000-0000-0000-000000000777",
         snapshot_id=OUR_SNAPSHOT,
         schema_id=0,
+        files=FileSettings(
+            target_file_size_bytes=1 << 29, compression_codec="zstd", compression_level=None, metrics_properties={}
+        ),
         epoch=epoch,
         new_table=new_table,
     )

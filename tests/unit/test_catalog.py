@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError, UnauthorizedError
 from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.table.snapshots import Operation
 from support.faulty_catalog import (
     FaultyCatalog,
     When,
@@ -31,12 +32,13 @@ from iceberg_ds.catalog import (
     CatalogSettings,
     CommitAnswerLostError,
     CommitRefusedError,
+    NewTable,
     catalog_settings,
     connect,
 )
 from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.options import SinkOptions, parse_options
-from iceberg_ds.snapshots import append_request, append_snapshot
+from iceberg_ds.snapshots import commit_request, new_snapshot
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -209,7 +211,7 @@ def test_each_load_is_fresh(sink: Sink) -> None:
 
 def test_staged_table_is_seen_by_nobody(sink: Sink) -> None:
     """A failed write would leave an empty table behind."""
-    sink.catalog.stage_table(IDENTIFIER, ID_AND_NAME)
+    sink.catalog.stage_table(IDENTIFIER, NewTable(schema=ID_AND_NAME))
 
     assert sink.catalog.find_table(IDENTIFIER) is None
 
@@ -217,7 +219,7 @@ def test_staged_table_is_seen_by_nobody(sink: Sink) -> None:
 def test_namespace_is_created_with_its_first_table(sink: Sink) -> None:
     """A user would have to create namespaces by hand."""
     for _ in range(2):
-        sink.catalog.stage_table(IDENTIFIER, ID_AND_NAME)
+        sink.catalog.stage_table(IDENTIFIER, NewTable(schema=ID_AND_NAME))
 
     assert sink.catalog._catalog.namespace_exists("db")
 
@@ -303,8 +305,8 @@ def test_answers_of_the_catalog_are_told_apart(
     """Files would be deleted that may be committed, or a hopeless commit would be tried for minutes."""
     faulty_sink.append(1)
     table = faulty_sink.table()
-    snapshot = append_snapshot(table.metadata, identity(), {}, table.metadata.snapshots[0].manifest_list)
-    request = append_request(table.metadata, identity(table_uuid=table.metadata.table_uuid), snapshot, is_new=False)
+    snapshot = new_snapshot(table.metadata, identity(), Operation.APPEND, {}, table.metadata.snapshots[0].manifest_list)
+    request = commit_request(table.metadata, identity(table_uuid=table.metadata.table_uuid), snapshot, is_new=False)
     faulty_catalog.fail_next(1, answer.error, when=when)
 
     with pytest.raises((CommitRefusedError, CommitAnswerLostError), match=str(answer.error())) as raised:

@@ -12,9 +12,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from support.tables import Row
 
-from iceberg_ds.conform import FileShape, conform, find_position
+from iceberg_ds.conform import conform
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.schema import file_shape
+from iceberg_ds.shape import FileShape, file_shape
 
 UTC = dt.timezone.utc
 
@@ -275,18 +275,3 @@ def test_null_above_a_required_nested_field_is_taken(given: pa.DataType, target:
     result = conformed([{"c": None}, {"c": value}], pa.schema({"c": given}), shape(NestedField(1, "c", target)))
 
     assert result == [{"c": None}, {"c": value}]
-
-
-@pytest.mark.parametrize(
-    ("names", "position"), [(["id", "ID"], 0), (["ID", "id"], 1), (["a", "ID"], 1), (["a", "Id", "b"], 1)]
-)
-def test_exact_name_wins_over_another_case(names: list[str], position: int) -> None:
-    """Values would go into another column."""
-    assert find_position("id", names) == position
-
-
-@pytest.mark.parametrize(("names", "times"), [(["a"], 0), (["ID", "Id"], 2), ([], 0)])
-def test_name_that_is_missing_or_ambiguous_is_refused(names: list[str], times: int) -> None:
-    """Values would go into one of two columns, by luck."""
-    with pytest.raises(LookupError, match=f"column 'id' stands {times} times"):
-        find_position("id", names)

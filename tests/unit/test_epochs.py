@@ -9,10 +9,9 @@ from pyiceberg.table.metadata import TableMetadata
 from support.metadata import START_MS, Past, line, metadata_of
 from support.tables import QUERY, epoch
 
+from iceberg_ds.branches import branch_head, branch_history
 from iceberg_ds.epochs import (
     EpochMark,
-    branch_head,
-    branch_history,
     find_last_epoch,
     has_committed,
     property_key,

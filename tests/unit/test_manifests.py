@@ -21,17 +21,17 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, VoidTransform
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.metadata import OUR_SNAPSHOT, identity
 from support.tables import Row, Sink, local, rows
 
 from iceberg_ds import manifests
-from iceberg_ds.manifests import draft_manifests, manifest_paths, metadata_path, write_list, write_manifests
+from iceberg_ds.manifests import draft_added, live_manifests, manifest_paths, metadata_path, write_list, write_manifests
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.schema import iceberg_schema
-from iceberg_ds.snapshots import append_snapshot
+from iceberg_ds.snapshots import new_snapshot
+from iceberg_ds.spark_types import iceberg_schema
 
 IO: FileIO = PyArrowFileIO()
 
@@ -50,13 +50,13 @@ def table(sink: Sink) -> Table:
 
 def added_manifests(metadata: TableMetadata, data_files: list[DataFile]) -> list[ManifestFile]:
     """Write the manifests that add `data_files`."""
-    return write_manifests(IO, metadata, draft_manifests(metadata, data_files, identity()), identity())
+    return write_manifests(IO, metadata, draft_added(metadata, data_files, identity()), identity())
 
 
 def next_snapshot(table: Table, name: str = "ours") -> Snapshot:
     """Return the snapshot that a write would add now."""
     path = metadata_path(table.metadata, f"snap-{name}.avro")
-    return append_snapshot(table.metadata, identity(), {}, path)
+    return new_snapshot(table.metadata, identity(), Operation.APPEND, {}, path)
 
 
 def test_positions_of_a_manifest_files_fields_are_the_known_ones() -> None:
@@ -119,12 +119,17 @@ def test_manifest_is_read_by_pyiceberg(sink: Sink, table: Table) -> None:
     assert {entry.status for entry in entries} == {ManifestEntryStatus.ADDED}
 
 
+def kept_manifests(table: Table) -> list[ManifestFile]:
+    """Return the manifests of the branch's newest snapshot."""
+    return live_manifests(IO, table.current_snapshot())
+
+
 def test_entries_inherit_the_sequence_number_of_the_commit(sink: Sink, table: Table) -> None:
     """Later deletes would not apply to the rows, or earlier ones would."""
     (manifest,) = added_manifests(table.metadata, files_of(sink.write(rows(2))))
     snapshot = next_snapshot(table)
 
-    write_list(IO, table.metadata, snapshot, [manifest])
+    write_list(IO, table.metadata, snapshot, [manifest, *kept_manifests(table)])
 
     ours, kept = read_manifest_list(IO.new_input(snapshot.manifest_list))
     assert (ours.sequence_number, ours.min_sequence_number) == (2, 2)
@@ -141,7 +146,7 @@ def test_manifests_of_a_failed_attempt_get_the_sequence_number_of_the_next(sink:
     later = sink.table()
     second = next_snapshot(later, "second")
 
-    write_list(IO, later.metadata, second, added)
+    write_list(IO, later.metadata, second, [*added, *kept_manifests(later)])
 
     ours, *kept = read_manifest_list(IO.new_input(second.manifest_list))
     assert (ours.sequence_number, ours.min_sequence_number) == (3, 3)
@@ -155,7 +160,7 @@ def test_list_keeps_the_manifests_of_the_parent(sink: Sink, table: Table) -> Non
     added = added_manifests(table.metadata, files_of(sink.write(rows(2))))
     snapshot = next_snapshot(table)
 
-    write_list(IO, table.metadata, snapshot, added)
+    write_list(IO, table.metadata, snapshot, [*added, *kept_manifests(table)])
 
     assert manifest_paths(IO, snapshot) == before | {added[0].manifest_path}
 

@@ -66,8 +66,8 @@ def test_message_of_another_version_is_refused() -> None:
     """A driver would misread what an executor with another version of the package says."""
     first, second = messages(2)
 
-    assert "versions [1, 2]" in refusal([first, replace(second, wire_version=2)])
-    assert "versions [2]" in refusal([replace(first, wire_version=2)])
+    assert "versions [1, 2]" in refusal([first, replace(second, wire_version=1)])
+    assert "versions [1]" in refusal([replace(first, wire_version=1)])
 
 
 @pytest.mark.parametrize("partitions", [(0, 0), (0, 2), (1, 2), (0, 1, 1)])

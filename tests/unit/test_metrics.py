@@ -21,7 +21,7 @@ from support.tables import Row
 
 from iceberg_ds.leaves import leaf_columns
 from iceberg_ds.metrics import FileMetrics, count_nans, file_metrics
-from iceberg_ds.schema import file_shape
+from iceberg_ds.shape import file_shape
 
 NAN = math.nan
 UTC = dt.timezone.utc

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.options import OPTIONS, SPARK_KEYS, options_table, parse_options
+from iceberg_ds.option_table import OPTIONS, options_table
+from iceberg_ds.options import SPARK_KEYS, parse_options
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -111,7 +112,7 @@ def test_unknown_option_that_resembles_none_lists_the_known_ones(key: str) -> No
     text = refusal({"table": "db.t", key: "1"})
 
     assert f"unknown option '{key}'" in text
-    assert key == "catalog." or "known options: table, catalog, warehouse" in text
+    assert key == "catalog." or "known options: table, namespace, catalog, warehouse" in text
 
 
 def test_all_problems_are_reported_at_once() -> None:

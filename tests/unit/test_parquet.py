@@ -19,7 +19,7 @@ from iceberg_ds import parquet
 from iceberg_ds.leaves import leaf_columns
 from iceberg_ds.parquet import ParquetFile
 from iceberg_ds.plan import FileSettings
-from iceberg_ds.schema import file_shape
+from iceberg_ds.shape import file_shape
 
 SCHEMA = Schema(
     NestedField(1, "id", ice.LongType()),

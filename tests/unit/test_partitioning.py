@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -28,16 +29,22 @@ from pyiceberg.types import NestedField
 from support.plain_metrics import physical
 from support.tables import Row
 
+from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.partitioning import PartitionKey, PartitionPath, PartitionSplitter
-from iceberg_ds.schema import file_shape
+from iceberg_ds.shape import file_shape
 
 UTC = dt.timezone.utc
 
 DATES = [
     dt.date(1, 1, 1),
     dt.date(1969, 12, 31),
+    dt.date(1969, 12, 1),
+    dt.date(1969, 11, 30),
+    dt.date(1969, 1, 1),
+    dt.date(1968, 12, 31),
     dt.date(1970, 1, 1),
     dt.date(1968, 2, 29),
+    dt.date(1900, 3, 1),
     dt.date(9999, 12, 31),
     None,
 ]
@@ -45,17 +52,45 @@ INSTANTS = [
     dt.datetime(1, 1, 1, tzinfo=UTC),
     dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
     dt.datetime(1969, 12, 31, 23, 0, tzinfo=UTC),
+    dt.datetime(1969, 12, 31, 22, 59, 59, 999999, tzinfo=UTC),
+    dt.datetime(1969, 12, 31, tzinfo=UTC),
+    dt.datetime(1969, 12, 30, 23, 59, 59, 999999, tzinfo=UTC),
+    dt.datetime(1969, 11, 30, 23, 59, 59, 999999, tzinfo=UTC),
+    dt.datetime(1969, 1, 1, tzinfo=UTC),
+    dt.datetime(1968, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+    dt.datetime(1968, 2, 29, 23, 59, 59, 999999, tzinfo=UTC),
     dt.datetime(1970, 1, 1, tzinfo=UTC),
+    dt.datetime(1970, 1, 1, 0, 59, 59, 999999, tzinfo=UTC),
     dt.datetime(2026, 11, 21, 7, 30, 15, 123456, tzinfo=UTC),
     dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
     None,
 ]
-INTEGERS = [-(2**31) + 8, -11, -10, -1, 0, 1, 9, 10, 2**31 - 1, None]
+INTEGERS = [-(2**31) + 8, -(2**31) + 9, -11, -10, -1, 0, 1, 9, 10, 2**31 - 1, None]
 LONGS = [-(2**63) + 100, -11, -10, -1, 0, 1, 34, 2**63 - 1, None]
-TEXTS = ["", "a", "iceberg", "\U0001f600\U0001f601\U0001f602\U0001f603", "é" * 9, "a/b=c d", None]
+TEXTS = [
+    "",
+    "a",
+    "\U0001f600a\U0001f601b",
+    "e\u0301x",
+    "\x00y",
+    "iceberg",
+    "\U0001f600\U0001f601\U0001f602\U0001f603",
+    "é" * 9,
+    "a/b=c d",
+    None,
+]
 BYTES = [b"", b"\x00\x01\x02\x03", b"\xff" * 9, None]
-DECIMALS = [decimal.Decimal(text) for text in ("-99999.99", "-10.65", "-0.01", "0.00", "14.20", "99999.99")] + [None]
-DECIMALS_38 = [decimal.Decimal(10**37), decimal.Decimal(-(10**37) - 7), decimal.Decimal(0), None]
+DECIMALS = [
+    decimal.Decimal(text)
+    for text in ("-99999.99", "-10.65", "-1.28", "-1.29", "-0.10", "-0.01", "0.00", "0.01", "1.27", "14.20", "99999.99")
+] + [None]
+DECIMALS_38 = [
+    decimal.Decimal(text)
+    for text in ("9" * 38, "-" + "9" * 37 + "0", str(10**37), str(-(10**37) - 7), "-1", "0", "127", "-128", "-129")
+] + [None]
+DECIMALS_38_10 = [decimal.Decimal("9" * 28 + "." + "9" * 10), decimal.Decimal("-0.0000000001"), None]
+TIMES = [0, 81_068_000_000, 86_399_999_999, None]  # microseconds of a day
+UUIDS = [uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7").bytes, uuid.UUID(int=0).bytes, None]
 
 SOURCES: dict[str, tuple[ice.PrimitiveType, list[Any]]] = {
     "int": (ice.IntegerType(), INTEGERS),
@@ -64,7 +99,11 @@ SOURCES: dict[str, tuple[ice.PrimitiveType, list[Any]]] = {
     "binary": (ice.BinaryType(), BYTES),
     "decimal": (ice.DecimalType(9, 2), DECIMALS),
     "decimal38": (ice.DecimalType(38, 0), DECIMALS_38),
+    "decimal38.10": (ice.DecimalType(38, 10), DECIMALS_38_10),
+    "fixed": (ice.FixedType(4), [b"\x00\x01\x02\x03", b"\xff" * 4, None]),
+    "uuid": (ice.UUIDType(), UUIDS),
     "date": (ice.DateType(), DATES),
+    "time": (ice.TimeType(), TIMES),
     "timestamp": (ice.TimestampType(), INSTANTS),
     "timestamptz": (ice.TimestamptzType(), INSTANTS),
     "boolean": (ice.BooleanType(), [True, False, None]),
@@ -132,6 +171,83 @@ def test_partition_value_is_the_one_of_the_scalar_transform(
     assert found == {number: scalar(physical(value)) for number, value in enumerate(values)}
 
 
+JUST_BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+SPEC_VALUES: list[tuple[Transform[Any, Any], ice.PrimitiveType, Any, Any]] = [
+    (YearTransform(), ice.TimestamptzType(), JUST_BEFORE_1970, -1),
+    (MonthTransform(), ice.TimestamptzType(), JUST_BEFORE_1970, -1),
+    (DayTransform(), ice.TimestamptzType(), JUST_BEFORE_1970, -1),
+    (HourTransform(), ice.TimestamptzType(), JUST_BEFORE_1970, -1),
+    (YearTransform(), ice.DateType(), dt.date(1969, 1, 1), -1),
+    (YearTransform(), ice.DateType(), dt.date(1968, 12, 31), -2),
+    (MonthTransform(), ice.DateType(), dt.date(1969, 12, 1), -1),
+    (MonthTransform(), ice.DateType(), dt.date(1969, 11, 30), -2),
+    (DayTransform(), ice.DateType(), dt.date(2017, 12, 1), 17501),
+    (YearTransform(), ice.DateType(), dt.date(2017, 12, 1), 47),
+    (MonthTransform(), ice.DateType(), dt.date(2017, 12, 1), 575),
+    (HourTransform(), ice.TimestampType(), dt.datetime(2017, 12, 1, 10, 12, 55, 38194, tzinfo=UTC), 420034),
+    (TruncateTransform(10), ice.IntegerType(), 1, 0),
+    (TruncateTransform(10), ice.IntegerType(), -1, -10),
+    (TruncateTransform(10), ice.LongType(), -1, -10),
+    (TruncateTransform(8), ice.IntegerType(), -(2**31), -(2**31)),
+    (TruncateTransform(8), ice.LongType(), -(2**63), -(2**63)),
+    (TruncateTransform(2**31 - 1), ice.IntegerType(), 2**31 - 1, 2**31 - 1),
+    (TruncateTransform(50), ice.DecimalType(9, 2), decimal.Decimal("10.65"), decimal.Decimal("10.50")),
+    (TruncateTransform(10), ice.DecimalType(9, 2), decimal.Decimal("-0.05"), decimal.Decimal("-0.10")),
+    (TruncateTransform(10), ice.DecimalType(38, 0), decimal.Decimal("9" * 38), decimal.Decimal("9" * 37 + "0")),
+    (TruncateTransform(3), ice.StringType(), "iceberg", "ice"),
+    (TruncateTransform(2), ice.StringType(), "\U0001f600a\U0001f601", "\U0001f600a"),
+    (TruncateTransform(2), ice.StringType(), "e\u0301x", "e\u0301"),
+    (TruncateTransform(3), ice.BinaryType(), b"\x01\x02\x03\x04", b"\x01\x02\x03"),
+]
+
+
+@pytest.mark.parametrize(("transform", "source_type", "value", "expected"), SPEC_VALUES, ids=str)
+def test_partition_value_is_the_specs(
+    transform: Transform[Any, Any], source_type: ice.PrimitiveType, value: Any, expected: Any
+) -> None:
+    """Other engines would look for the row in another partition. Values: spec, "Partition Transforms"."""
+    schema, spec = one_column(source_type, transform)
+
+    parts = split(spec, schema, [{"c": value, "row": 0}])
+
+    assert [key for key, _ in parts] == [(expected,)]
+
+
+OVERFLOWING: list[tuple[Transform[Any, Any], ice.PrimitiveType, Any]] = [
+    (TruncateTransform(10), ice.IntegerType(), -(2**31)),
+    (TruncateTransform(10), ice.LongType(), -(2**63)),
+    (TruncateTransform(10), ice.DecimalType(4, 2), decimal.Decimal("-99.99")),
+    (TruncateTransform(10), ice.DecimalType(38, 0), decimal.Decimal("-" + "9" * 38)),
+    (TruncateTransform(2**31 - 1), ice.DecimalType(38, 10), decimal.Decimal("-" + "9" * 28 + "." + "9" * 10)),
+    (YearTransform(), ice.TimestampType(), 2**63 - 1),
+    (MonthTransform(), ice.TimestamptzType(), -(2**63)),
+    (MonthTransform(), ice.DateType(), 2**31 - 1),
+    (HourTransform(), ice.TimestampType(), 2**31 * 3600 * 10**6),
+    (HourTransform(), ice.TimestamptzType(), -(2**31) * 3600 * 10**6 - 1),
+]
+
+
+@pytest.mark.parametrize(("transform", "source_type", "value"), OVERFLOWING, ids=str)
+def test_value_whose_partition_value_would_overflow_is_refused(
+    transform: Transform[Any, Any], source_type: ice.PrimitiveType, value: Any
+) -> None:
+    """The row would go into a partition, of a wrapped or a null value, where no query looks for it."""
+    schema, spec = one_column(source_type, transform)
+
+    with pytest.raises(SchemaMismatchError, match="'c' is out of range for partition field 'p0'"):
+        split(spec, schema, [{"c": None, "row": 0}, {"c": value, "row": 1}])
+
+
+@pytest.mark.parametrize("value", [2**31 * 3600 * 10**6 - 1, -(2**31) * 3600 * 10**6])
+def test_hours_up_to_the_limit_are_kept(value: int) -> None:
+    """Rows would be refused for nothing."""
+    schema, spec = one_column(ice.TimestampType(), HourTransform())
+
+    parts = PartitionSplitter(spec, schema).split(batch_of(schema, [{"c": value, "row": 0}]))
+
+    assert [key.values for key, _ in parts] == [(value // (3600 * 10**6),)]
+
+
 SPEC_BUCKETS: list[tuple[ice.PrimitiveType, Any, int]] = [
     (ice.IntegerType(), 34, 2017239379),
     (ice.LongType(), 34, 2017239379),
@@ -140,7 +256,10 @@ SPEC_BUCKETS: list[tuple[ice.PrimitiveType, Any, int]] = [
     (ice.TimestampType(), dt.datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC), -2047944441),
     (ice.TimestamptzType(), dt.datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC), -2047944441),
     (ice.TimestampType(), dt.datetime(2017, 11, 16, 22, 31, 8, 1, tzinfo=UTC), -1207196810),
+    (ice.TimeType(), dt.time(22, 31, 8), -662762989),
     (ice.StringType(), "iceberg", 1210000089),
+    (ice.UUIDType(), uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7").bytes, 1488055340),
+    (ice.FixedType(4), b"\x00\x01\x02\x03", -188683207),
     (ice.BinaryType(), b"\x00\x01\x02\x03", -188683207),
 ]
 
@@ -300,3 +419,10 @@ def test_folder_is_named_as_iceberg_does() -> None:
     path = PartitionPath(PartitionKey((20778, "a/b c", None)), spec, schema).to_path()
 
     assert path == "day=2026-11-21/region=a%2Fb+c/n_bucket=null"
+
+
+def test_folder_of_a_date_beyond_pythons_has_its_number() -> None:
+    """One row of the year 10000 would fail the write."""
+    schema, spec = one_column(ice.TimestampType(), DayTransform())
+
+    assert PartitionPath(PartitionKey((3_000_000,)), spec, schema).to_path() == "p0=3000000"

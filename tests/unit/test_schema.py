@@ -1,10 +1,7 @@
-"""Spark's schema against Iceberg's: conversion, differences, readability."""
+"""Spark's schema against Iceberg's: differences, readability."""
 
 from __future__ import annotations
 
-import re
-
-import pyarrow as pa
 import pytest
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
@@ -12,7 +9,7 @@ from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
 
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.schema import can_still_read, check_fits, file_shape, iceberg_schema, is_lossless
+from iceberg_ds.schema import can_still_read, check_fits
 
 EXACT: list[tuple[spark.DataType, ice.IcebergType]] = [
     (spark.BooleanType(), ice.BooleanType()),
@@ -34,12 +31,10 @@ EXACT: list[tuple[spark.DataType, ice.IcebergType]] = [
 ]
 
 REFUSED: list[tuple[spark.DataType, str]] = [
-    (spark.NullType(), "void"),
     (spark.DayTimeIntervalType(), "interval day to second"),
     (spark.YearMonthIntervalType(), "interval year to month"),
     (spark.CalendarIntervalType(), "interval"),
     (spark.VariantType(), "variant"),
-    (spark.TimeType(6), "time(6)"),
     (spark.StringType("UTF8_LCASE"), "string collate UTF8_LCASE"),
 ]
 
@@ -67,97 +62,15 @@ def refusal(dataframe: spark.StructType, schema: Schema) -> str:
 
 
 @pytest.mark.parametrize(("given", "expected"), EXACT, ids=str)
-def test_spark_type_becomes_its_iceberg_type(given: spark.DataType, expected: ice.IcebergType) -> None:
-    """A column of a new table would have another type than its values."""
-    schema = iceberg_schema(frame(c=given))
-
-    assert schema.find_type("c") == expected
-
-
-@pytest.mark.parametrize(("given", "expected"), EXACT, ids=str)
 def test_column_fits_the_type_that_it_would_create(given: spark.DataType, expected: ice.IcebergType) -> None:
     """The second write into a table that the first one created would be refused."""
     check_fits(frame(c=given), table(("c", expected)), table_name="db.t")
-
-
-def test_nested_types_get_ids_names_and_nullability() -> None:
-    """Nested columns of a new table would lose what the DataFrame says of them."""
-    inner = spark.StructType([spark.StructField("x", spark.LongType(), nullable=False)])
-    dataframe = spark.StructType(
-        [
-            spark.StructField("s", inner, nullable=False),
-            spark.StructField("l", spark.ArrayType(inner, containsNull=False)),
-            spark.StructField("m", spark.MapType(spark.StringType(), spark.DoubleType(), valueContainsNull=True)),
-        ]
-    )
-
-    schema = iceberg_schema(dataframe)
-
-    assert schema.find_field("s").required
-    assert schema.find_field("s.x").required
-    assert not schema.find_field("l").required
-    assert schema.find_field("l.element").required
-    assert schema.find_field("m.key").required
-    assert not schema.find_field("m.value").required
-    assert len(set(schema.field_ids)) == len(schema.field_ids) == 8
-
-
-def test_comments_become_docs() -> None:
-    """Column comments would be lost when the table is created."""
-    inner = spark.StructType([spark.StructField("x", spark.LongType(), metadata={"comment": "inside"})])
-    dataframe = spark.StructType([spark.StructField("c", inner, metadata={"comment": "of the column"})])
-
-    schema = iceberg_schema(dataframe)
-
-    assert schema.find_field("c").doc == "of the column"
-    assert schema.find_field("c.x").doc == "inside"
-
-
-@pytest.mark.parametrize(("given", "name"), REFUSED, ids=str)
-def test_type_without_counterpart_is_refused_by_name(given: spark.DataType, name: str) -> None:
-    """Values would be changed silently, or the task would fail with a riddle."""
-    with pytest.raises(SchemaMismatchError, match=re.escape(f"column 'c' holds {name}")):
-        iceberg_schema(frame(c=given))
-
-
-@pytest.mark.parametrize(("given", "name"), REFUSED, ids=str)
-def test_type_without_counterpart_is_refused_inside_nested_types(given: spark.DataType, name: str) -> None:
-    """The same, one level deeper."""
-    with pytest.raises(SchemaMismatchError, match=re.escape(name)):
-        iceberg_schema(frame(c=spark.ArrayType(frame(x=spark.MapType(spark.StringType(), given)))))
 
 
 @pytest.mark.parametrize(("given", "name"), REFUSED, ids=str)
 def test_type_without_counterpart_is_refused_for_an_existing_column(given: spark.DataType, name: str) -> None:
     """Values would be changed silently, or the task would fail with a riddle."""
     assert f"column 'c' holds {name}" in refusal(frame(c=given), table(("c", ice.StringType())))
-
-
-def test_all_columns_without_counterpart_are_named_at_once() -> None:
-    """A user would fix one column per run."""
-    with pytest.raises(SchemaMismatchError) as raised:
-        iceberg_schema(frame(a=spark.NullType(), ok=spark.LongType(), b=spark.VariantType()))
-
-    assert "column 'a'" in str(raised.value)
-    assert "column 'b'" in str(raised.value)
-    assert "'ok'" not in str(raised.value)
-
-
-@pytest.mark.parametrize("names", [("a", "a"), ("a", "A")])
-def test_repeated_names_are_refused(names: tuple[str, str]) -> None:
-    """One of two columns would overwrite the other."""
-    dataframe = spark.StructType([spark.StructField(name, spark.LongType()) for name in names])
-
-    with pytest.raises(SchemaMismatchError, match=f"columns '{names[0]}' and '{names[1]}' have the same name"):
-        iceberg_schema(dataframe)
-
-
-def test_repeated_names_inside_a_struct_are_refused() -> None:
-    """One of two fields would overwrite the other, or the catalog would answer with a riddle."""
-    inner = spark.StructType([spark.StructField("a", spark.LongType()), spark.StructField("a", spark.LongType())])
-
-    with pytest.raises(SchemaMismatchError, match=r"same name|multiple fields"):
-        iceberg_schema(frame(s=inner))
 
 
 def test_missing_extra_and_incompatible_columns_are_named_at_once_with_both_types() -> None:
@@ -238,39 +151,6 @@ def test_nullable_column_may_feed_a_required_one() -> None:
     check_fits(frame(id=spark.LongType()), table(("id", ice.LongType(), True)), table_name="db.t")
 
 
-LOSSLESS = [
-    (ice.IntegerType(), ice.LongType()),
-    (ice.FloatType(), ice.DoubleType()),
-    (ice.DecimalType(5, 2), ice.DecimalType(9, 2)),
-]
-
-
-@pytest.mark.parametrize(("source", "target"), LOSSLESS, ids=str)
-def test_widening_is_lossless_and_narrowing_is_not(source: ice.IcebergType, target: ice.IcebergType) -> None:
-    """Values would be cut silently, or harmless writes refused."""
-    assert is_lossless(source, source)
-    assert is_lossless(source, target)
-    assert not is_lossless(target, source)
-
-
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [
-        (ice.LongType(), ice.DoubleType()),
-        (ice.IntegerType(), ice.FloatType()),
-        (ice.IntegerType(), ice.StringType()),
-        (ice.DateType(), ice.TimestampType()),
-        (ice.TimestampType(), ice.TimestamptzType()),
-        (ice.DecimalType(9, 2), ice.DecimalType(9, 3)),
-        (ice.StringType(), ice.BinaryType()),
-    ],
-    ids=str,
-)
-def test_other_conversions_are_refused(source: ice.IcebergType, target: ice.IcebergType) -> None:
-    """Values would change on the way into the table."""
-    assert not is_lossless(source, target)
-
-
 def schema_of(*fields: NestedField) -> Schema:
     """Return a schema of these fields."""
     return Schema(*fields)
@@ -329,32 +209,3 @@ def test_changed_type_makes_files_unreadable() -> None:
 
     assert "column 'a' was long and is int" in problems
     assert any(problem.startswith("column 'b' was string and is struct") for problem in problems)
-
-
-def test_files_have_field_ids_at_every_depth() -> None:
-    """Readers would find no column by its id."""
-    schema = iceberg_schema(frame(l=spark.ArrayType(spark.MapType(spark.StringType(), frame(x=spark.LongType())))))
-
-    shape = file_shape(schema)
-
-    entry = shape.schema.field("l").type.value_field
-    assert shape.schema.field("l").metadata[b"PARQUET:field_id"] == b"1"
-    assert entry.metadata[b"PARQUET:field_id"] == str(schema.find_field("l.element").field_id).encode()
-    leaf = entry.type.item_field.type.field("x")
-    assert leaf.metadata[b"PARQUET:field_id"] == str(schema.find_field("l.element.value.x").field_id).encode()
-
-
-def test_file_names_are_made_safe_and_table_names_are_kept() -> None:
-    """Readers that need Avro-safe names could not read the files."""
-    shape = file_shape(table(("a.b", ice.LongType()), ("1st", ice.LongType()), ("ok", ice.LongType())))
-
-    assert shape.named.names == ["a.b", "1st", "ok"]
-    assert shape.schema.names == ["a_x2Eb", "_1st", "ok"]
-
-
-def test_files_use_small_offsets_as_spark_sends_them() -> None:
-    """Every string column would be copied for nothing."""
-    shape = file_shape(table(("s", ice.StringType()), ("b", ice.BinaryType())))
-
-    assert shape.schema.field("s").type == pa.string()
-    assert shape.schema.field("b").type == pa.binary()

@@ -20,15 +20,17 @@ from pyiceberg.table.update import (
 from support.metadata import OUR_SNAPSHOT, START_MS, TABLE_UUID, Past, identity, line, metadata_of
 from support.tables import QUERY, Sink, epoch, rows
 
+from iceberg_ds.catalog import NewTable
 from iceberg_ds.epochs import find_last_epoch
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.snapshots import (
+    Change,
     CommitRequest,
-    added_summary,
-    append_request,
-    append_snapshot,
+    change_summary,
+    commit_request,
     creation_request,
     dropped_metadata_files,
+    new_snapshot,
 )
 
 ADDED = {"added-data-files": "2", "added-records": "5", "added-files-size": "100"}
@@ -37,7 +39,7 @@ LIST = "file:///nowhere/t/metadata/snap-777-0.avro"
 
 def request_for(metadata: TableMetadata, write: WriteIdentity, *, is_new: bool = False) -> CommitRequest:
     """Return what would be sent for `write`."""
-    return append_request(metadata, write, append_snapshot(metadata, write, ADDED, LIST), is_new=is_new)
+    return commit_request(metadata, write, new_snapshot(metadata, write, Operation.APPEND, ADDED, LIST), is_new=is_new)
 
 
 def applied(metadata: TableMetadata, request: CommitRequest) -> TableMetadata:
@@ -49,7 +51,7 @@ def applied(metadata: TableMetadata, request: CommitRequest) -> TableMetadata:
 
 def test_snapshot_follows_the_head_of_the_branch() -> None:
     """The table's history would be torn, and rows of others would be lost."""
-    snapshot = append_snapshot(metadata_of(line(1, 2)), identity(), ADDED, LIST)
+    snapshot = new_snapshot(metadata_of(line(1, 2)), identity(), Operation.APPEND, ADDED, LIST)
 
     assert snapshot.snapshot_id == OUR_SNAPSHOT
     assert snapshot.parent_snapshot_id == 2
@@ -59,7 +61,7 @@ def test_snapshot_follows_the_head_of_the_branch() -> None:
 
 def test_first_snapshot_has_no_parent() -> None:
     """The first commit into an empty table would fail."""
-    snapshot = append_snapshot(metadata_of(), identity(), ADDED, LIST)
+    snapshot = new_snapshot(metadata_of(), identity(), Operation.APPEND, ADDED, LIST)
 
     assert snapshot.parent_snapshot_id is None
     assert snapshot.sequence_number == 1
@@ -69,7 +71,7 @@ def test_summary_adds_up_with_the_one_before() -> None:
     """Engines that plan by the totals would plan badly, and people would be misled."""
     before = {"total-data-files": "10", "total-records": "50", "total-files-size": "1000", "total-delete-files": "3"}
 
-    summary = append_snapshot(metadata_of(line(1, s1=before)), identity(), ADDED, LIST).summary
+    summary = new_snapshot(metadata_of(line(1, s1=before)), identity(), Operation.APPEND, ADDED, LIST).summary
 
     assert summary is not None
     assert summary.operation is Operation.APPEND
@@ -89,7 +91,7 @@ def test_time_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other engines would refuse the table because a machine's clock was set back."""
     monkeypatch.setattr(time, "time", lambda: 0.0)
 
-    assert append_snapshot(metadata_of(line(1)), identity(), ADDED, LIST).timestamp_ms == START_MS + 1
+    assert new_snapshot(metadata_of(line(1)), identity(), Operation.APPEND, ADDED, LIST).timestamp_ms == START_MS + 1
 
 
 def test_request_is_refused_if_the_branch_has_moved_or_the_table_is_another() -> None:
@@ -167,7 +169,7 @@ def test_added_files_are_counted(sink: Sink) -> None:
     files = [data_file for message in messages for data_file in message.data_files]
     sink.commit(messages)
 
-    summary = added_summary(sink.table().metadata, files)
+    summary = change_summary(sink.table().metadata, Change(added=files))
 
     assert summary["added-data-files"] == "2"
     assert summary["added-records"] == "3"
@@ -176,7 +178,7 @@ def test_added_files_are_counted(sink: Sink) -> None:
 
 def test_creation_request_carries_the_whole_table(sink: Sink) -> None:
     """A new table would lose its schema, its place or its properties."""
-    staged = sink.catalog.stage_table(("db", "t"), metadata_of().schema())
+    staged = sink.catalog.stage_table(("db", "t"), NewTable(schema=metadata_of().schema()))
 
     request = creation_request(staged)
     assert request.requirements == (AssertCreate(),)

@@ -25,7 +25,7 @@ from support.faulty_catalog import (
 from support.invariants import check_sound, unreferenced_files
 from support.tables import IDENTIFIER, QUERY, Sink, epoch, local, paths_of, rows
 
-from iceberg_ds import append
+from iceberg_ds import commit_loop, producer
 from iceberg_ds.epochs import property_key
 from iceberg_ds.errors import (
     CatalogError,
@@ -120,7 +120,7 @@ def set_properties(sink: Sink, properties: dict[str, str]) -> None:
 @pytest.fixture
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables without a policy of their own be tried as often as those with `RETRIES`."""
-    monkeypatch.setattr(append.RetryPolicy, "of", lambda _: append.RetryPolicy(num_retries=RETRIES))
+    monkeypatch.setattr(commit_loop.RetryPolicy, "of", lambda _: commit_loop.RetryPolicy(num_retries=RETRIES))
 
 
 def ids_in(sink: Sink) -> list[int]:
@@ -839,7 +839,7 @@ def test_storage_that_fails_once_is_tried_again(sink: Sink, monkeypatch: pytest.
     """A write would be thrown away because one request to the store failed."""
     sink.append(1)
     messages = sink.write(rows(2))
-    original = append.write_list
+    original = producer.write_list
     failures = iter([OSError("connection reset")])
 
     def flaky(*given: Any) -> None:
@@ -847,7 +847,7 @@ def test_storage_that_fails_once_is_tried_again(sink: Sink, monkeypatch: pytest.
         if (error := next(failures, None)) is not None:
             raise error
 
-    monkeypatch.setattr(append, "write_list", flaky)
+    monkeypatch.setattr(producer, "write_list", flaky)
 
     sink.commit(messages)
 
@@ -863,13 +863,13 @@ def test_storage_that_keeps_failing_is_our_error_and_leaves_nothing_behind(
     """A user would get another library's error, and files would be left behind."""
     sink.append(1)
     messages = faulty_sink.write(rows(2))
-    original: Any = getattr(append, name)
+    original: Any = getattr(producer, name)
 
     def broken(*given: Any) -> None:
         original(*given)
         raise OSError("disk full")
 
-    monkeypatch.setattr(append, name, broken)
+    monkeypatch.setattr(producer, name, broken)
 
     with pytest.raises(IcebergSinkError, match="disk full"):
         faulty_sink.commit(messages)

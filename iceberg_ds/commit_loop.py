@@ -1,4 +1,4 @@
-"""The commit loop of an append. Its protocol is the docstring of `commit`; this is its text as code."""
+"""The commit loop. Its protocol is the docstring of `commit`; this is its text as code."""
 
 from __future__ import annotations
 
@@ -10,33 +10,27 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import NoReturn
 
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.table.snapshots import Snapshot
 
+from iceberg_ds.branches import branch_head, branch_snapshot_id
 from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.cleanup import Proof, delete_files
-from iceberg_ds.epochs import branch_head
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
     CommitStateUnknownError,
     IcebergSinkError,
     TableNotFoundError,
+    UnsupportedTableError,
 )
 from iceberg_ds.landing import Attempt, Finding, Landing, find_landing
-from iceberg_ds.manifests import (
-    ManifestDraft,
-    draft_manifests,
-    manifest_paths,
-    metadata_path,
-    write_list,
-    write_manifests,
-)
+from iceberg_ds.manifests import manifest_paths
 from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.producer import SnapshotProducer
 from iceberg_ds.retry import RetryPolicy
-from iceberg_ds.snapshots import added_summary, append_request, append_snapshot, dropped_metadata_files
+from iceberg_ds.snapshots import commit_request, dropped_metadata_files
 from iceberg_ds.target import check_target
 
 logger = logging.getLogger(__name__)
@@ -55,13 +49,13 @@ class CommitResult:
     was_replayed: bool = False
 
 
-class AppendCommit:
-    """One append on its way into the table.
+class CommitLoop:
+    """One write on its way into the table.
 
     Args:
         catalog: The catalog of the table.
         write: The write.
-        data_files: Its files; at least one.
+        data_files: Its files.
     """
 
     def __init__(self, catalog: CatalogClient, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
@@ -70,10 +64,7 @@ class AppendCommit:
         self._data_files = data_files
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
-        self._drafts: list[ManifestDraft] = []
-        self._manifests: list[ManifestFile] = []
-        self._manifest_lists: list[str] = []
-        self._summary: dict[str, str] = {}
+        self._producer = SnapshotProducer(write, data_files)
         self._started = time.monotonic()
 
     def run(self) -> CommitResult:
@@ -100,7 +91,7 @@ class AppendCommit:
                 if is_exhausted or _stays_refused(problem, base, table.metadata):
                     self._give_up(table, finding, problem)
                 base = table.metadata
-                outcome = self._attempt(table, is_new=is_new)
+                outcome = self._attempt(table, finding, is_new=is_new)
                 if isinstance(outcome, CommitResult):
                     return outcome
                 problem = outcome
@@ -160,46 +151,37 @@ class AppendCommit:
             self._delete_if(finding, table)
             raise
 
-    def _attempt(self, table: Table, *, is_new: bool) -> CommitResult | Exception:
+    def _attempt(self, table: Table, finding: Finding, *, is_new: bool) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, whose truth the next look finds out."""
         try:
-            snapshot = self._write_snapshot(table)
+            snapshot = self._producer.produce(table)
+        except (CommitConflictError, UnsupportedTableError):
+            self._delete_if(finding, table)
+            raise
         except Exception as failure:  # of whatever storage library; nothing was sent
             return failure
-        request = append_request(table.metadata, self._write, snapshot, is_new=is_new)
+        if snapshot is None:
+            return CommitResult(snapshot_id=None)
+        request = commit_request(table.metadata, self._write, snapshot, is_new=is_new)
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
             was_refused = isinstance(failure, CommitRefusedError)
-            self._attempts.append(Attempt(parent_id=snapshot.parent_snapshot_id, was_refused=was_refused))
+            asserted_id = branch_snapshot_id(table.metadata, self._write.branch)
+            self._attempts.append(Attempt(parent_id=asserted_id, was_refused=was_refused))
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
         return self._succeed(table, base=table.metadata, committed=committed)
 
-    def _write_snapshot(self, table: Table) -> Snapshot:
-        """Write the manifests, unless an earlier attempt has, and the manifest list of the snapshot to add."""
-        metadata, write = table.metadata, self._write
-        if not self._manifests:
-            self._drafts = draft_manifests(metadata, self._data_files, write)
-            self._manifests = write_manifests(table.io, metadata, self._drafts, write)
-            self._summary = added_summary(metadata, self._data_files)
-        name = f"snap-{write.snapshot_id}-{len(self._manifest_lists)}-{write.operation_id}.avro"
-        self._manifest_lists.append(metadata_path(metadata, name))
-        snapshot = append_snapshot(metadata, write, self._summary, self._manifest_lists[-1])
-        write_list(table.io, metadata, snapshot, self._manifests)
-        return snapshot
-
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)
-        ours = {draft.path for draft in self._drafts}
-        return head is not None and not ours.isdisjoint(manifest_paths(table.io, head))
+        return head is not None and not self._producer.manifest_paths.isdisjoint(manifest_paths(table.io, head))
 
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
         """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
         snapshot = committed.snapshot_by_id(self._write.snapshot_id)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
-            lost = [path for path in self._manifest_lists if path != snapshot.manifest_list]
-            delete_files(table.io, lost, Proof.SUPERSEDED)
+            delete_files(table.io, self._producer.superseded_paths(snapshot), Proof.SUPERSEDED)
         delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
         logger.info(
             "Committed %s: snapshot %d, %d files, %d rows, %d bytes, attempt %d, %.0f ms",
@@ -208,7 +190,7 @@ class AppendCommit:
             len(self._data_files),
             sum(data_file.record_count for data_file in self._data_files),
             sum(data_file.file_size_in_bytes for data_file in self._data_files),
-            len(self._manifest_lists),
+            self._producer.attempts,
             (time.monotonic() - self._started) * 1000,
         )
         return CommitResult(snapshot_id=self._write.snapshot_id)
@@ -223,11 +205,7 @@ class AppendCommit:
         """Delete all files of this write if it can neither be in the table nor come into it."""
         if finding.is_final:
             proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
-            delete_files(table.io, self._all_paths(), proof)
-
-    def _all_paths(self) -> list[str]:
-        data = [data_file.file_path for data_file in self._data_files]
-        return data + [draft.path for draft in self._drafts] + self._manifest_lists
+            delete_files(table.io, self._producer.all_paths, proof)
 
     def _give_up(self, table: Table, finding: Finding, problem: Exception | None) -> NoReturn:
         if not finding.is_final:
@@ -246,8 +224,8 @@ class AppendCommit:
     def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
         if self._attempts:
             self._raise_unknown(str(unreachable))
-        paths = self._all_paths()
-        delete_files(self._catalog.storage_of(paths[0]), paths, Proof.NEVER_SENT)
+        if paths := self._producer.all_paths:
+            delete_files(self._catalog.storage_of(paths[0]), paths, Proof.NEVER_SENT)
         raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
 
     def _raise_unknown(self, reason: str) -> NoReturn:

@@ -1,0 +1,77 @@
+"""Pure: the branches of a table: where each stands, what lies behind it, and where a new one begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+MAIN_BRANCH = "main"
+
+
+def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
+    """Return the snapshot that `branch` points to, None when it has none."""
+    ref = metadata.refs.get(branch)
+    return metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+
+
+def branch_snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
+    """Return the id of the snapshot that `branch` points to, None when it has none."""
+    ref = metadata.refs.get(branch)
+    return ref.snapshot_id if ref else None
+
+
+def branch_history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
+    """Yield the snapshots of `branch`, newest first, as far as they have not expired."""
+    return _lineage(metadata, branch_head(metadata, branch))
+
+
+def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
+    if head is None:
+        return
+    # One dictionary, because a look-up by id in the metadata is a search through all snapshots.
+    by_id = {known.snapshot_id: known for known in metadata.snapshots}
+    snapshot: Snapshot | None = head
+    while snapshot is not None:
+        yield snapshot
+        parent_id = snapshot.parent_snapshot_id
+        snapshot = by_id.get(parent_id) if parent_id is not None else None
+
+
+def write_base(metadata: TableMetadata, branch: str, fork_from: str | None) -> Snapshot | None:
+    """Return the snapshot that a write to `branch` builds on, None for an empty table.
+
+    Args:
+        metadata: The table.
+        branch: Branch that is written.
+        fork_from: Branch whose snapshot a missing `branch` begins with.
+    """
+    if branch not in metadata.refs and fork_from is not None:
+        return branch_head(metadata, fork_from)
+    return branch_head(metadata, branch)
+
+
+def why_not_writable(metadata: TableMetadata, branch: str, fork_from: str | None) -> str | None:
+    """Return why rows cannot be added to `branch`, None if they can."""
+    ref = metadata.refs.get(branch)
+    if ref is None:
+        return None if branch == MAIN_BRANCH or fork_from is not None else f"it has no branch '{branch}'"
+    if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        return f"'{branch}' is a tag, which always stays where it is"
+    return None
+
+
+def snapshots_since(metadata: TableMetadata, head: Snapshot | None, base_id: int | None) -> list[Snapshot] | None:
+    """Return the snapshots that came after `base_id`, up to and with `head`, newest first.
+
+    Returns:
+        None if `base_id` does not lie behind `head`, as far as snapshots have not expired.
+    """
+    since: list[Snapshot] = []
+    for snapshot in _lineage(metadata, head):
+        if snapshot.snapshot_id == base_id:
+            return since
+        since.append(snapshot)
+    return since if base_id is None else None

@@ -1,0 +1,246 @@
+"""The one table of options: what each is called, how it is parsed, what it means.
+
+Parsing, the README's table and the error texts all come from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from iceberg_ds import option_values as values
+from iceberg_ds.layout import parse_partition_by, parse_sort_by
+from iceberg_ds.predicates import predicate_text
+
+CATALOG_PREFIX = "catalog."
+TABLE_PROPERTY_PREFIX = "table-property."
+SNAPSHOT_PROPERTY_PREFIX = "snapshot-property."
+COMPRESSION_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
+# Other spellings that users of Iceberg's Spark runtime and of Delta know; Spark lower-cases them.
+ALIASES = {"mergeschema": "merge-schema", "replacewhere": "replace-where"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: its key, its default as the README shows it, its parser and one sentence of doc."""
+
+    name: str
+    default: str
+    parse: Callable[[str], object]
+    doc: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        name="table",
+        default='required, or `save("db.t")` / `start("db.t")`',
+        parse=values.levels,
+        doc="Identifier of the table, levels separated by dots.",
+    ),
+    Option(
+        name="namespace",
+        default="none",
+        parse=values.levels,
+        doc="Namespace of a table whose name has no dot.",
+    ),
+    Option(
+        name="catalog",
+        default="`default`",
+        parse=values.name,
+        doc="Name of a catalog that PyIceberg's configuration file or environment knows, or the name to give the "
+        "one that `catalog.*` describes.",
+    ),
+    Option(
+        name="catalog.*",
+        default="none",
+        parse=str,
+        doc="Any PyIceberg catalog or storage property, for example `catalog.uri`, `catalog.warehouse`, "
+        "`catalog.s3.endpoint`.",
+    ),
+    Option(
+        name="warehouse",
+        default="`./iceberg-warehouse`",
+        parse=values.warehouse,
+        doc="Local folder of the embedded catalog (SQLite and files), which is used when no catalog is configured.",
+    ),
+    Option(
+        name="branch",
+        default="`main`",
+        parse=values.name,
+        doc="Branch that is written; it must exist, unless `create-branch` is `true`.",
+    ),
+    Option(
+        name="create-branch",
+        default="`false`",
+        parse=values.boolean,
+        doc="Fork a missing branch from the table's current snapshot, in the same commit as the rows.",
+    ),
+    Option(
+        name="staging-branch",
+        default="none",
+        parse=values.name,
+        doc="Batch only: write to this branch, made from `branch` if it is missing, then fast-forward `branch` to "
+        "it. Refused if `branch` has moved on.",
+    ),
+    Option(
+        name="create-table",
+        default="`true`",
+        parse=values.boolean,
+        doc="Create namespace and table on the first write; `false` refuses to write to a missing table.",
+    ),
+    Option(
+        name="partition-by",
+        default="none",
+        parse=parse_partition_by,
+        doc="Partitioning of a new table, such as `day(ts), bucket(16, id), truncate(4, name), region`. On an "
+        "existing table it must equal the table's own.",
+    ),
+    Option(
+        name="evolve-partitioning",
+        default="`false`",
+        parse=values.boolean,
+        doc="Let a differing `partition-by` change the table's partition spec, from this write on.",
+    ),
+    Option(
+        name="sort-by",
+        default="the table's sort order",
+        parse=parse_sort_by,
+        doc="Rows are sorted so within each file, such as `ts desc nulls last, id`, and the order is recorded. On "
+        "a new table it becomes the table's sort order.",
+    ),
+    Option(
+        name="table-property.*",
+        default="none",
+        parse=str,
+        doc="Properties of a new table, such as `table-property.write.metadata.delete-after-commit.enabled`. An "
+        "existing table keeps its own.",
+    ),
+    Option(
+        name="location",
+        default="the catalog's choice",
+        parse=values.location,
+        doc="Location of a new table. An existing table keeps its own.",
+    ),
+    Option(
+        name="format-version",
+        default="`2`",
+        parse=values.one_of("1", "2"),
+        doc="Format version of a new table: 1 or 2. An existing table keeps its own.",
+    ),
+    Option(
+        name="overwrite-mode",
+        default="`static`",
+        parse=values.one_of("static", "dynamic"),
+        doc='With `mode("overwrite")` or `outputMode("complete")`: `static` replaces all rows of the branch, or '
+        "those of `replace-where`; `dynamic` replaces the partitions that the data has.",
+    ),
+    Option(
+        name="replace-where",
+        default="none",
+        parse=predicate_text,
+        doc='With `mode("overwrite")` or `outputMode("complete")`: a predicate, such as `day >= \'2026-11-01\' AND '
+        "region = 'EU'`. The rows that satisfy it are replaced, and all rows written must satisfy it. Also "
+        "`replaceWhere`.",
+    ),
+    Option(
+        name="isolation-level",
+        default="`serializable`",
+        parse=values.one_of("serializable", "snapshot"),
+        doc="When replacing: `serializable` refuses the commit if rows came into the replaced range since the "
+        "write began; `snapshot` keeps those rows.",
+    ),
+    Option(
+        name="validate-from-snapshot-id",
+        default="the snapshot when the write began",
+        parse=values.integer,
+        doc="When replacing: the snapshot from which changes of others are looked for.",
+    ),
+    Option(
+        name="schema-evolution",
+        default="`strict`",
+        parse=values.one_of("strict", "add-columns", "full"),
+        doc="What may change in the table's schema to fit the DataFrame: nothing, new columns, or all that keeps "
+        "old rows readable.",
+    ),
+    Option(
+        name="merge-schema",
+        default="`false`",
+        parse=values.boolean,
+        doc="`true` is `schema-evolution=add-columns`. Also `mergeSchema`.",
+    ),
+    Option(
+        name="drop-missing-columns",
+        default="`false`",
+        parse=values.boolean,
+        doc="With `schema-evolution=full`: drop columns of the table that the DataFrame does not have.",
+    ),
+    Option(
+        name="check-nullability",
+        default="`true`",
+        parse=values.always_checked,
+        doc="Nulls in required columns are refused; `false` is refused, because such a table could not be read.",
+    ),
+    Option(
+        name="check-ordering",
+        default="`false`",
+        parse=values.boolean,
+        doc="Refuse a DataFrame whose columns are in another order than the table's. Columns are always matched "
+        "by name.",
+    ),
+    Option(
+        name="case-sensitive",
+        default="exact name first, else the only one that differs in case",
+        parse=values.boolean,
+        doc="`true`: names must be equal, and names that differ in case alone are different columns. `false`: "
+        "case never counts.",
+    ),
+    Option(
+        name="nested-as-json",
+        default="`false`",
+        parse=values.boolean,
+        doc="Write structs, arrays and maps as JSON strings.",
+    ),
+    Option(
+        name="snapshot-property.*",
+        default="none",
+        parse=str,
+        doc="Added to the summary of the snapshot, such as `snapshot-property.team`.",
+    ),
+    Option(
+        name="target-file-size-bytes",
+        default="table property `write.target-file-size-bytes`, then 536870912",
+        parse=values.positive_integer,
+        doc="Size in bytes of compressed data at which a task starts its next file.",
+    ),
+    Option(
+        name="max-open-files",
+        default="`100`",
+        parse=values.positive_integer,
+        doc="Files that a task has open at once at most; beyond it the least recently written one is finished. "
+        "Input that is clustered by partition needs one.",
+    ),
+    Option(
+        name="compression-codec",
+        default="table property `write.parquet.compression-codec`, then `zstd`",
+        parse=values.one_of(*COMPRESSION_CODECS),
+        doc="Parquet compression: zstd, snappy, gzip, lz4, brotli, uncompressed.",
+    ),
+    Option(
+        name="compression-level",
+        default="table property `write.parquet.compression-level`, then the codec's own",
+        parse=values.integer,
+        doc="Level of `zstd`, `gzip` or `brotli`.",
+    ),
+    Option(
+        name="write-format",
+        default="`parquet`",
+        parse=values.one_of("parquet"),
+        doc="File format of the data files; anything but `parquet` is refused.",
+    ),
+)
+
+
+def options_table() -> str:
+    """Return the options as the Markdown table that stands in the README."""
+    rows = [f"| `{option.name}` | {option.default} | {option.doc} |" for option in OPTIONS]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])

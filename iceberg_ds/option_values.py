@@ -1,0 +1,87 @@
+"""Pure: parsers of single option values. Each returns the value, or raises ValueError with what it expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+
+def boolean(text: str) -> bool:
+    """Return true or false."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.lower() == "true"
+
+
+def positive_integer(text: str) -> int:
+    """Return a whole number above 0."""
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ValueError("expected a whole number above 0")
+    return int(text)
+
+
+def integer(text: str) -> int:
+    """Return a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("expected a whole number") from None
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """Return the parser that takes one of these words, in any case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}")
+        return text.lower()
+
+    return parse
+
+
+def name(text: str) -> str:
+    """Return a name that is not blank."""
+    if not text.strip():
+        raise ValueError("expected a name")
+    return text
+
+
+def levels(text: str) -> tuple[str, ...]:
+    """Return the levels of an identifier that are separated by dots."""
+    parts = tuple(text.split("."))
+    if not all(part.strip() for part in parts):
+        raise ValueError("expected namespace and table separated by a dot, such as db.events")
+    return parts
+
+
+def location(text: str) -> str:
+    """Return a location without a slash at its end."""
+    if not text.strip("/ "):
+        raise ValueError("expected a location, such as s3://bucket/events")
+    return text.rstrip("/")
+
+
+def always_checked(text: str) -> bool:
+    """Return true; nothing else is allowed."""
+    if not boolean(text):
+        raise ValueError("a null in a required column would break the table for readers, so rows are always checked")
+    return True
+
+
+def embedded_warehouse(folder: Path) -> str:
+    """Return the absolute path of an embedded warehouse.
+
+    Raises:
+        ValueError: The path cannot be part of a URL, which the locations of tables are.
+    """
+    path = str(folder.expanduser().absolute())
+    if any(character in path for character in "?#"):
+        raise ValueError("expected a path without ? and #, which cannot stand in the locations of tables")
+    return path
+
+
+def warehouse(text: str) -> str:
+    """Return the absolute path of a local folder."""
+    if "://" in text:
+        raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
+    return embedded_warehouse(Path(text))

@@ -1,0 +1,24 @@
+"""Fixtures of the tests with other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.jvm_peer import JvmPeer, shared_peer
+from support.shared_catalog import SharedCatalog
+
+
+@pytest.fixture(scope="session")
+def peer() -> JvmPeer:
+    """Return a running Spark with Iceberg's own runtime; its environment is made first if it is missing."""
+    return shared_peer()
+
+
+@pytest.fixture
+def shared(peer: JvmPeer, warehouse: Path) -> Iterator[SharedCatalog]:
+    """Return a new embedded catalog that the sink and the peer share."""
+    jvm = peer.open_catalog(warehouse)
+    yield SharedCatalog(folder=warehouse, jvm=jvm)
+    jvm.close()

@@ -1,0 +1,82 @@
+"""The program of `jvm_peer.JvmPeer`: a Spark with Iceberg's runtime that does what it reads from standard input.
+
+Runs in the peer's own environment, which has PySpark and nothing else. One JSON object a line in, one out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from support.typed_json import decode, encode_rows
+
+
+class Server:
+    """The sessions, by the names that the client has given them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._sessions: dict[str, SparkSession] = {}
+
+    def open(self, session: str, conf: dict[str, str]) -> dict[str, Any]:
+        """Begin a session with settings of its own, and so with catalogs of its own."""
+        self._sessions[session] = self._spark.newSession()
+        for key, value in conf.items():
+            self._sessions[session].conf.set(key, value)
+        return {}
+
+    def close(self, session: str) -> dict[str, Any]:
+        """Forget a session."""
+        del self._sessions[session]
+        return {}
+
+    def sql(self, session: str, statement: str) -> dict[str, Any]:
+        """Run a statement and return its rows, and how long it took."""
+        started = time.perf_counter()
+        result = self._sessions[session].sql(statement)
+        rows = result.collect()
+        seconds = time.perf_counter() - started
+        return {"columns": result.columns, "rows": encode_rows(rows, result.schema), "seconds": seconds}
+
+    def view(self, session: str, name: str, schema: dict[str, Any], rows: list[Any]) -> dict[str, Any]:
+        """Give rows a name in a session's statements."""
+        data_type = StructType.fromJson(schema)
+        # The rows have been checked where they come from: dates and maps would be checked a second time.
+        frame: DataFrame = self._sessions[session].createDataFrame(decode(rows, dict), data_type, verifySchema=False)
+        frame.coalesce(1).createOrReplaceTempView(name)
+        return {}
+
+
+def main() -> None:
+    """Start Spark, say so, and serve until standard input ends."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what Java prints goes to the log
+
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(json.dumps(content) + "\n")
+        answers.flush()
+
+    builder = SparkSession.Builder()
+    for key, value in json.loads(sys.argv[1]).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    server = Server(spark)
+    answer({"spark": spark.version})
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer(getattr(server, request.pop("do"))(**request))
+        except Exception as error:
+            traceback.print_exc()
+            answer({"error": f"{type(error).__name__}: {error}"})
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Spark's values as JSON that keeps their types, and back; needs PySpark's types alone.
+
+Null, booleans, numbers and strings are themselves (JSON of Python knows NaN and infinities, and writes floats
+so that they come back bit by bit). Arrays are arrays. All else is an object whose only key says what it is.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import types as spark
+
+Pairs = list[tuple[Any, Any]]
+
+
+def encode(value: Any, data_type: spark.DataType) -> Any:
+    """Return a value of `data_type` as JSON. Maps may be dictionaries or pairs; times without a zone are in UTC."""
+    if value is None:
+        return None
+    match data_type:
+        case spark.ArrayType():
+            return [encode(item, data_type.elementType) for item in value]
+        case spark.MapType():
+            pairs = value.items() if isinstance(value, Mapping) else value
+            return {"map": [[encode(key, data_type.keyType), encode(item, data_type.valueType)] for key, item in pairs]}
+        case spark.StructType():
+            return {"struct": {field.name: encode(value[field.name], field.dataType) for field in data_type}}
+        case spark.TimestampType():
+            return {"timestamp": _in_utc(value).isoformat()}
+        case spark.TimestampNTZType():
+            return {"timestamp_ntz": value.isoformat()}
+        case spark.DateType():
+            return {"date": value.isoformat()}
+        case spark.DecimalType():
+            return {"decimal": str(value)}
+        case spark.BinaryType():
+            return {"binary": bytes(value).hex()}
+    return value
+
+
+def decode(coded: Any, make_map: Callable[[Pairs], Any] = list) -> Any:
+    """Return the value: structs as dictionaries, maps as `make_map` makes them of pairs, as Arrow has them."""
+    if isinstance(coded, list):
+        return [decode(item, make_map) for item in coded]
+    if not isinstance(coded, dict):
+        return coded
+    ((kind, content),) = coded.items()
+    match kind:
+        case "map":
+            return make_map([(decode(key, make_map), decode(item, make_map)) for key, item in content])
+        case "struct":
+            return {name: decode(item, make_map) for name, item in content.items()}
+    return _SCALARS[kind](content)
+
+
+def encode_rows(rows: Iterable[Any], schema: spark.StructType) -> list[list[Any]]:
+    """Return rows, each a list of its columns."""
+    return [[encode(row[field.name], field.dataType) for field in schema] for row in rows]
+
+
+def _in_utc(moment: dt.datetime) -> dt.datetime:
+    return moment.astimezone(dt.timezone.utc) if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)
+
+
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    "timestamp": dt.datetime.fromisoformat,
+    "timestamp_ntz": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "decimal": decimal.Decimal,
+    "binary": bytes.fromhex,
+}
