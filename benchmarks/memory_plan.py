@@ -24,7 +24,7 @@ from iceberg_ds.catalog import catalog_settings, connect
 from iceberg_ds.options import parse_options
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning import plan_write
-from iceberg_ds.schema import iceberg_schema
+from iceberg_ds.spark_types import iceberg_schema
 
 BATCH_ROWS = 10_000  # Spark's default
 PREPARED_BATCHES = 100

@@ -60,7 +60,7 @@ def _parse_uuids(texts: pa.Array, target: pa.FixedSizeBinaryType, path: str) -> 
 
 def _parse_times(texts: pa.Array, target: pa.DataType, path: str) -> pa.Array:
     _refuse(pc.invert(pc.match_substring_regex(texts, _TIME_TEXT)), texts, path, "no time of a day (HH:MM:SS.ffffff)")
-    moments = pc.binary_join_element_wise("1970-01-01 ", texts, "").cast(pa.timestamp("us"))
+    moments = pc.binary_join_element_wise("1970-01-01 ", texts.cast(pa.string()), "").cast(pa.timestamp("us"))
     return moments.view(pa.int64()).view(target)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,11 +26,8 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import StagedTable, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config
 from sqlalchemy.engine import URL, make_url
@@ -39,6 +36,7 @@ from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, Uns
 from iceberg_ds.option_table import CATALOG_PREFIX
 from iceberg_ds.option_values import embedded_warehouse
 from iceberg_ds.options import DEFAULT_WAREHOUSE, SinkOptions
+from iceberg_ds.plan import NewTable
 from iceberg_ds.secrets import mask_properties, mask_text, storage_properties
 
 _SQLITE_LOCK_TIMEOUT_S = 60
@@ -116,27 +114,6 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
 def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:
     uri = URL.create("sqlite", database=f"{warehouse}/catalog.db", query={"timeout": str(_SQLITE_LOCK_TIMEOUT_S)})
     return (("type", "sql"), ("uri", uri.render_as_string()), ("warehouse", f"file://{warehouse}"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTable:
-    """A table to create.
-
-    Attributes:
-        schema: Its columns; the catalog gives them ids of its own.
-        spec: How it is partitioned, by the ids of `schema`.
-        sort_order: In which order rows lie within a file, by the ids of `schema`.
-        location: Where it goes, None for where the catalog puts it.
-        format_version: The spec's version, None for the catalog's default.
-        properties: Its properties.
-    """
-
-    schema: Schema
-    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
-    sort_order: SortOrder = UNSORTED_SORT_ORDER
-    location: str | None = None
-    format_version: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class CatalogClient:

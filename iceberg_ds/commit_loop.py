@@ -13,6 +13,7 @@ from typing import NoReturn
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.branches import branch_head, branch_snapshot_id
 from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
@@ -30,7 +31,8 @@ from iceberg_ds.manifests import manifest_paths
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.producer import SnapshotProducer
 from iceberg_ds.retry import RetryPolicy
-from iceberg_ds.snapshots import commit_request, dropped_metadata_files
+from iceberg_ds.schema_changes import metadata_with, schema_request
+from iceberg_ds.snapshots import CommitRequest, commit_request, dropped_metadata_files
 from iceberg_ds.target import check_target
 
 logger = logging.getLogger(__name__)
@@ -154,7 +156,7 @@ class CommitLoop:
     def _attempt(self, table: Table, finding: Finding, *, is_new: bool) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, whose truth the next look finds out."""
         try:
-            snapshot = self._producer.produce(table)
+            snapshot = self._producer.produce(self._with_new_schema(table))
         except (CommitConflictError, UnsupportedTableError):
             self._delete_if(finding, table)
             raise
@@ -162,7 +164,7 @@ class CommitLoop:
             return failure
         if snapshot is None:
             return CommitResult(snapshot_id=None)
-        request = commit_request(table.metadata, self._write, snapshot, is_new=is_new)
+        request = self._request(table, snapshot, is_new=is_new)
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
@@ -172,6 +174,24 @@ class CommitLoop:
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
         return self._succeed(table, base=table.metadata, committed=committed)
+
+    def _with_new_schema(self, table: Table) -> Table:
+        """Return the table as it will be with the schema that lands together with the rows, if there is one."""
+        change = self._write.schema_change
+        if change is None:
+            return table
+        metadata = metadata_with(table.metadata, change.schema, table_name=self._write.table)
+        return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+    def _request(self, table: Table, snapshot: Snapshot, *, is_new: bool) -> CommitRequest:
+        request = commit_request(table.metadata, self._write, snapshot, is_new=is_new)
+        change = self._write.schema_change
+        if change is None:
+            return request
+        before = schema_request(table.metadata, change.schema, table_name=self._write.table)
+        return CommitRequest(
+            requirements=(*request.requirements, *before.requirements), updates=(*before.updates, *request.updates)
+        )
 
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)

@@ -6,23 +6,35 @@ nor storage.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import BooleanType, PrimitiveType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.leaves import METRICS_PREFIX
 from iceberg_ds.option_table import COMPRESSION_CODECS
 from iceberg_ds.options import SinkOptions
+from iceberg_ds.parquet_options import BLOOM_FILTERS, PAGE_ROW_LIMIT, can_honour
 from iceberg_ds.plan import FileSettings
 
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_BLOOM_FILTER = "write.parquet.bloom-filter-"
+_BLOOM_FILTER_ENABLED = f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}."
+_BLOOM_FILTER_FPP = f"{_BLOOM_FILTER}fpp.column."
+_BLOOM_FILTER_NDV = f"{_BLOOM_FILTER}ndv.column."
+_DEFAULT_FPP = 0.01
+_MOST = 2**31 - 1  # Iceberg's own writers read these properties as 32-bit integers
 _LEVELLED_CODECS = ("zstd", "gzip", "brotli")
-_DEFAULTS = FileSettings(
-    target_file_size_bytes=int(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT),
-    compression_codec=TableProperties.PARQUET_COMPRESSION_DEFAULT,
-    compression_level=None,
-    metrics_properties={},
-)
+_MAX_OPEN_FILES = 100
 
 
 def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> FileSettings:
@@ -38,19 +50,129 @@ def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> F
         UnsupportedTableError: A property of the table cannot be honoured.
     """
     codec = _compression_codec(options, metadata, name)
+    properties = _Properties(metadata.properties, name)
+    filters = _bloom_filters(properties, metadata.schema())
+    _warn_of_what_cannot_be_honoured(properties, filters)
     return FileSettings(
         target_file_size_bytes=options.target_file_size_bytes
-        or _positive(
-            metadata.properties,
-            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES,
-            _DEFAULTS.target_file_size_bytes,
-            name,
-        ),
+        or properties.positive(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, most=None)
+        or int(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT),
         compression_codec=codec,
         compression_level=_compression_level(options, metadata, codec, name),
         metrics_properties=metrics_properties(metadata),
-        max_open_files=options.max_open_files or _DEFAULTS.max_open_files,
+        max_open_files=options.max_open_files or _MAX_OPEN_FILES,
+        row_group_size_bytes=properties.positive(TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES),
+        page_size_bytes=properties.positive(TableProperties.PARQUET_PAGE_SIZE_BYTES),
+        page_row_limit=properties.positive(TableProperties.PARQUET_PAGE_ROW_LIMIT),
+        dictionary_size_bytes=properties.positive(TableProperties.PARQUET_DICT_SIZE_BYTES),
+        bloom_filter_fpp=filters,
+        bloom_filter_ndv=_by_field_id(properties.of_columns(_BLOOM_FILTER_NDV, _positive), metadata.schema()),
+        bloom_filter_max_bytes=properties.positive(TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES)
+        or TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES_DEFAULT,
     )
+
+
+class _Properties:
+    """A table's properties, read as what they should be.
+
+    Args:
+        properties: The properties.
+        name: The table's identifier, for messages.
+    """
+
+    def __init__(self, properties: Mapping[str, str], name: str) -> None:
+        self.name = name
+        self._properties = properties
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._properties
+
+    def positive(self, key: str, most: int | None = _MOST) -> int | None:
+        """Return a number above 0, None if the table does not have the property."""
+        return self._parsed(key, lambda text: _positive(text, most)) if key in self._properties else None
+
+    def of_columns(self, prefix: str, parse: Callable[[str], _T]) -> dict[str, _T]:
+        """Return the values of all properties with that prefix, by the name of their column."""
+        keys = [key for key in self._properties if key.startswith(prefix)]
+        return {key.removeprefix(prefix): self._parsed(key, parse) for key in keys}
+
+    def _parsed(self, key: str, parse: Callable[[str], _T]) -> _T:
+        try:
+            return parse(self._properties[key])
+        except ValueError as problem:
+            raise UnsupportedTableError(
+                f"Cannot write to {self.name}: property {key} is {self._properties[key]!r}, {problem}."
+            ) from None
+
+
+def _positive(text: str, most: int | None = _MOST) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+        raise ValueError("expected a number above 0")
+    if most is not None and int(text) > most:
+        raise ValueError(f"expected {most} at most")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise ValueError("expected a number above 0 and below 1")
+    return share
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.lower() == "true"
+
+
+def _bloom_filters(properties: _Properties, schema: Schema) -> dict[int, float]:
+    """Return the share of false positives of each column with a Bloom filter, by field id."""
+    shares = properties.of_columns(_BLOOM_FILTER_FPP, _share)
+    wanted = [column for column, value in properties.of_columns(_BLOOM_FILTER_ENABLED, _boolean).items() if value]
+    filters = _by_field_id({column: shares.get(column, _DEFAULT_FPP) for column in wanted}, schema)
+    if len(filters) < len(wanted):
+        logger.warning(
+            "Not all of the columns %s get the Bloom filters that properties %s* of %s ask for: it lacks some, or "
+            "they are of a type that has none (boolean, struct, list, map)",
+            ", ".join(wanted),
+            _BLOOM_FILTER_ENABLED,
+            properties.name,
+        )
+    return filters
+
+
+def _by_field_id(values: Mapping[str, _T], schema: Schema) -> dict[int, _T]:
+    """Return the values of those columns of `schema` that can have a Bloom filter."""
+    fields = {schema.find_column_name(field_id): field_id for field_id in schema.field_ids}
+    return {
+        fields[column]: value
+        for column, value in values.items()
+        if column in fields and _can_be_filtered(schema.find_type(fields[column]))
+    }
+
+
+def _can_be_filtered(field_type: object) -> bool:
+    return isinstance(field_type, PrimitiveType) and not isinstance(field_type, BooleanType)
+
+
+def _warn_of_what_cannot_be_honoured(properties: _Properties, filters: Mapping[int, float]) -> None:
+    ignored = []
+    if TableProperties.PARQUET_PAGE_ROW_LIMIT in properties and not can_honour(PAGE_ROW_LIMIT):
+        ignored.append(TableProperties.PARQUET_PAGE_ROW_LIMIT)
+    if filters and not can_honour(BLOOM_FILTERS):
+        ignored.append(f"{_BLOOM_FILTER_ENABLED}*")
+    if ignored:
+        logger.warning(
+            "Files of %s are written without regard to its properties %s: pyarrow %s cannot honour them, "
+            "newer versions can",
+            properties.name,
+            ", ".join(ignored),
+            pa.__version__,
+        )
 
 
 def metrics_properties(metadata: TableMetadata) -> dict[str, str]:
@@ -58,19 +180,12 @@ def metrics_properties(metadata: TableMetadata) -> dict[str, str]:
     return {key: value for key, value in metadata.properties.items() if key.startswith(METRICS_PREFIX)}
 
 
-def _positive(properties: dict[str, str], key: str, default: int, name: str) -> int:
-    text = properties.get(key)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise UnsupportedTableError(f"Cannot write to {name}: property {key} is {text!r}, expected a number above 0.")
-    return int(text)
-
-
 def _compression_codec(options: SinkOptions, metadata: TableMetadata, name: str) -> str:
     codec = (
         options.compression_codec
-        or metadata.properties.get(TableProperties.PARQUET_COMPRESSION, _DEFAULTS.compression_codec).lower()
+        or metadata.properties.get(
+            TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT
+        ).lower()
     )
     if codec not in COMPRESSION_CODECS:
         raise UnsupportedTableError(

@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql.datasource import WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError
-from iceberg_ds.plan import EpochId, FileSettings, Overwrite, WritePlan
+from iceberg_ds.plan import EpochId, FileSettings, Overwrite, SchemaChange, WritePlan
 
 WIRE_VERSION = 2
 
@@ -34,6 +34,7 @@ class WriteIdentity:
         operation_id: Part of the name of every file of the write.
         snapshot_id: Id of the snapshot to add.
         schema_id: Schema that the files were written with.
+        schema_change: The change that makes it the table's schema, None if it is already.
         files: How data files are written.
         snapshot_properties: Entries to add to the summary of the snapshot.
         epoch: The micro-batch, None for a batch write.
@@ -50,6 +51,7 @@ class WriteIdentity:
     fork_from: str | None = None
     publish_to: str | None = None
     overwrite: Overwrite | None = None
+    schema_change: SchemaChange | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     epoch: EpochId | None = None
     new_table: str | None = None
@@ -64,6 +66,7 @@ class WriteIdentity:
             fork_from=plan.fork_from,
             publish_to=plan.publish_to,
             overwrite=plan.overwrite,
+            schema_change=plan.schema_change,
             operation_id=plan.operation_id,
             snapshot_id=plan.snapshot_id,
             schema_id=plan.schema.schema_id,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from iceberg_ds import option_values as values
 from iceberg_ds.errors import OptionError
+from iceberg_ds.evolution import SchemaEvolution
 from iceberg_ds.layout import PartitionTerm, SortTerm
 from iceberg_ds.option_table import (
     ALIASES,
@@ -61,7 +62,7 @@ class SinkOptions:
     replace_where: str | None = None
     isolation_level: str | None = None
     validate_from_snapshot_id: int | None = None
-    schema_evolution: str = "strict"
+    schema_evolution: SchemaEvolution = "strict"
     drop_missing_columns: bool = False
     check_nullability: bool = True
     check_ordering: bool = False
@@ -99,7 +100,7 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
             problems.append(_unknown(key))
     _take_table(parsed, raw.get("path"), problems)
     _take_merge_schema(parsed, problems)
-    problems += _contradictions(parsed, groups)
+    problems += _contradictions(raw, parsed, groups)
     if problems:
         raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
     parsed.pop("write-format", None)
@@ -162,7 +163,9 @@ def _take_merge_schema(parsed: dict[str, object], problems: list[str]) -> None:
         problems.append("options 'merge-schema' and 'schema-evolution' contradict each other: drop one of them")
 
 
-def _contradictions(parsed: Mapping[str, object], groups: Mapping[str, Mapping[str, str]]) -> list[str]:
+def _contradictions(
+    raw: Mapping[str, str], parsed: Mapping[str, object], groups: Mapping[str, Mapping[str, str]]
+) -> list[str]:
     problems = []
     if parsed.get("replace-where") is not None and parsed.get("overwrite-mode") == "dynamic":
         problems.append(
@@ -171,7 +174,7 @@ def _contradictions(parsed: Mapping[str, object], groups: Mapping[str, Mapping[s
         )
     if parsed.get("drop-missing-columns") and parsed.get("schema-evolution") != "full":
         problems.append("option 'drop-missing-columns' needs 'schema-evolution=full'")
-    if parsed.get("evolve-partitioning") and parsed.get("partition-by") is None:
+    if parsed.get("evolve-partitioning") and "partition-by" not in raw:
         problems.append("option 'evolve-partitioning' needs 'partition-by'")
     if parsed.get("staging-branch") is not None and parsed["staging-branch"] == parsed.get("branch", "main"):
         problems.append("options 'staging-branch' and 'branch' are the same: readers would see the rows at once")

@@ -19,9 +19,13 @@ from pyiceberg.typedef import Record
 from iceberg_ds.cleanup import Proof, delete_files
 from iceberg_ds.leaves import Leaf
 from iceberg_ds.metrics import count_nans, file_metrics
+from iceberg_ds.parquet_options import bloom_filter_bytes, writer_options
 from iceberg_ds.plan import FileSettings
 
 logger = logging.getLogger(__name__)
+
+# About what the footer says of one column chunk, short bounds included.
+_FOOTER_BYTES = 120
 
 
 class ParquetFile:
@@ -32,63 +36,67 @@ class ParquetFile:
         path: Its full location; nothing is there yet.
         schema: Arrow schema with Iceberg field ids.
         leaves: Its leaf columns, for the metrics.
-        settings: Codec and level.
+        settings: How it is laid out.
+        group_rows: Rows of its largest row group, None if that is not known; Bloom filters are made for so many.
     """
 
-    def __init__(
-        self, io: FileIO, path: str, schema: pa.Schema, leaves: tuple[Leaf, ...], settings: FileSettings
+    def __init__(  # noqa: PLR0913  # each is another thing, and there is one caller
+        self,
+        io: FileIO,
+        path: str,
+        schema: pa.Schema,
+        leaves: tuple[Leaf, ...],
+        settings: FileSettings,
+        *,
+        group_rows: int | None = None,
     ) -> None:
         self.path = path
-        self.arrow_bytes = 0
         self.column_chunks = 0
-        self.is_closed = False
         self._io = io
         self._leaves = leaves
         self._nan_counts: Counter[int] = Counter()
         self._footers: list[pq.FileMetaData] = []
+        self._end_bytes = 0
+        self._end_bytes_a_group = len(leaves) * _FOOTER_BYTES + bloom_filter_bytes(settings, group_rows)
         self._stream = io.new_output(path).create(overwrite=True)  # the name is unique: no need to look first
         try:
-            self._writer = self._begin(schema, settings)
+            self._writer = pq.ParquetWriter(
+                self._stream,
+                schema,
+                store_schema=False,
+                store_decimal_as_integer=True,
+                metadata_collector=self._footers,
+                **writer_options(settings, schema, leaves, group_rows),
+            )
         except BaseException:
             self.discard()
             raise
 
-    def _begin(self, schema: pa.Schema, settings: FileSettings) -> pq.ParquetWriter:
-        return pq.ParquetWriter(
-            self._stream,
-            schema,
-            compression="NONE" if settings.compression_codec == "uncompressed" else settings.compression_codec,
-            compression_level=settings.compression_level,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            metadata_collector=self._footers,
-        )
-
     @property
     def written_bytes(self) -> int:
-        """Compressed bytes written so far, the footer not included."""
-        return int(self._stream.tell())
+        """The file's size if it were closed now: what is written, and about what its end will take."""
+        return int(self._stream.tell()) + self._end_bytes
 
     def write_row_group(self, batches: list[pa.RecordBatch]) -> None:
         """Write the batches, which have the file's exact schema, as one row group."""
         for batch in batches:
             self._nan_counts.update(count_nans(batch, self._leaves))
-            self.arrow_bytes += batch.nbytes
         table = pa.Table.from_batches(batches)
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.column_chunks += len(self._leaves)
+        self._end_bytes += self._end_bytes_a_group
 
-    def close(self, partition: Record, spec_id: int) -> DataFile:
+    def close(self, partition: Record, spec_id: int, sort_order_id: int | None = None) -> DataFile:
         """Finish the file and return its manifest entry.
 
         Args:
             partition: Its partition tuple, in the order of the spec.
             spec_id: The partition spec that it is written with.
+            sort_order_id: The sort order that its rows are in, None for none.
         """
         self._writer.close()
-        size = self.written_bytes
+        size = int(self._stream.tell())
         self._stream.close()
-        self.is_closed = True
         metrics = file_metrics(self._footers[0], self._leaves, self._nan_counts)
         data_file = DataFile.from_args(
             content=DataFileContent.DATA,
@@ -106,7 +114,7 @@ class ParquetFile:
             key_metadata=None,
             split_offsets=metrics.split_offsets,
             equality_ids=None,
-            sort_order_id=None,
+            sort_order_id=sort_order_id,
         )
         data_file.spec_id = spec_id
         logger.debug("Wrote %s: %d rows, %d bytes", self.path, metrics.record_count, size)

@@ -64,14 +64,14 @@ def bloom_filter_bytes(settings: FileSettings, group_rows: int | None) -> int:
 
 
 def filter_bytes(ndv: int, fpp: float) -> int:
-    """Return the size that Arrow gives a Bloom filter for so many distinct values and such a share of false positives."""
+    """Return the size that Arrow gives a Bloom filter for `ndv` values and that share of false positives."""
     bits = -_BLOCK_WORDS * ndv / math.log(1 - fpp ** (1 / _BLOCK_WORDS))
-    return min(max(_LEAST_BYTES, 2 ** math.ceil(math.log2(max(bits, 1) / 8))), _MOST_BYTES)
+    return min(max(_LEAST_BYTES, 1 << math.ceil(math.log2(max(bits / 8, 1)))), _MOST_BYTES)
 
 
 def most_values(max_bytes: int, fpp: float) -> int:
-    """Return for how many distinct values a Bloom filter of at most so many bytes has such a share of false positives."""
-    size = 2 ** int(math.log2(min(max(max_bytes, _LEAST_BYTES), _MOST_BYTES)))
+    """Return for how many values a Bloom filter of at most `max_bytes` has that share of false positives."""
+    size = 1 << int(math.log2(min(max(max_bytes, _LEAST_BYTES), _MOST_BYTES)))
     values = int(-size * 8 * math.log(1 - fpp ** (1 / _BLOCK_WORDS)) / _BLOCK_WORDS)
     return min(max(values, 1), _MOST_VALUES)
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
 
@@ -69,6 +69,19 @@ Overwrite: TypeAlias = OverwriteByFilter | DynamicOverwrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """A new schema that lands together with the rows that replace all others.
+
+    Attributes:
+        schema: The schema of the table from then on.
+        base_schema_id: The schema that it is made from; if the table has another one by then, that is a conflict.
+    """
+
+    schema: Schema
+    base_schema_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings:
     """How data files are written.
 
@@ -82,7 +95,7 @@ class FileSettings:
         page_size_bytes: Encoded size at which the next data page is begun, None for Arrow's own default.
         page_row_limit: Rows of a data page at most, None for Arrow's own default.
         dictionary_size_bytes: Size of a dictionary page at which a column chunk gives it up, None for Arrow's default.
-        bloom_filter_fpp: Share of false positives, above 0 and below 1, of each column with a Bloom filter, by field id.
+        bloom_filter_fpp: Share of false positives (0 to 1) of each column with a Bloom filter, by field id.
         bloom_filter_ndv: How many distinct values to expect in a row group, by field id; else as many as fit.
         bloom_filter_max_bytes: Size of one Bloom filter at most.
     """
@@ -102,6 +115,27 @@ class FileSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewTable:
+    """A table to create.
+
+    Attributes:
+        schema: Its columns; the catalog gives them ids of its own.
+        spec: How it is partitioned, by the ids of `schema`.
+        sort_order: In which order rows lie within a file, by the ids of `schema`.
+        location: Where it goes, None for where the catalog puts it.
+        format_version: The spec's version, None for the catalog's default.
+        properties: Its properties.
+    """
+
+    schema: Schema
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    sort_order: SortOrder = UNSORTED_SORT_ORDER
+    location: str | None = None
+    format_version: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
     """Everything that the tasks of one write are told.
 
@@ -113,6 +147,7 @@ class WritePlan:
         publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
         overwrite: Which rows are replaced, None to append.
         schema: Schema that the files are written with.
+        schema_change: The change that makes it the table's schema, None if it is already.
         spec: Partition spec that the files are written with.
         sort_order: Order of the rows within a file, None for the order in which they come.
         case_sensitive: How names of columns are matched; None for exactly, else as the only one that differs in case.
@@ -140,6 +175,7 @@ class WritePlan:
     fork_from: str | None = None
     publish_to: str | None = None
     overwrite: Overwrite | None = None
+    schema_change: SchemaChange | None = None
     sort_order: SortOrder | None = None
     case_sensitive: bool | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)

@@ -15,20 +15,23 @@ from pyspark.sql.types import StructType
 from iceberg_ds.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
 from iceberg_ds.catalog import CatalogClient
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.evolution import EvolutionPolicy
 from iceberg_ds.file_settings import file_settings, metrics_properties
 from iceberg_ds.leaves import leaf_columns
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.partitioning import PartitionSplitter
-from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, WritePlan
+from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, SchemaChange, WritePlan
 from iceberg_ds.predicates import EVERY_ROW, parse_predicate
 from iceberg_ds.preparing import (
     default_sort_order,
     partitioned_as_asked,
+    schema_change_for,
     sort_order_as_asked,
     stage_table,
     with_columns_of,
 )
 from iceberg_ds.row_filter import RowFilter
+from iceberg_ds.schema_changes import metadata_with
 from iceberg_ds.secrets import storage_properties
 from iceberg_ds.spark_types import iceberg_schema, json_schema
 
@@ -70,6 +73,7 @@ def plan_write(
     if options.nested_as_json:
         dataframe = json_schema(dataframe)
     table = catalog.find_table(options.table)
+    schema_change: SchemaChange | None = None
     if table is None:
         metadata = stage_table(catalog, options, iceberg_schema(dataframe))
         io_properties = catalog.io_properties
@@ -77,10 +81,14 @@ def plan_write(
         _check_supported(metadata, name)
     else:
         _check_supported(table.metadata, name)
-        table = with_columns_of(catalog, options, table, dataframe)
+        policy = _evolution_policy(options, mode, is_stream=is_stream)
+        if not policy.replace_types:
+            table = with_columns_of(dataframe, catalog, options, table, policy)
         table = partitioned_as_asked(catalog, options, table)
         table, sort_order = sort_order_as_asked(catalog, options, table)
         metadata = table.metadata
+        if policy.replace_types and (change := schema_change_for(dataframe, options, metadata, policy)) is not None:
+            schema_change, metadata = change, metadata_with(metadata, change.schema, table_name=name)
         io_properties = storage_properties(table.io.properties)
     branch, fork_from, publish_to = _branches(options, metadata, name)
     operation_id = uuid.uuid4()
@@ -92,6 +100,7 @@ def plan_write(
         publish_to=publish_to,
         overwrite=_overwrite(options, metadata, branch, fork_from) if mode is WriteMode.OVERWRITE else None,
         schema=metadata.schema(),
+        schema_change=schema_change,
         spec=metadata.spec(),
         sort_order=sort_order,
         case_sensitive=options.case_sensitive,
@@ -125,6 +134,20 @@ def _check_mode(options: SinkOptions, mode: WriteMode, name: str, *, is_stream: 
             f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "
             "and publish it with iceberg_ds.publish."
         )
+
+
+def _evolution_policy(options: SinkOptions, mode: WriteMode, *, is_stream: bool) -> EvolutionPolicy:
+    is_replacing_all = (
+        mode is WriteMode.OVERWRITE and options.overwrite_mode != "dynamic" and options.replace_where is None
+    )
+    return EvolutionPolicy(
+        mode=options.schema_evolution,
+        drop_missing_columns=options.drop_missing_columns,
+        replace_types=is_replacing_all and options.schema_evolution == "full",
+        case_sensitive=options.case_sensitive,
+        check_ordering=options.check_ordering,
+        is_nullability_known=not is_stream,
+    )
 
 
 def _branches(options: SinkOptions, metadata: TableMetadata, name: str) -> tuple[str, str | None, str | None]:

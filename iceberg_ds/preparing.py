@@ -17,6 +17,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSortOrderUpdate,
+    AssertDefaultSortOrderId,
     AssertDefaultSpecId,
     AssertLastAssignedPartitionId,
     AssertTableUUID,
@@ -24,11 +25,13 @@ from pyiceberg.table.update import (
 )
 from pyspark.sql.types import StructType
 
-from iceberg_ds.catalog import CatalogClient, NewTable
+from iceberg_ds.alter import alter_table
+from iceberg_ds.catalog import CatalogClient
 from iceberg_ds.errors import IcebergSinkError, OptionError, TableNotFoundError
+from iceberg_ds.evolution import EvolutionPolicy, propose_request, propose_schema
 from iceberg_ds.layout import describes, describes_order, evolved_spec, new_sort_order, new_spec, spec_text
 from iceberg_ds.options import SinkOptions
-from iceberg_ds.schema import check_fits
+from iceberg_ds.plan import NewTable, SchemaChange
 from iceberg_ds.snapshots import LAST_ADDED, CommitRequest
 
 
@@ -82,8 +85,7 @@ def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Ta
         return _spec_request(metadata, evolved_spec(terms, metadata))
 
     with _naming(name, "write to"):
-        from iceberg_ds.alter import alter_table
-        return alter_table(catalog, options.table, propose)
+        return alter_table(catalog, options.table, propose, loaded=table)
 
 
 @contextmanager
@@ -141,22 +143,43 @@ def sort_order_as_asked(catalog: CatalogClient, options: SinkOptions, table: Tab
         highest = max((order.order_id for order in metadata.sort_orders), default=0)
         order = new_sort_order(terms, metadata.schema(), highest + 1)
         return CommitRequest(
-            requirements=(AssertTableUUID(uuid=metadata.table_uuid),),
+            requirements=(
+                AssertTableUUID(uuid=metadata.table_uuid),
+                AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
+            ),
             updates=(AddSortOrderUpdate(sort_order=order),),
         )
 
     with _naming(".".join(options.table), "write to"):
-        from iceberg_ds.alter import alter_table
-        table = alter_table(catalog, options.table, propose)
+        table = alter_table(catalog, options.table, propose, loaded=table)
     return table, recorded(table.metadata)
 
 
-def with_columns_of(catalog: CatalogClient, options: SinkOptions, table: Table, dataframe: StructType) -> Table:
-    """Return the table with columns that `dataframe` fits, as far as `schema-evolution` allows to change them.
+def with_columns_of(
+    dataframe: StructType, catalog: CatalogClient, options: SinkOptions, table: Table, policy: EvolutionPolicy
+) -> Table:
+    """Return the table with columns that `dataframe` fits, changed as far as `policy` allows.
 
     Raises:
         SchemaMismatchError: Names every column that does not fit.
         CatalogError, CommitConflictError, CommitStateUnknownError: The change could not be committed.
     """
-    check_fits(dataframe, table.metadata.schema(), table_name=".".join(options.table))
-    return table
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        return propose_request(dataframe, metadata, policy, table_name=".".join(options.table))
+
+    return alter_table(catalog, options.table, propose, loaded=table)
+
+
+def schema_change_for(
+    dataframe: StructType, options: SinkOptions, metadata: TableMetadata, policy: EvolutionPolicy
+) -> SchemaChange | None:
+    """Return the change that lets the table take `dataframe`, for a write that replaces all its rows.
+
+    It lands together with the rows, so that nobody sees the old rows without their columns.
+
+    Raises:
+        SchemaMismatchError: Names every column that does not fit.
+    """
+    schema = propose_schema(dataframe, metadata, policy, table_name=".".join(options.table))
+    return None if schema is None else SchemaChange(schema=schema, base_schema_id=metadata.current_schema_id)

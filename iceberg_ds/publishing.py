@@ -1,26 +1,23 @@
 """Fast-forwards one branch to another, in one step: readers see the old rows or the new ones.
 
 The request moves the branch under the condition that both stand where they stood when we looked, so nothing
-that came between is lost. An answer that was lost is found out by looking again: a branch that stands at the
-other's snapshot has been published, by whomever.
+that came between is lost. What became of it, the table tells: a branch that stands at the other's snapshot has
+been published, by whomever.
 """
 
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Mapping, Sequence
 
-from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
-from iceberg_ds.branches import MAIN_BRANCH, branch_head, snapshots_since, why_not_writable
-from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError, catalog_settings, connect
-from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
+from iceberg_ds.alter import alter_table
+from iceberg_ds.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, snapshots_since, why_not_writable
+from iceberg_ds.catalog import CatalogClient, catalog_settings, connect
+from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.options import parse_options
-from iceberg_ds.retry import RetryPolicy
 from iceberg_ds.snapshots import CommitRequest, move_branch
 
 logger = logging.getLogger(__name__)
@@ -40,7 +37,7 @@ def publish(table: str, branch: str, *, to: str = MAIN_BRANCH, options: Mapping[
 
     Raises:
         OptionError: The options are malformed.
-        CommitConflictError: `to` has moved on since `branch` was forked, or one of them is missing; nothing was changed.
+        CommitConflictError: `to` has moved on since `branch` was forked, or one is missing; nothing was changed.
         CommitStateUnknownError: The catalog's answers were lost; publishing again finds out.
         TableNotFoundError: There is no such table.
         CatalogError: The catalog could not be reached or refuses; nothing was changed.
@@ -51,48 +48,19 @@ def publish(table: str, branch: str, *, to: str = MAIN_BRANCH, options: Mapping[
 
 
 def fast_forward(catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str) -> int:
-    """Move branch `to` forward to the snapshot of `branch`, and return its id.
+    """Move branch `to` forward to the snapshot of `branch`, and return its id; raises as `publish` does.
 
     Nothing happens if it stands there already.
-
-    Raises:
-        CommitConflictError: `branch` or `to` is missing or a tag, or `to` has snapshots that `branch` has not.
-        CommitStateUnknownError: The catalog's answers were lost, and the table cannot be reached to look.
-        TableNotFoundError: There is no such table.
-        CatalogError: The catalog could not be reached or refuses; nothing was changed.
     """
-    name, started = ".".join(identifier), time.monotonic()
-    problem: Exception | None = None
-    failures = 0
-    while True:
-        table = _load(catalog, identifier, problem)
-        metadata = table.metadata
+    name = ".".join(identifier)
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
         target = _target(metadata, name, branch, to)
-        if metadata.refs.get(to) is not None and metadata.refs[to].snapshot_id == target:
-            logger.info("Published %s: branch %s stands at snapshot %d of %s", name, to, target, branch)
-            return target
-        policy = RetryPolicy.of(metadata.properties)
-        if policy.is_exhausted(failures, (time.monotonic() - started) * 1000) or _is_lasting(problem):
-            raise CatalogError(f"Cannot publish branch '{branch}' of {name}, nothing was changed: {problem}.")
-        request = _request(metadata, branch, to, target)
-        try:
-            catalog.send(table, request.requirements, request.updates)
-        except (CommitRefusedError, CommitAnswerLostError) as failure:
-            problem = failure
-            failures += 1
-            time.sleep(policy.wait_ms(failures, random.random()) / 1000)  # noqa: S311  # jitter is no secret
+        return None if branch_snapshot_id(metadata, to) == target else _request(metadata, branch, to, target)
 
-
-def _load(catalog: CatalogClient, identifier: Sequence[str], problem: Exception | None) -> Table:
-    try:
-        return catalog.load_table(identifier)
-    except CatalogError as unreachable:
-        if problem is None:
-            raise
-        raise CommitStateUnknownError(
-            f"Whether {'.'.join(identifier)} was published is unknown: {problem}; then {unreachable} "
-            "Publish again: if it was, nothing more happens."
-        ) from unreachable
+    target = _target(alter_table(catalog, identifier, propose).metadata, name, branch, to)
+    logger.info("Published %s: branch %s stands at snapshot %d of branch %s", name, to, target, branch)
+    return target
 
 
 def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
@@ -113,16 +81,11 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
 
 
 def _request(metadata: TableMetadata, branch: str, to: str, target: int) -> CommitRequest:
-    behind = metadata.refs.get(to)
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId(ref=branch, snapshot_id=target),
-            AssertRefSnapshotId(ref=to, snapshot_id=behind.snapshot_id if behind else None),
+            AssertRefSnapshotId(ref=to, snapshot_id=branch_snapshot_id(metadata, to)),
         ),
         updates=(move_branch(metadata, to, target),),
     )
-
-
-def _is_lasting(problem: Exception | None) -> bool:
-    return isinstance(problem, CommitRefusedError) and problem.is_lasting

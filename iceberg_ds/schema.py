@@ -1,30 +1,27 @@
-"""Pure: a DataFrame's schema against a table's.
-
-Names every difference between the two. Columns are matched by name: the exact one, else the only one that
-differs in case. A value is only ever widened, never narrowed.
-"""
+"""Pure: whether a DataFrame fits a table, and whether files do that were written with an older schema."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    StructType,
-)
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from pyspark.sql import types as spark
 
+from iceberg_ds.differences import Difference, Kind, find_differences, join_path
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.names import repeated_names
-from iceberg_ds.spark_types import UnsupportedTypeError, bullets, convert_type, is_lossless, is_writable
+from iceberg_ds.spark_types import bullets, is_lossless
 
 
-def check_fits(dataframe: spark.StructType, table: Schema, *, table_name: str) -> None:
+def check_fits(
+    dataframe: spark.StructType,
+    table: Schema,
+    *,
+    table_name: str,
+    case_sensitive: bool | None = None,
+    check_ordering: bool = False,
+) -> None:
     """Check that every column of `dataframe` fits its column of `table`, and that none is missing or extra.
 
     A nullable column may feed a required one; the rows are checked as they are written.
@@ -32,69 +29,33 @@ def check_fits(dataframe: spark.StructType, table: Schema, *, table_name: str) -
     Raises:
         SchemaMismatchError: Names every column that does not fit, with both types and what to do.
     """
-    problems = repeated_names(column.name for column in dataframe)
-    matched: set[int] = set()
-    for column in dataframe:
-        field = find_field(column.name, table.fields)
-        if field is None:
-            problems.append(
-                f"column '{column.name}' {column.dataType.simpleString()} is not in the table: "
-                "drop it from the DataFrame or add it to the table"
+    differences = find_differences(dataframe, table, case_sensitive=case_sensitive, check_ordering=check_ordering)
+    refused = [difference for difference in differences if difference.kind is not Kind.RELAX]
+    if refused:
+        raise mismatch(refused, table_name)
+
+
+def mismatch(refused: Sequence[Difference], table_name: str) -> SchemaMismatchError:
+    """Return the error that names every one of these differences."""
+    lines = [difference.text for difference in refused]
+    return SchemaMismatchError(f"Cannot write to {table_name}:\n" + bullets(lines + _rename_hint(refused, table_name)))
+
+
+def _rename_hint(refused: Sequence[Difference], table_name: str) -> list[str]:
+    """Return how to rename a column, if one is missing and another one is new in the same struct."""
+    missing = [difference for difference in refused if difference.kind in (Kind.MISSING, Kind.MISSING_REQUIRED)]
+    added = [difference for difference in refused if difference.kind is Kind.ADD]
+    for old, new in itertools.product(missing, added):
+        if old.parent_id == new.parent_id and new.column is not None:
+            name = new.column.name
+            hint = (
+                f"a renamed column looks like one that is missing and one that is new: if '{name}' is what "
+                f"'{old.path}' was, rename it in the table, which keeps its values: ALTER TABLE {table_name} RENAME "
+                f"COLUMN {old.path} TO {name}, or PyIceberg's "
+                f"table.update_schema().rename_column({old.path!r}, {name!r}).commit()"
             )
-            continue
-        matched.add(field.field_id)
-        problems += _differences(column.dataType, field.field_type, column.name)
-    problems += [_missing(field) for field in table.fields if field.field_id not in matched]
-    if problems:
-        raise SchemaMismatchError(f"Cannot write to {table_name}:\n" + bullets(problems))
-
-
-def _missing(field: NestedField) -> str:
-    if field.required:
-        return f"column '{field.name}' {field.field_type} is required in the table and missing in the DataFrame: add it"
-    return (
-        f"column '{field.name}' {field.field_type} is missing in the DataFrame: add it, "
-        f"for example as lit(None) cast to the type"
-    )
-
-
-def _differences(data_type: spark.DataType, target: IcebergType, path: str) -> list[str]:
-    """Return one sentence for every place at or below `path` where a value of `data_type` does not fit `target`."""
-    match data_type, target:
-        case spark.StructType(), StructType():
-            return _struct_differences(data_type, target, path)
-        case spark.ArrayType(), ListType():
-            return _differences(data_type.elementType, target.element_type, f"{path}.element")
-        case spark.MapType(), MapType():
-            return _differences(data_type.keyType, target.key_type, f"{path}.key") + _differences(
-                data_type.valueType, target.value_type, f"{path}.value"
-            )
-    if is_writable(data_type, target):
-        return []
-    try:
-        convert_type(data_type, itertools.count(1))
-    except UnsupportedTypeError as unsupported:
-        return [f"column '{path}' holds {unsupported}"]
-    return [
-        f"column '{path}' is {data_type.simpleString()} in the DataFrame and {target} in the table: cast it to that"
-    ]
-
-
-def _struct_differences(data_type: spark.StructType, target: StructType, path: str) -> list[str]:
-    problems: list[str] = []
-    matched: set[int] = set()
-    for child in data_type:
-        field = find_field(child.name, target.fields)
-        if field is None:
-            problems.append(f"field '{path}.{child.name}' {child.dataType.simpleString()} is not in the table: drop it")
-            continue
-        matched.add(field.field_id)
-        problems += _differences(child.dataType, field.field_type, f"{path}.{child.name}")
-    return problems + [
-        f"field '{path}.{field.name}' {field.field_type} is missing in the DataFrame: add it"
-        for field in target.fields
-        if field.field_id not in matched
-    ]
+            return [hint]
+    return []
 
 
 def can_still_read(written: Schema, current: Schema) -> list[str]:
@@ -109,10 +70,10 @@ def _unreadable(written: IcebergType, current: IcebergType, path: str) -> list[s
     if written.is_primitive or current.is_primitive:
         is_readable = written.is_primitive and current.is_primitive and is_lossless(written, current)
         return [] if is_readable else [f"column '{path}' was {written} and is {current}"]
-    before = {field.field_id: field for field in _children(written)}
+    before = {field.field_id: field for field in children(written)}
     problems = []
-    for field in _children(current):
-        name = f"{path}.{field.name}" if path else field.name
+    for field in children(current):
+        name = join_path(path, field.name)
         old = before.get(field.field_id)
         if field.required and (old is None or old.optional):
             problems.append(f"column '{name}' has become required")
@@ -121,7 +82,8 @@ def _unreadable(written: IcebergType, current: IcebergType, path: str) -> list[s
     return problems
 
 
-def _children(parent: IcebergType) -> tuple[NestedField, ...]:
+def children(parent: IcebergType) -> tuple[NestedField, ...]:
+    """Return the fields right below a type: of a struct, the element of a list, key and value of a map."""
     match parent:
         case StructType():
             return parent.fields

@@ -30,6 +30,11 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, data_files: Sequ
         written = _check_adoptable(metadata, write)
     else:
         written = metadata.schema_by_id(write.schema_id) or metadata.schema()
+    if write.schema_change is not None and write.schema_change.base_schema_id != metadata.current_schema_id:
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
+            "were written. Run the write again."
+        )
     if (reason := why_not_writable(metadata, write.branch, write.fork_from)) is not None:
         raise CommitConflictError(f"Cannot commit to {write.table}: {reason}, as it had when the write began.")
     missing = {data_file.spec_id for data_file in data_files} - metadata.specs().keys()

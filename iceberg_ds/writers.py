@@ -1,46 +1,35 @@
-"""From the Arrow batches of one task to its data files: fan-out by partition, rolling by size.
+"""From the Arrow batches of one task to its data files, in their order or sorted.
 
-Rows wait in buffers until they make a row group. Memory is bounded by `BUFFER_BYTES` over all
-partitions of the task, whatever the size of the DataFrame's partition and however many table
-partitions its rows go to; open files are bounded by `MAX_OPEN_FILES`. Knows neither Spark nor the
-catalog, and publishes nothing: a file counts only if the task's message reaches the commit.
+Unsorted rows fan out to one writer for each table partition; memory is bounded by `BUFFER_BYTES` over all
+of them, whatever the size of the DataFrame's partition. Sorted rows come partition by partition, so
+that one writer is enough. Knows neither Spark nor the catalog, and publishes nothing: a file counts only if
+the task's message reaches the commit.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
-from pyiceberg.table.locations import load_location_provider
 
-from iceberg_ds.cleanup import Proof, delete_files
 from iceberg_ds.conform import conform
 from iceberg_ds.errors import DataFileError, IcebergSinkError
-from iceberg_ds.leaves import leaf_columns
-from iceberg_ds.parquet import ParquetFile
-from iceberg_ds.partitioning import PartitionKey, PartitionPath, PartitionSplitter
+from iceberg_ds.external_sort import ExternalSort
+from iceberg_ds.partitioning import PartitionKey, PartitionSplitter
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.range_check import RangeCheck
+from iceberg_ds.rolling import MOST_EXPANSION, RollingWriter, TaskFiles
 from iceberg_ds.shape import file_shape
-from iceberg_ds.storage import file_io
+from iceberg_ds.sorting import RowOrder
 
-# Arrow bytes of one row group at most; compressed it is a third of that or less.
-ROW_GROUP_BYTES = 64 * 1024 * 1024
-# Arrow bytes that wait in all buffers of a task at most.
+# Arrow bytes that wait in all buffers of a task at most; more if the table asks for larger row groups.
 BUFFER_BYTES = 64 * 1024 * 1024
 # Rows are split by partition in portions of this many Arrow bytes, not batch by batch.
 SPLIT_BYTES = 16 * 1024 * 1024
-# Files that are open at once; beyond it the one begun first is finished.
-MAX_OPEN_FILES = 100
-# Column chunks in the footers of all open files at most: a footer stays in memory until its file is finished,
-# at about 2 kB a chunk.
-MAX_OPEN_COLUMN_CHUNKS = 40_000
-# A file that is this close to its target size is full: the next row group would be tiny.
-FULL_AT = 0.97
 
 UNPARTITIONED = PartitionKey(())
 
@@ -97,23 +86,61 @@ def _discarding(writer: TaskWriter, plan: WritePlan) -> Iterator[None]:
 
 
 class TaskWriter:
-    """The buffers and files of one task attempt, one rolling writer for each table partition."""
+    """The rows and files of one task attempt."""
 
     def __init__(self, plan: WritePlan, attempt: TaskAttempt, check: RangeCheck | None = None) -> None:
         self._shape = file_shape(plan.schema, case_sensitive=plan.case_sensitive)
         self._check = check
-        self._splitter = None if plan.spec.is_unpartitioned() else PartitionSplitter(plan.spec, plan.schema)
-        self._files = TaskFiles(plan, attempt, self._shape.schema)
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-        self._partitions: dict[PartitionKey, RollingWriter] = {}
-        self._buffered_bytes = 0
+        # partition, attempt, write and a counter: one search finds everything that a dead attempt left.
+        prefix = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}"
+        self._files = TaskFiles(plan, prefix, self._shape.schema)
+        self._rows: _Rows = FannedOutRows(plan, self._files)
+        if plan.sort_order is not None and not plan.sort_order.is_unsorted:
+            self._rows = SortedRows(plan, RowOrder(plan.sort_order, plan.schema, plan.spec), self._files)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch as Spark sent it."""
         rows = conform(batch, self._shape)
         if self._check is not None:
             rows = self._check.passing(rows)
+        self._rows.add(rows)
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Write what waits, finish all files and return them."""
+        self._rows.close()
+        return tuple(self._files.finished)
+
+    def discard(self) -> None:
+        """Delete every file of this attempt."""
+        self._rows.discard()
+        self._files.discard_all()
+
+
+class _Rows(Protocol):
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows that have the files' schema."""
+
+    def close(self) -> None:
+        """Write what waits and finish all files."""
+
+    def discard(self) -> None:
+        """Forget what waits."""
+
+
+class FannedOutRows:
+    """Rows on their way to the writers of their table partitions, in the order in which they come."""
+
+    def __init__(self, plan: WritePlan, files: TaskFiles) -> None:
+        self._files = files
+        self._splitter = _splitter(plan)
+        self._has_one_file = plan.files.max_open_files == 1
+        self._buffer_bytes = max(BUFFER_BYTES, MOST_EXPANSION * (plan.files.row_group_size_bytes or 0))
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._writers: dict[PartitionKey, RollingWriter] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows that have the files' schema."""
         if self._splitter is None:
             self._append(UNPARTITIONED, rows)
             return
@@ -122,17 +149,16 @@ class TaskWriter:
         if self._waiting_bytes >= SPLIT_BYTES:
             self._split_waiting(self._splitter)
 
-    def close(self) -> tuple[DataFile, ...]:
-        """Write what waits, finish all files and return them."""
+    def close(self) -> None:
+        """Write what waits and finish all files."""
         if self._splitter is not None:
             self._split_waiting(self._splitter)
-        for partition in self._partitions.values():
-            partition.close()
-        return tuple(self._files.finished)
+        for writer in self._writers.values():
+            writer.close()
 
     def discard(self) -> None:
-        """Delete every file of this attempt."""
-        self._files.discard_all()
+        """Forget what waits."""
+        self._waiting, self._writers = [], {}
 
     def _split_waiting(self, splitter: PartitionSplitter) -> None:
         if not self._waiting:
@@ -144,134 +170,66 @@ class TaskWriter:
                 self._append(key, rows)
 
     def _append(self, key: PartitionKey, rows: pa.RecordBatch) -> None:
-        partition = self._partitions.get(key)
-        if partition is None:
-            partition = self._partitions[key] = RollingWriter(key, self._files)
-        before = partition.buffered_bytes
-        partition.append(rows)
-        self._buffered_bytes += partition.buffered_bytes - before
-        if self._buffered_bytes > BUFFER_BYTES:
-            self._shrink_buffers()
+        writer = self._writers.get(key)
+        if writer is None:
+            writer = self._writers[key] = RollingWriter(key, self._files)
+        writer.append(rows)
+        if self._files.buffered_bytes > self._buffer_bytes:
+            self._shrink_buffers(writer)
 
-    def _shrink_buffers(self) -> None:
-        """Write the largest buffers until half of the allowance is free, so that this is seldom needed."""
-        for partition in sorted(self._partitions.values(), key=lambda other: other.buffered_bytes, reverse=True):
-            if self._buffered_bytes <= BUFFER_BYTES // 2:
+    def _shrink_buffers(self, latest: RollingWriter) -> None:
+        """Write the largest buffers until half of the allowance is free, so that this is seldom needed.
+
+        If rows are clustered by partition, all but the latest partition are complete, so its buffer is the last.
+        """
+        enough = self._buffer_bytes // 2
+        if self._has_one_file and latest.has_open_file:  # which the others would make it finish
+            latest.flush()
+            enough = self._buffer_bytes
+        others = [writer for writer in self._writers.values() if writer is not latest]
+        for writer in (*sorted(others, key=lambda other: other.buffered_bytes, reverse=True), latest):
+            if self._files.buffered_bytes <= enough:
                 break
-            self._buffered_bytes -= partition.buffered_bytes
-            partition.flush()
+            writer.flush()
 
 
-class RollingWriter:
-    """Writes the rows of one table partition into files of about the target size, one after the other.
+class SortedRows:
+    """Rows that are sorted by partition and by the plan's order, and then written one partition after the other."""
 
-    The compression ratio of the file so far tells how many Arrow bytes the rest of it needs, so the last
-    row group of a file is as large as what is missing.
-    """
-
-    def __init__(self, key: PartitionKey, files: TaskFiles) -> None:
-        self.buffered_bytes = 0
-        self._key = key
+    def __init__(self, plan: WritePlan, order: RowOrder, files: TaskFiles) -> None:
         self._files = files
-        self._buffer: list[pa.RecordBatch] = []
-        self._file: ParquetFile | None = None
+        self._splitter = _splitter(plan)
+        self._sort = ExternalSort(order)
 
-    def append(self, rows: pa.RecordBatch) -> None:
-        """Take rows that have the file's schema and belong to this partition."""
-        while rows.num_rows:
-            size = rows.nbytes
-            room = max(self._flush_at() - self.buffered_bytes, 1)
-            if size > room:
-                fitting = min(rows.num_rows, max(1, rows.num_rows * room // size))
-                portion, rows = rows.slice(0, fitting), rows.slice(fitting)
-            else:
-                portion, rows = rows, rows.slice(rows.num_rows)
-            self._buffer.append(portion)
-            self.buffered_bytes += portion.nbytes
-            if self.buffered_bytes >= self._flush_at():
-                self.flush()
-
-    def flush(self) -> None:
-        """Write the buffer as a row group, and finish the file if it is full."""
-        if not self._buffer:
-            return
-        if self._file is None or self._file.is_closed:
-            self._file = self._files.open(self._key)
-        self._file.write_row_group(self._buffer)
-        self._buffer, self.buffered_bytes = [], 0
-        if self._file.written_bytes >= FULL_AT * self._files.target_file_size_bytes:
-            self._files.finish(self._file)
-        self._files.bound_footers()
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows that have the files' schema."""
+        self._sort.add(rows)
 
     def close(self) -> None:
-        """Write the buffer and finish the file."""
-        self.flush()
-        if self._file is not None and not self._file.is_closed:
-            self._files.finish(self._file)
+        """Write what waits and finish all files."""
+        writer: RollingWriter | None = None
+        for key, rows in self._sorted_rows():
+            # Two zeros of different sign are one partition, but each has its rows in order.
+            if writer is not None and repr(writer.key) != repr(key):
+                writer.close()
+                writer = None
+            writer = writer or RollingWriter(key, self._files)
+            writer.append(rows)
+        if writer is not None:
+            writer.close()
+        self._sort.close()
 
-    def _flush_at(self) -> int:
-        """Return how many Arrow bytes the next row group should have."""
-        target = self._files.target_file_size_bytes
-        if self._file is None or self._file.is_closed:
-            return min(ROW_GROUP_BYTES, target)
-        missing = target - self._file.written_bytes
-        return max(1, min(ROW_GROUP_BYTES, missing * self._file.arrow_bytes // self._file.written_bytes))
+    def discard(self) -> None:
+        """Forget what waits, in memory and on disk."""
+        self._sort.close()
+
+    def _sorted_rows(self) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
+        for rows in self._sort.sorted_batches():
+            if self._splitter is None:
+                yield UNPARTITIONED, rows
+            else:
+                yield from self._splitter.split(rows)
 
 
-class TaskFiles:
-    """All files of one task attempt: their names, which are open, which are finished."""
-
-    def __init__(self, plan: WritePlan, attempt: TaskAttempt, schema: pa.Schema) -> None:
-        self.finished: list[DataFile] = []
-        self.target_file_size_bytes = plan.files.target_file_size_bytes
-        self._plan = plan
-        self._attempt = attempt
-        self._schema = schema
-        self._io = file_io(plan.io_properties, plan.location)
-        self._location = load_location_provider(plan.location, dict(plan.properties))
-        self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
-        self._counter = itertools.count()
-        # Insertion order is the order of use: the first is the least recently used.
-        self._open: dict[ParquetFile, PartitionKey] = {}
-
-    def open(self, key: PartitionKey) -> ParquetFile:
-        """Begin a file of partition `key`; the least recently begun one is finished if too many are open."""
-        while len(self._open) >= MAX_OPEN_FILES:
-            self.finish(next(iter(self._open)))
-        file = ParquetFile(self._io, self._new_path(key), self._schema, self._leaves, self._plan.files)
-        self._open[file] = key
-        return file
-
-    def finish(self, file: ParquetFile) -> None:
-        """Close an open file and keep its manifest entry."""
-        key = self._open[file]
-        data_file = file.close(key.record(), self._plan.spec.spec_id)
-        del self._open[file]
-        self.finished.append(data_file)
-
-    def bound_footers(self) -> None:
-        """Finish the open files with the largest footers while all of them together are too large."""
-        chunks = sum(file.column_chunks for file in self._open)
-        while chunks > MAX_OPEN_COLUMN_CHUNKS:
-            largest = max(self._open, key=lambda file: file.column_chunks)
-            chunks -= largest.column_chunks
-            self.finish(largest)
-
-    def discard_all(self) -> None:
-        """Delete all files, open or finished."""
-        for file in self._open:
-            file.discard()
-        delete_files(self._io, [data_file.file_path for data_file in self.finished], Proof.TASK_FAILED)
-        self._open, self.finished = {}, []
-
-    def _new_path(self, key: PartitionKey) -> str:
-        # partition, attempt, write and a counter: one search finds everything that a dead attempt left.
-        name = (
-            f"{self._attempt.partition_id:05d}-{self._attempt.task_attempt_id}"
-            f"-{self._plan.operation_id}-{next(self._counter):05d}.parquet"
-        )
-        if self._plan.spec.is_unpartitioned():
-            return self._location.new_data_location(name)
-        path = PartitionPath(key, self._plan.spec, self._plan.schema)
-        # Location providers only ever ask a partition key for its path.
-        return self._location.new_data_location(name, path)  # type: ignore[arg-type]
+def _splitter(plan: WritePlan) -> PartitionSplitter | None:
+    return None if plan.spec.is_unpartitioned() else PartitionSplitter(plan.spec, plan.schema)

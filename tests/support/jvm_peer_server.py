@@ -74,7 +74,8 @@ def main() -> None:
             answer(getattr(server, request.pop("do"))(**request))
         except Exception as error:
             traceback.print_exc()
-            answer({"error": f"{type(error).__name__}: {error}"})
+            lines = [line for line in str(error).splitlines() if not line.lstrip().startswith(("at ", "... "))]
+            answer({"error": "\n".join([type(error).__name__, *lines])})
     spark.stop()
 
 

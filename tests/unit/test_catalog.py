@@ -32,12 +32,12 @@ from iceberg_ds.catalog import (
     CatalogSettings,
     CommitAnswerLostError,
     CommitRefusedError,
-    NewTable,
     catalog_settings,
     connect,
 )
 from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots import commit_request, new_snapshot
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -275,3 +276,210 @@ def test_null_above_a_required_nested_field_is_taken(given: pa.DataType, target:
     result = conformed([{"c": None}, {"c": value}], pa.schema({"c": given}), shape(NestedField(1, "c", target)))
 
     assert result == [{"c": None}, {"c": value}]
+
+
+def test_null_in_a_required_field_is_refused_with_its_path() -> None:
+    """Nulls would stand in a field that promises to have none."""
+    struct = ice.StructType(NestedField(10, "x", ice.LongType(), required=True))
+    target = shape(NestedField(1, "c", ice.ListType(20, struct, element_required=False)))
+    given = pa.schema({"c": pa.list_(pa.struct({"x": pa.int64()}))})
+    batch = pa.RecordBatch.from_pylist([{"c": [{"x": 1}, None, {"x": None}]}], schema=given)
+
+    with pytest.raises(SchemaMismatchError, match=r"null into column 'c\.element\.x'.*1 of 3"):
+        conform(batch, target)
+
+
+def test_columns_and_fields_that_the_batch_does_not_have_are_null() -> None:
+    """A table that has more columns than the DataFrame could not be written."""
+    struct = ice.StructType(NestedField(10, "x", ice.LongType()), NestedField(11, "new", ice.UUIDType()))
+    target = shape(
+        NestedField(1, "id", ice.LongType()),
+        NestedField(2, "new", struct),
+        NestedField(3, "s", struct),
+        NestedField(4, "l", ice.ListType(20, struct, element_required=False)),
+        NestedField(5, "m", ice.MapType(21, ice.StringType(), 22, struct, value_required=False)),
+    )
+    small = pa.struct({"x": pa.int8()})
+    given = pa.schema({"s": small, "l": pa.list_(small), "m": pa.map_(pa.string(), small), "id": pa.int64()})
+
+    result = conformed(
+        [{"id": 1, "s": {"x": 1}, "l": [{"x": 2}, None], "m": [("k", {"x": 3})]}, {"s": None, "l": None, "m": None}],
+        given,
+        target,
+    )
+
+    one, two, three = ({"x": number, "new": None} for number in (1, 2, 3))
+    assert result == [
+        {"id": 1, "new": None, "s": one, "l": [two, None], "m": [("k", three)]},
+        {"id": None, "new": None, "s": None, "l": None, "m": None},
+    ]
+
+
+def test_required_column_that_the_batch_does_not_have_is_refused() -> None:
+    """Nulls would stand in a column that promises to have none."""
+    target = shape(NestedField(1, "id", ice.LongType()), NestedField(2, "must", ice.LongType(), required=True))
+    batch = pa.RecordBatch.from_pylist([{"id": 1}])
+
+    with pytest.raises(SchemaMismatchError, match="null into column 'must', which is required"):
+        conform(batch, target)
+
+
+def both_cases(case_sensitive: bool | None) -> FileShape:  # noqa: FBT001  # parametrized
+    """Return the shape of a table with two columns, and two fields, whose names differ in case alone."""
+    fields = ice.StructType(NestedField(10, "x", ice.LongType()), NestedField(11, "X", ice.LongType()))
+    schema = Schema(
+        NestedField(1, "id", ice.LongType()), NestedField(2, "ID", ice.LongType()), NestedField(3, "s", fields)
+    )
+    return file_shape(schema, case_sensitive=case_sensitive)
+
+
+@pytest.mark.parametrize("case_sensitive", [True, None])
+def test_column_is_not_also_taken_for_one_of_another_case(case_sensitive: bool | None) -> None:  # noqa: FBT001  # parametrized
+    """A column that the DataFrame does not have would be filled with another's values."""
+    given = pa.schema({"ID": pa.int64(), "s": pa.struct({"X": pa.int64()})})
+
+    result = conformed([{"ID": 1, "s": {"X": 2}}], given, both_cases(case_sensitive))
+
+    assert result == [{"id": None, "ID": 1, "s": {"x": None, "X": 2}}]
+
+
+def test_column_in_another_case_is_not_taken_where_case_counts() -> None:
+    """A session that tells `id` from `ID` would find the values of one in the other."""
+    target = file_shape(Schema(NestedField(1, "id", ice.LongType())), case_sensitive=True)
+
+    assert conformed([{"ID": 1}], pa.schema({"ID": pa.int64()}), target) == [{"id": None}]
+
+
+def test_column_that_could_be_any_of_two_is_refused() -> None:
+    """Values would go into one of two columns, by luck."""
+    batch = pa.RecordBatch.from_pylist([{"id": 1, "s": None}])
+
+    with pytest.raises(LookupError, match="'id' could be any of 'id', 'ID'"):
+        conform(batch, both_cases(case_sensitive=False))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        ice.LongType(),
+        ice.UUIDType(),
+        ice.FixedType(3),
+        ice.TimeType(),
+        ice.StringType(),
+        STRUCT,
+        ice.ListType(20, STRUCT, element_required=True),
+        ice.MapType(20, ice.UUIDType(), 21, STRUCT, value_required=True),
+    ],
+    ids=str,
+)
+def test_void_becomes_nulls_of_any_type(target: ice.IcebergType) -> None:
+    """`lit(None)` could not be written into any column."""
+    result = conformed([{"c": None}, {"c": None}], pa.schema({"c": pa.null()}), shape(NestedField(1, "c", target)))
+
+    assert result == [{"c": None}, {"c": None}]
+
+
+def test_void_inside_nested_values_becomes_nulls_and_empty_lists() -> None:
+    """`array()` and a struct with `lit(None)` could not be written into any column."""
+    target = shape(
+        NestedField(1, "l", ice.ListType(10, ice.UUIDType(), element_required=True)),
+        NestedField(2, "s", STRUCT),
+        NestedField(3, "m", ice.MapType(20, ice.StringType(), 21, ice.LongType(), value_required=False)),
+    )
+    empty = pa.MapArray.from_arrays(pa.array([0, 0, 0], pa.int32()), pa.nulls(0), pa.nulls(0))
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([[], None], pa.list_(pa.null())),
+            pa.array(
+                [{"x": None, "y": None, "z": "a"}, None], pa.struct({"x": pa.null(), "y": pa.null(), "z": pa.string()})
+            ),
+            empty,
+        ],
+        names=["l", "s", "m"],
+    )
+
+    result = conform(batch, target)
+
+    result.validate(full=True)
+    assert result.to_pylist() == [
+        {"l": [], "s": {"x": None, "Y": None, "z": "a"}, "m": []},
+        {"l": None, "s": None, "m": []},
+    ]
+
+
+ID = uuid.UUID("0b9f2c1e-1111-4222-8333-444455556666")
+SPELLED = ice.StructType(
+    NestedField(10, "u", ice.UUIDType()),
+    NestedField(11, "t", ice.TimeType(), required=True),
+    NestedField(12, "f", ice.FixedType(2)),
+)
+SPARK_SPELLED = pa.struct({"u": pa.string(), "t": pa.string(), "f": pa.binary()})
+
+
+def test_text_and_bytes_are_read_inside_nested_values() -> None:
+    """Nested uuid, time and fixed fields could not be written from Spark, which has no such types."""
+    before, after = {"u": str(ID), "t": "12:30", "f": b"ab"}, {"u": ID, "t": dt.time(12, 30), "f": b"ab"}
+    target = shape(
+        NestedField(1, "s", SPELLED),
+        NestedField(2, "l", ice.ListType(20, SPELLED, element_required=False)),
+        NestedField(3, "m", ice.MapType(21, ice.UUIDType(), 22, SPELLED, value_required=False)),
+    )
+    given = pa.schema({"s": SPARK_SPELLED, "l": pa.list_(SPARK_SPELLED), "m": pa.map_(pa.string(), SPARK_SPELLED)})
+
+    result = conformed(
+        [{"s": before, "l": [before, None], "m": [(ID.hex, before)]}, {"s": None, "l": None, "m": None}], given, target
+    )
+
+    assert result == [{"s": after, "l": [after, None], "m": [(ID, after)]}, {"s": None, "l": None, "m": None}]
+
+
+def test_value_that_cannot_be_read_is_refused_with_its_path() -> None:
+    """A user would not know which of many fields it is."""
+    target = shape(NestedField(1, "l", ice.ListType(20, SPELLED, element_required=False)))
+    row = {"l": [{"u": str(ID), "t": "25:00", "f": b"ab"}]}
+    batch = pa.RecordBatch.from_pylist([row], schema=pa.schema({"l": pa.list_(SPARK_SPELLED)}))
+
+    with pytest.raises(SchemaMismatchError, match=r"'l\.element\.t': 1 of 1 values are no time.*'25:00'"):
+        conform(batch, target)
+
+
+def test_values_that_no_row_has_are_not_read() -> None:
+    """Rows would be refused for bytes that lie below a null, or in another slice."""
+    texts = pa.array(["x", str(ID), "y", str(ID), "z"])
+    hidden = pa.array([True, False, True, False, True])
+    offsets = pa.array(range(6), pa.int32())
+    columns = [
+        pa.StructArray.from_arrays([texts], names=["u"], mask=hidden),
+        pa.ListArray.from_arrays(offsets, texts, mask=hidden),
+        pa.MapArray.from_arrays(offsets, texts, texts, mask=hidden),
+        texts,
+    ]
+    target = shape(
+        NestedField(1, "s", ice.StructType(NestedField(10, "u", ice.UUIDType(), required=True))),
+        NestedField(2, "l", ice.ListType(20, ice.UUIDType(), element_required=True)),
+        NestedField(3, "m", ice.MapType(30, ice.UUIDType(), 31, ice.UUIDType(), value_required=True)),
+        NestedField(4, "u", ice.UUIDType()),
+    )
+    batch = pa.RecordBatch.from_arrays(columns, names=["s", "l", "m", "u"])
+
+    assert conform(batch.slice(3, 1), target).to_pylist() == [{"s": {"u": ID}, "l": [ID], "m": [(ID, ID)], "u": ID}]
+    without_flat = conform(batch.select(["s", "l", "m"]), target)
+    assert without_flat.column("s").to_pylist() == [None, {"u": ID}, None, {"u": ID}, None]
+    assert without_flat.column("l").to_pylist() == [None, [ID], None, [ID], None]
+    assert without_flat.column("m").to_pylist() == [None, [(ID, ID)], None, [(ID, ID)], None]
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "text"),
+    [
+        (pa.struct({"x": pa.int64()}), {"x": 1}, '{"x":1}'),
+        (pa.list_(pa.string()), ["a", None], '["a",null]'),
+        (pa.map_(pa.int32(), pa.float64()), [(1, 2.0)], '{"1":2.0}'),
+    ],
+    ids=["struct", "list", "map"],
+)
+def test_nested_value_goes_into_a_column_of_text_as_json(given: pa.DataType, value: Any, text: str) -> None:
+    """The option nested-as-json would do nothing, or fail."""
+    target = shape(NestedField(1, "c", ice.StringType()))
+
+    assert conformed([{"c": value}, {"c": None}], pa.schema({"c": given}), target) == [{"c": text}, {"c": None}]

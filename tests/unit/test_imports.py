@@ -31,7 +31,10 @@ PURE = {
     "option_values",
     "option_table",
     "predicates",
+    "differences",
     "schema",
+    "schema_changes",
+    "evolution",
     "metrics",
     "partitioning",
     "branches",
@@ -42,13 +45,16 @@ PURE = {
     "landing",
     "target",
     "snapshots",
+    "sorting",
+    "parquet_options",
 }
 FILES = {"storage", "cleanup"}
-EXECUTOR = {"range_check", "parquet", "writers"}
+EXECUTOR = {"range_check", "parquet", "rolling", "external_sort", "writers"}
 DRIVER = {
     "options",
     "catalog",
     "file_settings",
+    "alter",
     "planning",
     "manifests",
     "replacing",

@@ -59,7 +59,6 @@ def test_manifest_entry_tells_what_the_file_holds(tmp_path: Path) -> None:
     assert list(entry.partition) == [7]
     assert entry.spec_id == 3
     assert entry.sort_order_id is None
-    assert file.is_closed
 
 
 def test_batches_of_one_call_are_one_row_group(tmp_path: Path) -> None:

@@ -54,10 +54,12 @@ def table(*fields: tuple[str, ice.IcebergType] | tuple[str, ice.IcebergType, boo
     )
 
 
-def refusal(dataframe: spark.StructType, schema: Schema) -> str:
+def refusal(
+    dataframe: spark.StructType, schema: Schema, *, case_sensitive: bool | None = None, check_ordering: bool = False
+) -> str:
     """Return the text of the error that this DataFrame raises for that table."""
     with pytest.raises(SchemaMismatchError) as raised:
-        check_fits(dataframe, schema, table_name="db.t")
+        check_fits(dataframe, schema, table_name="db.t", case_sensitive=case_sensitive, check_ordering=check_ordering)
     return str(raised.value)
 
 
@@ -143,7 +145,104 @@ def test_name_that_differs_in_case_from_two_columns_is_refused() -> None:
     """Values would go into one of two columns, by luck."""
     schema = table(("id", ice.LongType()), ("ID", ice.LongType()))
 
-    assert "column 'Id' bigint is not in the table" in refusal(frame(Id=spark.LongType()), schema)
+    assert "column 'Id' could be any of 'id', 'ID' of the table" in refusal(frame(Id=spark.LongType()), schema)
+
+
+def test_case_that_counts_keeps_names_apart() -> None:
+    """A user who says that case counts would have values in another column."""
+    schema = table(("id", ice.LongType()))
+
+    text = refusal(frame(ID=spark.LongType()), schema, case_sensitive=True)
+
+    assert "column 'ID' bigint is not in the table" in text
+    assert "column 'id' long is missing in the DataFrame" in text
+
+
+def test_case_that_never_counts_does_not_prefer_the_exact_name() -> None:
+    """A user who says that case never counts would have values in one of two columns, by luck."""
+    schema = table(("id", ice.LongType()), ("ID", ice.LongType()))
+
+    assert "column 'id' could be any of 'id', 'ID'" in refusal(frame(id=spark.LongType()), schema, case_sensitive=False)
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "A")])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_repeated_names_do_not_fit(names: tuple[str, str], is_nested: bool) -> None:  # noqa: FBT001
+    """One of two columns would overwrite the other."""
+    dataframe = spark.StructType([spark.StructField(name, spark.LongType()) for name in names])
+    schema = table(("a", ice.LongType()))
+    if is_nested:
+        dataframe, schema = frame(s=dataframe), table(("s", ice.StructType(NestedField(9, "a", ice.LongType()))))
+
+    path = "s." if is_nested else ""
+    assert f"columns '{path}{names[0]}' and '{path}{names[1]}' have the same name" in refusal(dataframe, schema)
+
+
+def test_renamed_column_is_recognised_and_told_how_to_rename() -> None:
+    """A user would drop a column and add another, and lose its values."""
+    schema = table(("id", ice.LongType()), ("old", ice.StringType()))
+
+    text = refusal(frame(id=spark.LongType(), new=spark.StringType()), schema)
+
+    assert "a renamed column looks like one that is missing and one that is new" in text
+    assert "ALTER TABLE db.t RENAME COLUMN old TO new" in text
+    assert "rename_column('old', 'new')" in text
+
+
+@pytest.mark.parametrize("extra", [{}, {"old": spark.StringType(), "new": spark.StringType()}])
+def test_no_rename_is_suggested_when_columns_are_only_missing_or_only_new(extra: dict[str, spark.DataType]) -> None:
+    """A user would be sent in the wrong direction."""
+    schema = table(("id", ice.LongType()), ("old", ice.StringType()))
+
+    assert "renamed" not in refusal(frame(id=spark.LongType(), **extra), schema)
+
+
+def test_no_rename_is_suggested_across_structs() -> None:
+    """A column cannot be moved into a struct by renaming it."""
+    schema = table(("s", ice.StructType(NestedField(9, "x", ice.LongType()))), ("old", ice.LongType()))
+    inner = spark.StructType([spark.StructField(name, spark.LongType()) for name in ("x", "new")])
+
+    assert "renamed" not in refusal(frame(s=inner), schema)
+
+
+def test_order_of_columns_counts_only_if_asked_for() -> None:
+    """A user who relies on positions would not learn that they differ."""
+    schema = table(("a", ice.LongType()), ("b", ice.LongType()), ("c", ice.LongType()))
+    dataframe = frame(a=spark.LongType(), c=spark.LongType(), b=spark.LongType())
+
+    check_fits(dataframe, schema, table_name="db.t")
+
+    text = refusal(dataframe, schema, check_ordering=True)
+    assert "columns 'c' and 'b' come in the other order in the table" in text
+
+
+def test_order_of_fields_counts_too() -> None:
+    """The same, one level deeper."""
+    schema = table(
+        ("s", ice.StructType(NestedField(9, "x", ice.LongType()), NestedField(10, "y", ice.LongType()))),
+    )
+    dataframe = frame(s=frame(y=spark.LongType(), x=spark.LongType()))
+
+    assert "columns 's.y' and 's.x' come in the other order" in refusal(dataframe, schema, check_ordering=True)
+
+
+def test_column_without_a_name_does_not_fit() -> None:
+    """The catalog would answer with a riddle."""
+    dataframe = spark.StructType([spark.StructField("", spark.LongType())])
+
+    assert "a column has no name: name it" in refusal(dataframe, table(("id", ice.LongType())))
+
+
+def test_key_of_a_map_says_that_it_cannot_change() -> None:
+    """A user would be told to widen or add what the spec lets nobody widen or add."""
+    key = ice.StructType(NestedField(10, "x", ice.IntegerType()), NestedField(11, "gone", ice.StringType()))
+    schema = table(("m", ice.MapType(12, key, 13, ice.LongType(), value_required=False)))
+    dataframe = frame(m=spark.MapType(frame(x=spark.LongType(), new=spark.LongType()), spark.LongType()))
+
+    lines = refusal(dataframe, schema).splitlines()[1:]
+
+    assert [line.split("'")[1] for line in lines] == ["m.key.x", "m.key.new", "m.key.gone"]
+    assert all("it is part of a map's key, which cannot change" in line for line in lines)
 
 
 def test_nullable_column_may_feed_a_required_one() -> None:

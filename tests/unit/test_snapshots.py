@@ -20,9 +20,9 @@ from pyiceberg.table.update import (
 from support.metadata import OUR_SNAPSHOT, START_MS, TABLE_UUID, Past, identity, line, metadata_of
 from support.tables import QUERY, Sink, epoch, rows
 
-from iceberg_ds.catalog import NewTable
 from iceberg_ds.epochs import find_last_epoch
 from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots import (
     Change,
     CommitRequest,

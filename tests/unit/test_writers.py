@@ -18,11 +18,12 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, local, rows
 
-from iceberg_ds import writers
+from iceberg_ds import rolling, writers
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.parquet import ParquetFile
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writers import RollingWriter, TaskAttempt, TaskWriter, write_task
+from iceberg_ds.rolling import RollingWriter
+from iceberg_ds.writers import FannedOutRows, TaskAttempt, TaskWriter, write_task
 
 ATTEMPT = TaskAttempt(partition_id=3, task_attempt_id=41)
 PARTITIONED = StructType(
@@ -37,6 +38,17 @@ def plan_of(
     """Return the plan of a write into a new table with that spec."""
     planned = sink.plan(schema, **({} if target is None else {"target_file_size_bytes": target}))
     return planned if spec is None else replace(planned, spec=spec)
+
+
+def with_files(plan: WritePlan, **settings: Any) -> WritePlan:
+    """Return the plan with these settings of its files changed."""
+    return replace(plan, files=replace(plan.files, **settings))
+
+
+def rows_of(writer: TaskWriter) -> FannedOutRows:
+    """Return the part of an unsorted writer that holds rows."""
+    assert isinstance(writer._rows, FannedOutRows)
+    return writer._rows
 
 
 def random_texts(count: int, seed: int = 7) -> list[Row]:
@@ -191,8 +203,7 @@ def test_buffers_stay_below_the_limit_with_many_partitions(sink: Sink, monkeypat
 
     for batch in batches(data, PARTITIONED, 200):
         writer.write(batch)
-        buffered = sum(partition.buffered_bytes for partition in writer._partitions.values())
-        highest = max(highest, buffered + writer._waiting_bytes)
+        highest = max(highest, writer._files.buffered_bytes + rows_of(writer)._waiting_bytes)
     files = writer.close()
 
     assert portion < highest <= limit + 2 * portion
@@ -202,7 +213,7 @@ def test_buffers_stay_below_the_limit_with_many_partitions(sink: Sink, monkeypat
 def test_row_groups_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task would hold a whole file in memory, and readers as well."""
     limit = 100_000
-    monkeypatch.setattr(writers, "ROW_GROUP_BYTES", limit)
+    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", limit)
     written: list[int] = []
     original = ParquetFile.write_row_group
 
@@ -222,10 +233,9 @@ def test_row_groups_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyP
 
 def test_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task would run out of file handles, or of memory for connections, with many partitions."""
-    monkeypatch.setattr(writers, "MAX_OPEN_FILES", 3)
     monkeypatch.setattr(writers, "BUFFER_BYTES", 20_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
-    writer = TaskWriter(plan_of(sink, PARTITIONED, BY_P), ATTEMPT)
+    writer = TaskWriter(with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=3), ATTEMPT)
     data = partitioned_rows(3_000, 12)
     most = 0
 
@@ -242,7 +252,7 @@ def test_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyP
 
 def test_footers_of_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long task into many partitions would need ever more memory for the row groups of its open files."""
-    monkeypatch.setattr(writers, "MAX_OPEN_COLUMN_CHUNKS", 40)
+    monkeypatch.setattr(rolling, "MAX_OPEN_COLUMN_CHUNKS", 40)
     monkeypatch.setattr(writers, "BUFFER_BYTES", 20_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
     writer = TaskWriter(plan_of(sink, PARTITIONED, BY_P), ATTEMPT)
@@ -250,7 +260,7 @@ def test_footers_of_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pyt
 
     for batch in batches(partitioned_rows(3_000, 12), PARTITIONED, 100):
         writer.write(batch)
-        most = max(most, sum(file.column_chunks for file in writer._files._open))
+        most = max(most, sum(file.column_chunks for file in writer._files._open.values()))
     files = writer.close()
 
     assert 20 < most <= 40
