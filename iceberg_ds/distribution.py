@@ -7,16 +7,17 @@ table's partition spec, sort order and properties from the catalog; changes noth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField
+from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import NestedField
+from pyiceberg.types import StructType as IcebergStruct
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import DataType, StructType
@@ -24,16 +25,16 @@ from pyspark.sql.types import DataType, StructType
 from iceberg_ds.catalog import catalog_settings, connect
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.layout import describes, evolved_spec, new_sort_order, new_spec, spec_text
-from iceberg_ds.names import AmbiguousNameError, find_position
+from iceberg_ds.names import find_position
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.spark_transforms import transformed
 from iceberg_ds.spark_types import iceberg_schema, is_writable
 from iceberg_ds.terms import quoted
 
-Mode = Literal["none", "hash", "range"]
+Mode: TypeAlias = Literal["none", "hash", "range"]
 _MODES: tuple[Mode, ...] = get_args(Mode)
 _MODE_PROPERTY = "write.distribution-mode"
-_TEMPORARY = "__iceberg_ds_key_"
+_ADAPTIVE = ("spark.sql.adaptive.enabled", "spark.sql.adaptive.coalescePartitions.enabled")
 
 
 def distribute(
@@ -57,8 +58,10 @@ def distribute(
             runs the query once more to find the cuts. `none` moves no rows. None for the table property
             `write.distribution-mode`; without it `hash` for a partitioned table, `range` for a table that only
             has a sort order, else `none`.
-        num_partitions: Number of tasks that write. None for Spark's default parallelism, about one task for
-            each core, or `spark.sql.shuffle.partitions` if that is less.
+        num_partitions: Number of tasks that write. None leaves it to Spark's adaptive execution, which makes
+            tasks of 64 MB of shuffled data, smaller ones if there are cores left, but of 1 MB at least. In streams
+            and without adaptive execution it is Spark's default parallelism, one task for each core, or
+            `spark.sql.shuffle.partitions` if that is less.
         options: The options that the write gets: where the table is, and `partition-by`, `sort-by` and table
             properties of a table that does not exist yet.
 
@@ -69,18 +72,22 @@ def distribute(
         CatalogError: The catalog could not be reached or refused.
     """
     _check_arguments(mode, num_partitions)
-    parsed = parse_options({**{key.lower(): str(value) for key, value in (options or {}).items()}, "path": table})
-    layout = _find_layout(df, parsed)
-    keys = _Keys(df, layout, parsed)
-    chosen = _applicable(mode or layout.mode or _default_mode(layout), layout)
-    rows = df.withColumns(keys.temporary) if keys.temporary else df
-    if chosen == "hash":
-        rows = rows.repartition(num_partitions or _default_partitions(df), *keys.partition_columns)
-    elif chosen == "range":
-        rows = rows.repartitionByRange(num_partitions or _default_partitions(df), *keys.ordering)
+    given = {key.lower(): str(value) for key, value in (options or {}).items()}
+    layout = _find_layout(df.schema, parse_options({**given, "path": table}), mode)
+    keys = _find_keys(df, layout)
+    count = num_partitions or _default_partitions(df)
+    rows = _moved(df.withColumns(dict(keys.temporary)), keys, layout.mode, () if count is None else (count,))
     if keys.ordering and not df.isStreaming:
         rows = rows.sortWithinPartitions(*keys.ordering)
     return rows.drop(*keys.temporary)
+
+
+def _moved(rows: DataFrame, keys: _Keys, mode: Mode, count: tuple[int] | tuple[()]) -> DataFrame:
+    if mode == "hash" and keys.partition:
+        return rows.repartition(*count, *keys.partition)
+    if mode == "range" and keys.ordering:
+        return rows.repartitionByRange(*count, *keys.ordering)
+    return rows
 
 
 def _check_arguments(mode: str | None, num_partitions: int | None) -> None:
@@ -90,51 +97,59 @@ def _check_arguments(mode: str | None, num_partitions: int | None) -> None:
         raise OptionError(f"Cannot distribute: num_partitions is {num_partitions}, expected a number above 0.")
 
 
+def _default_partitions(df: DataFrame) -> int | None:
+    """Return how many tasks shall write, None to let Spark decide as it runs."""
+    conf = df.sparkSession.conf
+    is_adaptive = all(conf.get(key) == "true" for key in _ADAPTIVE)
+    if is_adaptive and not df.isStreaming:
+        return None
+    shuffled = int(str(conf.get("spark.sql.shuffle.partitions")))
+    with suppress(Exception):  # Spark Connect tells no parallelism
+        return min(shuffled, df.sparkSession.sparkContext.defaultParallelism)
+    return shuffled
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What the table, or the one to be created, says of where rows belong.
+    """Where rows of a table belong.
 
     Attributes:
         name: The table's name, for errors.
         schema: Its columns.
-        spec: The partition spec that rows are written with.
-        order: The order of rows in a file.
-        mode: The table's own distribution mode, None if it names none.
+        fields: Its partition fields that are not void.
+        order: Its sort fields that are not void.
+        mode: How rows are distributed.
+        case_sensitive: How the DataFrame's columns are found, see `find_position`.
     """
 
     name: str
     schema: Schema
-    spec: PartitionSpec
-    order: SortOrder
-    mode: Mode | None
+    fields: Sequence[PartitionField]
+    order: Sequence[SortField]
+    mode: Mode
+    case_sensitive: bool | None
 
 
-def _find_layout(df: DataFrame, options: SinkOptions) -> _Layout:
+def _find_layout(dataframe: StructType, options: SinkOptions, mode: Mode | None) -> _Layout:
     name = ".".join(options.table)
     table = connect(catalog_settings(options)).find_table(options.table)
     with _naming(name):
         if table is None:
-            return _new_layout(df, name, options)
-        metadata = table.metadata
-        schema = metadata.schema()
-        present = metadata.sort_order_by_id(metadata.default_sort_order_id) or UNSORTED_SORT_ORDER
-        return _Layout(
-            name=name,
-            schema=schema,
-            spec=_spec(options, metadata, name),
-            order=new_sort_order(options.sort_by, schema, 1) if options.sort_by else present,
-            mode=_table_mode(metadata.properties, name),
-        )
-
-
-def _new_layout(df: DataFrame, name: str, options: SinkOptions) -> _Layout:
-    schema = iceberg_schema(df.schema)
+            schema, properties = iceberg_schema(dataframe), options.table_properties
+            spec, order = new_spec(options.partition_by or (), schema), UNSORTED_SORT_ORDER
+        else:
+            schema, properties = table.schema(), table.properties
+            spec, order = _spec(options, table.metadata, name), table.sort_order()
+        if options.sort_by:
+            order = new_sort_order(options.sort_by, schema, 1)
+    fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return _Layout(
         name=name,
         schema=schema,
-        spec=new_spec(options.partition_by or (), schema),
-        order=new_sort_order(options.sort_by or (), schema, 1),
-        mode=_table_mode(options.table_properties, name),
+        fields=fields,
+        order=[field for field in order.fields if not isinstance(field.transform, VoidTransform)],
+        mode=mode or _table_mode(properties, name) or ("hash" if fields else "range"),
+        case_sensitive=options.case_sensitive,
     )
 
 
@@ -164,28 +179,110 @@ def _naming(table: str) -> Iterator[None]:
 
 def _table_mode(properties: Mapping[str, str], name: str) -> Mode | None:
     text = properties.get(_MODE_PROPERTY)
+    for mode in _MODES:
+        if text is not None and text.lower() == mode:
+            return mode
     if text is None:
         return None
-    for mode in _MODES:
-        if text.lower() == mode:
-            return mode
     raise UnsupportedTableError(
         f"Cannot distribute for {name}: property {_MODE_PROPERTY} is {text!r}, expected one of {', '.join(_MODES)}. "
         "Argument 'mode' overrides it."
     )
 
 
-def _default_mode(layout: _Layout) -> Mode:
-    return "hash" if layout.spec.fields else "range"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keys:
+    """What rows are distributed and sorted by.
+
+    Attributes:
+        temporary: Columns that are computed once, before the rows are moved, and dropped in the end.
+        partition: The values of the partition fields.
+        ordering: The same and the sort fields after them, each with direction and place of nulls.
+    """
+
+    temporary: Mapping[str, Column]
+    partition: Sequence[Column]
+    ordering: Sequence[Column]
 
 
-def _applicable(mode: Mode, layout: _Layout) -> Mode:
-    """Return the mode, `none` if there is nothing to distribute by, as in Iceberg's own writers."""
-    is_partitioned = any(not isinstance(field.transform, VoidTransform) for field in layout.spec.fields)
-    if is_partitioned or (mode == "range" and not layout.order.is_unsorted):
-        return mode
-    return "none"
+def _find_keys(df: DataFrame, layout: _Layout) -> _Keys:
+    fields = _sort_fields(layout)
+    temporary: dict[str, Column] = {}
+    columns = []
+    for field, (source, source_type) in zip(fields, _find_sources(df.schema, fields, layout), strict=True):
+        values = transformed(source, source_type, layout.schema.find_type(field.source_id), field.transform)
+        if values.is_python:
+            name = _free_name(f"__iceberg_ds_key_{len(temporary)}", df.columns)
+            temporary[name] = values.column
+        columns.append(F.col(name) if values.is_python else values.column)
+    return _Keys(
+        temporary=temporary,
+        partition=columns[: len(layout.fields)],
+        ordering=[_ordered(column, field) for column, field in zip(columns, fields, strict=True)],
+    )
 
 
-def _default_partitions(df: DataFrame) -> int:
-    ...
+def _sort_fields(layout: _Layout) -> list[SortField]:
+    """Return what rows are sorted by: the partition fields first, so that each table partition comes in one run."""
+    clustering = [
+        SortField(field.source_id, field.transform, SortDirection.ASC, NullOrder.NULLS_FIRST) for field in layout.fields
+    ]
+    seen = {(field.source_id, str(field.transform)) for field in clustering}
+    return clustering + [field for field in layout.order if (field.source_id, str(field.transform)) not in seen]
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    return name if name not in taken else _free_name(f"{name}_", taken)
+
+
+def _ordered(column: Column, field: SortField) -> Column:
+    nulls_first = field.null_order is NullOrder.NULLS_FIRST
+    if field.direction is SortDirection.ASC:
+        return column.asc_nulls_first() if nulls_first else column.asc_nulls_last()
+    return column.desc_nulls_first() if nulls_first else column.desc_nulls_last()
+
+
+def _find_sources(dataframe: StructType, fields: Sequence[SortField], layout: _Layout) -> list[tuple[Column, DataType]]:
+    """Return the DataFrame's column and its type for each field."""
+    sources, problems = [], []
+    for field in fields:
+        if isinstance(field.transform, UnknownTransform):
+            raise UnsupportedTableError(f"Cannot distribute for {layout.name}: it has an unknown transform, {field}.")
+        try:
+            sources.append(_find_source(dataframe, field.source_id, layout))
+        except LookupError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise SchemaMismatchError(f"Cannot distribute for {layout.name}: {'; '.join(dict.fromkeys(problems))}.")
+    return sources
+
+
+def _find_source(dataframe: StructType, source_id: int, layout: _Layout) -> tuple[Column, DataType]:
+    path = _find_path(layout.schema.fields, source_id)
+    if not path:
+        raise LookupError(f"the table's layout uses column {source_id}, which is dropped, or in a list or map")
+    wanted = quoted(field.name for field in path)
+    found: DataType = dataframe
+    names = []
+    for field in path:
+        known = found.names if isinstance(found, StructType) else []
+        position = find_position(field.name, known, case_sensitive=layout.case_sensitive)
+        if position is None or not isinstance(found, StructType):
+            raise LookupError(f"the DataFrame has no column {wanted}")
+        names.append(found.names[position])
+        found = found.fields[position].dataType
+    if not is_writable(found, path[-1].field_type):
+        raise LookupError(
+            f"column {wanted} is {found.simpleString()} in the DataFrame and {path[-1].field_type} in the table"
+        )
+    return F.col(".".join(f"`{name.replace('`', '``')}`" for name in names)), found
+
+
+def _find_path(fields: Sequence[NestedField], source_id: int) -> tuple[NestedField, ...]:
+    """Return the fields that lead to the source, outermost first; empty if it is dropped, or in a list or map."""
+    for field in fields:
+        if field.field_id == source_id:
+            return (field,)
+        if isinstance(field.field_type, IcebergStruct) and (rest := _find_path(field.field_type.fields, source_id)):
+            return (field, *rest)
+    return ()

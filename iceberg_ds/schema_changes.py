@@ -30,7 +30,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from pyspark.sql import types as spark
 
 from iceberg_ds.differences import ROOT_ID
-from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.leaves import METRICS_PREFIX
 from iceberg_ds.schema import children
 from iceberg_ds.snapshots import LAST_ADDED, CommitRequest
@@ -74,7 +74,7 @@ def changed_schema(metadata: TableMetadata, changes: SchemaChanges, *, case_sens
     builder = _Builder(changes, _free_ids(metadata), case_sensitive=case_sensitive)
     return Schema(
         *builder.fields(current.fields, ROOT_ID),
-        schema_id=1 + max(schema.schema_id for schema in metadata.schemas),
+        schema_id=_next_schema_id(metadata),
         identifier_field_ids=current.identifier_field_ids,
     )
 
@@ -152,7 +152,13 @@ def schema_request(metadata: TableMetadata, schema: Schema, *, table_name: str) 
     Takes up the id of an equal schema that the table has had (spec, "Table Metadata Fields": `schemas`), keeps
     the name mapping complete, if the table has one, and drops the metrics modes of dropped columns.
 
+    Args:
+        metadata: The table as it is.
+        schema: Made from the table's present schema, by `changed_schema`.
+        table_name: The table's name, for errors.
+
     Raises:
+        CommitConflictError: Another writer has taken the ids of the new fields since `schema` was made.
         UnsupportedTableError: The table's name mapping does not parse.
     """
     return CommitRequest(
@@ -162,22 +168,44 @@ def schema_request(metadata: TableMetadata, schema: Schema, *, table_name: str) 
             AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
         ),
         updates=(
-            *_schema_updates(metadata, schema),
+            *_schema_updates(metadata, schema, table_name),
             *_mapping_updates(metadata, schema, table_name),
             *_metrics_updates(metadata, schema),
         ),
     )
 
 
-def _schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
+def metadata_with(metadata: TableMetadata, schema: Schema, *, table_name: str) -> TableMetadata:
+    """Return the table as `schema_request` leaves it.
+
+    Raises:
+        CommitConflictError, UnsupportedTableError: As `schema_request`.
+    """
+    return update_table_metadata(metadata, schema_request(metadata, schema, table_name=table_name).updates)
+
+
+def _schema_updates(metadata: TableMetadata, schema: Schema, table_name: str) -> tuple[TableUpdate, ...]:
     for past in metadata.schemas:
         if past.as_struct() == schema.as_struct() and _identifiers(past) == _identifiers(schema):
             return (SetCurrentSchemaUpdate(schema_id=past.schema_id),)
+    new_ids = schema.field_ids - metadata.schema().field_ids
+    if any(field_id <= metadata.last_column_id for field_id in new_ids):
+        raise CommitConflictError(
+            f"Cannot change the schema of {table_name}: another writer has added columns meanwhile. "
+            "Nothing was committed. Run the write again."
+        )
+    numbered = Schema(
+        *schema.fields, schema_id=_next_schema_id(metadata), identifier_field_ids=schema.identifier_field_ids
+    )
     last_column_id = max(metadata.last_column_id, schema.highest_field_id)
     return (
-        AddSchema(schema_=schema, last_column_id=last_column_id),
+        AddSchema(schema_=numbered, last_column_id=last_column_id),
         SetCurrentSchemaUpdate(schema_id=LAST_ADDED),
     )
+
+
+def _next_schema_id(metadata: TableMetadata) -> int:
+    return 1 + max(schema.schema_id for schema in metadata.schemas)
 
 
 def _identifiers(schema: Schema) -> frozenset[int]:
@@ -218,8 +246,3 @@ def _metrics_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpda
     idle = sorted(f"{_COLUMN_METRICS_PREFIX}{name}" for name in dropped)
     removals = [key for key in idle if key in metadata.properties]
     return (RemovePropertiesUpdate(removals=removals),) if removals else ()
-
-
-def metadata_with(metadata: TableMetadata, schema: Schema, *, table_name: str) -> TableMetadata:
-    """Return the table as it will be when `schema_request` has been carried out."""
-    return update_table_metadata(metadata, schema_request(metadata, schema, table_name=table_name).updates)

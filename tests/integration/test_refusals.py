@@ -50,28 +50,32 @@ def finish(query: StreamingQuery) -> None:
         query.stop()
 
 
-def test_mode_overwrite_is_refused_and_the_table_stays(spark: SparkSession, house: Warehouse) -> None:
-    """A table would be emptied, or appended to, against the user's word."""
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("overwrite-mode", "dynamic"), ("replace-where", "id = 1"), ("isolation-level", "snapshot")],
+)
+def test_option_of_overwrites_is_refused_in_an_append(
+    spark: SparkSession, house: Warehouse, option: str, value: str
+) -> None:
+    """A user would take rows for replaced that are still there."""
     house.append(numbered(spark, 0, 3))
-    writer = numbered(spark, 3, 6).write.format(FORMAT).mode("overwrite").options(**house.options)
 
-    text = refusal(lambda: writer.save("db.t"))
+    text = refusal(writer_of(numbered(spark, 3, 6), house, **{option: value}))
 
-    assert 'Cannot write with mode("overwrite")' in text
-    assert 'mode("append") is' in text
+    assert f'{option} only count with mode("overwrite")' in text
     assert house.ids() == [0, 1, 2]
 
 
-def test_output_mode_complete_is_refused(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
-    """Every micro-batch would be added to the results that it was to replace."""
+def test_staging_branch_is_refused_in_a_stream(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
+    """Every micro-batch would be published, and the branch be of no use."""
     write_source(tmp_path / "source", [range(10)])
-    rows = spark.readStream.schema(SCHEMA).json(str(tmp_path / "source")).groupBy("name").count()
-    writer = rows.writeStream.format(FORMAT).outputMode("complete").options(**house.options)
+    writer = spark.readStream.schema(SCHEMA).json(str(tmp_path / "source")).writeStream.format(FORMAT)
+    writer = writer.options(**house.options).option("staging-branch", "staging")
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
 
     text = refusal(lambda: finish(writer.start("db.t")))
 
-    assert 'Cannot write with outputMode("complete")' in text
+    assert "option 'staging-branch' is for batches" in text
     assert not house.has_table()
 
 

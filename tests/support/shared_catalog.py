@@ -24,6 +24,7 @@ from support.tables import NAME, Sink, embedded_options
 
 from iceberg_ds.catalog import catalog_settings, connect
 from iceberg_ds.commit import CommitResult
+from iceberg_ds.planning import WriteMode, plan_write
 
 # A comparison's name in SQL, and what it makes of two values.
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -57,6 +58,12 @@ class SharedCatalog:
         middle = (len(rows) + 1) // 2
         return sink.commit(sink.write(rows[:middle], rows[middle:], schema=schema))
 
+    def overwrite(self, rows: Sequence[Row], schema: spark.StructType, **options: str) -> CommitResult:
+        """Overwrite through the sink, in one task, with these options."""
+        sink = self.sink(**options)
+        plan = plan_write(sink.catalog, sink.options, schema, WriteMode.OVERWRITE)
+        return sink.commit(sink.write(rows, schema=schema, plan=plan))
+
     def append_by_jvm(self, rows: Sequence[Row], schema: spark.StructType) -> None:
         """Append rows through the peer."""
         self.jvm.append(NAME, rows, schema)
@@ -85,13 +92,15 @@ class SharedCatalog:
         """Load `db.t` afresh through PyIceberg."""
         return Warehouse(folder=self.folder).table()
 
-    def rows(self) -> list[Row]:
-        """Return all rows as PyIceberg reads them, ordered by id."""
-        rows: list[Row] = self.table().scan().to_arrow().to_pylist()
+    def rows(self, branch: str = "main") -> list[Row]:
+        """Return all rows of a branch as PyIceberg reads them, ordered by id."""
+        rows: list[Row] = self.table().scan().use_ref(branch).to_arrow().to_pylist()
         return sorted(rows, key=lambda row: int(row["id"]))
 
-    def rows_of_jvm(self, source: str = NAME) -> list[Row]:
-        """Return all rows as the peer reads them, ordered by id; `source` may name a branch or a version."""
+    def rows_of_jvm(self, branch: str = "main") -> list[Row]:
+        """Return all rows of a branch as the peer reads them, ordered by id."""
+        # A version has the columns of its time, the table those of now.
+        source = NAME if branch == "main" else f"{NAME} VERSION AS OF '{branch}'"
         return self.jvm.sql(f"SELECT * FROM {source} ORDER BY id")  # noqa: S608  # no outside input
 
     def metadata(self, table: str, columns: str = "*", order: str = "1") -> list[Row]:
@@ -100,12 +109,16 @@ class SharedCatalog:
 
     def check_rows(self, expected: Sequence[Row]) -> None:
         """Assert that both read exactly these rows, and that the newest snapshot's numbers agree with its files."""
+        self.check_branch("main", expected)
+        self._check_totals()
+
+    def check_branch(self, branch: str, expected: Sequence[Row]) -> None:
+        """Assert that both read exactly these rows of a branch or tag."""
         wanted = sorted(expected, key=lambda row: int(row["id"]))
 
-        for reader, found in (("the peer", self.rows_of_jvm()), ("PyIceberg", self.rows())):
+        for reader, found in (("the peer", self.rows_of_jvm(branch)), ("PyIceberg", self.rows(branch))):
             problems = differences(found, wanted)
-            assert not problems, "\n".join([f"{reader} reads other rows:", *problems])
-        self._check_totals()
+            assert not problems, "\n".join([f"{reader} reads other rows of {branch}:", *problems])
 
     def _check_totals(self) -> None:
         snapshot = self.table().current_snapshot()
@@ -174,9 +187,9 @@ def _filters_on_floats(
     It skips its own files by bounds, which tell -0.0 from 0.0 and know no NaN; where it compares rows, zeros
     are equal and a NaN is above all numbers.
     """
-    value = next(value for value in values if value and math.isfinite(value))
     comparisons = [
         (f"{name} {sign} {sql_literal(value, data_type)} AND NOT isnan({name})", _without_nan(_comparison(sign, value)))
+        for value in [value for value in values if value and math.isfinite(value)][:1]
         for sign in _COMPARISONS
     ]
     return [(f"isnan({name})", _is_nan), *comparisons]

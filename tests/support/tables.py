@@ -18,7 +18,8 @@ from iceberg_ds.commit import CommitResult, commit_write
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
-from iceberg_ds.planning import plan_write
+from iceberg_ds.planning import WriteMode, plan_write
+from iceberg_ds.range_check import RangeCheck
 from iceberg_ds.writers import TaskAttempt, write_task
 
 IDENTIFIER = ("db", "t")
@@ -59,9 +60,9 @@ class Sink:
     catalog: CatalogClient
     options: SinkOptions
 
-    def plan(self, schema: StructType = SCHEMA, **options: Any) -> WritePlan:
+    def plan(self, schema: StructType = SCHEMA, mode: WriteMode = WriteMode.APPEND, **options: Any) -> WritePlan:
         """Plan a write, with these options changed."""
-        return plan_write(self.catalog, replace(self.options, **options), schema)
+        return plan_write(self.catalog, replace(self.options, **options), schema, mode)
 
     def write(
         self,
@@ -73,10 +74,12 @@ class Sink:
         """Run one task for each of `parts`, and return what the tasks report."""
         plan = plan or self.plan(schema)
         identity = WriteIdentity.of(plan, of_epoch)
-        return [
-            TaskCommit(write=identity, partition_id=number, data_files=write_batches(plan, part, schema, number))
-            for number, part in enumerate(parts)
-        ]
+        messages = []
+        for number, part in enumerate(parts):
+            check = RangeCheck(plan)
+            files = write_batches(plan, part, schema, number, check)
+            messages.append(TaskCommit(identity, number, files, check.refused))
+        return messages
 
     def commit(self, messages: Sequence[object]) -> CommitResult:
         """Commit what tasks report, as the epoch that they name."""
@@ -86,6 +89,27 @@ class Sink:
     def append(self, *ids: int, of_epoch: EpochId | None = None) -> CommitResult:
         """Write and commit rows of `SCHEMA` with these ids, in one task."""
         return self.commit(self.write(rows(*ids), of_epoch=of_epoch))
+
+    def write_over(
+        self,
+        *parts: Sequence[Mapping[str, Any]],
+        schema: StructType = SCHEMA,
+        of_epoch: EpochId | None = None,
+        **options: Any,
+    ) -> list[TaskCommit]:
+        """Plan an overwrite with these options changed, and run one task for each of `parts`."""
+        plan = self.plan(schema, WriteMode.OVERWRITE, **options)
+        return self.write(*parts, schema=schema, plan=plan, of_epoch=of_epoch)
+
+    def overwrite(
+        self,
+        *parts: Sequence[Mapping[str, Any]],
+        schema: StructType = SCHEMA,
+        of_epoch: EpochId | None = None,
+        **options: Any,
+    ) -> CommitResult:
+        """Write and commit an overwrite, as `write_over` plans it."""
+        return self.commit(self.write_over(*parts, schema=schema, of_epoch=of_epoch, **options))
 
     def table(self) -> Table:
         """Load the table afresh."""
@@ -102,11 +126,15 @@ class Sink:
 
 
 def write_batches(
-    plan: WritePlan, data: Sequence[Mapping[str, Any]], schema: StructType, partition_id: int = 0
+    plan: WritePlan,
+    data: Sequence[Mapping[str, Any]],
+    schema: StructType,
+    partition_id: int = 0,
+    check: RangeCheck | None = None,
 ) -> tuple[Any, ...]:
     """Write rows as one task attempt, in one batch; return its files."""
     attempt = TaskAttempt(partition_id=partition_id, task_attempt_id=next(_attempts))
-    return write_task(plan, [arrow_batch(data, schema)], attempt)
+    return write_task(plan, [arrow_batch(data, schema)], attempt, check)
 
 
 def embedded_options(warehouse: Path, **options: str) -> SinkOptions:

@@ -190,10 +190,17 @@ def test_refused_epoch_is_logged_because_a_continuous_query_shows_no_exception(
 
 
 @pytest.mark.parametrize("kind", ["writer", "streamWriter"])
-def test_overwriting_is_refused(warehouse: Path, kind: str) -> None:
-    """A user who asks for a replacement would get an append."""
-    with pytest.raises(OptionError, match=r"not supported yet.*Nothing was changed"):
-        getattr(source(warehouse), kind)(SCHEMA, overwrite=True)
+@pytest.mark.parametrize(("overwrite", "kept"), [(True, False), (False, True)], ids=["overwrite", "append"])
+def test_sparks_mode_decides_what_becomes_of_the_old_rows(
+    warehouse: Path,
+    kind: str,
+    overwrite: bool,  # noqa: FBT001  # as Spark passes it
+    kept: bool,  # noqa: FBT001
+) -> None:
+    """A user who asks for a replacement would get an append, or lose a table by an append."""
+    writer = getattr(source(warehouse), kind)(SCHEMA, overwrite=overwrite)
+
+    assert (writer._plan.overwrite is None) == kept
 
 
 @pytest.mark.parametrize(

@@ -200,3 +200,61 @@ def test_documented_table_has_every_option_once() -> None:
         assert table.count(f"| `{option.name}` |") == 1
         assert option.doc in table
     assert len(table.splitlines()) == len(OPTIONS) + 2
+
+
+def test_namespace_completes_a_bare_name() -> None:
+    """A job for many tables would have to repeat the namespace in each name."""
+    assert parse_options({"path": "t", "namespace": "a.b"}).table == ("a", "b", "t")
+    assert parse_options({"path": "db.t", "namespace": "a.b"}).table == ("db", "t")
+
+
+@pytest.mark.parametrize("key", ["merge-schema", "mergeschema"])
+def test_merge_schema_is_a_word_for_adding_columns(key: str) -> None:
+    """A user of another sink would find columns refused that were added there."""
+    assert parse_options({"table": "db.t", key: "true"}).schema_evolution == "add-columns"
+    assert parse_options({"table": "db.t", key: "false"}).schema_evolution == "strict"
+    assert parse_options({"table": "db.t", key: "true", "schema-evolution": "full"}).schema_evolution == "full"
+
+
+def test_replace_where_is_known_by_deltas_spelling() -> None:
+    """A user of another sink would get an error for a word that he knows."""
+    assert parse_options({"table": "db.t", "replacewhere": "id = 1"}).replace_where == "id = 1"
+
+
+def test_groups_of_options_keep_their_keys_and_values() -> None:
+    """Properties would get lost, or get into the wrong place."""
+    options = parse_options(
+        {
+            "table": "db.t",
+            "table-property.write.data.path": "s3://b",
+            "snapshot-property.team": "x=y",
+            "catalog.uri": "u",
+        }
+    )
+
+    assert options.table_properties == {"write.data.path": "s3://b"}
+    assert options.snapshot_properties == {"team": "x=y"}
+    assert options.catalog_properties == {"uri": "u"}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"replace-where": "id = 1", "overwrite-mode": "dynamic"}, "in two ways"),
+        ({"drop-missing-columns": "true"}, "needs 'schema-evolution=full'"),
+        ({"evolve-partitioning": "true"}, "needs 'partition-by'"),
+        ({"staging-branch": "main"}, "are the same"),
+        ({"merge-schema": "true", "schema-evolution": "strict"}, "contradict each other"),
+        ({"merge-schema": "true", "mergeschema": "false"}, "given twice"),
+        ({"snapshot-property.total-records": "1"}, "what the commit records: total-records"),
+        ({"snapshot-property.spark.sql.streaming.epochid": "1"}, "what the commit records"),
+        ({"table-property.format-version": "1"}, "an option of its own"),
+        ({"check-nullability": "false"}, "would break the table"),
+        ({"format-version": "3"}, "expected one of 1, 2"),
+        ({"replace-where": "id === 1"}, "expected a predicate"),
+        ({"location": "/"}, "expected a location"),
+    ],
+)
+def test_options_that_contradict_each_other_or_the_table_are_refused(options: dict[str, str], reason: str) -> None:
+    """A write would do something else than what one of its options says."""
+    assert reason in refusal({"table": "db.t", **options})

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from support.metadata import ID_AND_NAME
-from support.tables import IDENTIFIER, SCHEMA, Sink, local
+from support.tables import IDENTIFIER, SCHEMA, Sink, local, rows
 
 from iceberg_ds.errors import (
     OptionError,
@@ -22,6 +25,8 @@ from iceberg_ds.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
+from iceberg_ds.layout import order_text, parse_partition_by, parse_sort_by, spec_text
+from iceberg_ds.planning import WriteMode, plan_write
 
 
 def create(sink: Sink, properties: Mapping[str, str] | None = None, schema: Schema = ID_AND_NAME) -> None:
@@ -292,3 +297,118 @@ def test_existing_column_of_a_type_that_spark_lacks_is_named(sink: Sink) -> None
 
     with pytest.raises(SchemaMismatchError, match="column 'name' is string in the DataFrame and binary in the table"):
         sink.plan()
+
+
+# What options ask of the table itself.
+
+
+def create_as(sink: Sink, **options: object) -> Table:
+    """Create the table with these options, by a first write, and return it."""
+    sink.commit(sink.write(rows(1), plan=sink.plan(**options)))
+    return sink.table()
+
+
+def test_new_table_has_the_layout_and_properties_that_are_asked_for(sink: Sink, tmp_path: Path) -> None:
+    """A table would have to be made by another engine first."""
+    location = f"file://{tmp_path}/elsewhere"
+
+    table = create_as(
+        sink,
+        partition_by=parse_partition_by("bucket(4, id)"),
+        sort_by=parse_sort_by("name desc"),
+        location=location,
+        format_version="1",
+        table_properties={"owner": "me"},
+    )
+
+    assert spec_text(table.spec(), table.schema()) == "bucket(4, id)"
+    assert order_text(table.sort_order(), table.schema()) == "name desc nulls last"
+    assert (table.location(), table.format_version, table.properties) == (location, 1, {"owner": "me"})
+
+
+def test_layout_that_the_columns_do_not_allow_is_refused_before_a_table_is_made(sink: Sink) -> None:
+    """A table would be made that has to be dropped again."""
+    with pytest.raises(OptionError, match=r"Cannot create db\.t: .*missing"):
+        sink.plan(partition_by=parse_partition_by("day(missing)"))
+
+    assert sink.catalog.find_table(IDENTIFIER) is None
+
+
+def test_partitioning_that_the_table_has_is_no_change(sink: Sink) -> None:
+    """A job could not be run a second time."""
+    before = create_as(sink, partition_by=parse_partition_by("bucket(4, id)")).metadata
+
+    sink.plan(partition_by=parse_partition_by("bucket(4, id)"), evolve_partitioning=True)
+
+    assert sink.table().metadata == before
+
+
+def test_other_partitioning_is_refused_with_what_the_table_has(sink: Sink) -> None:
+    """A table would be partitioned otherwise than its owner thinks."""
+    create_as(sink, partition_by=parse_partition_by("bucket(4, id)"))
+
+    with pytest.raises(OptionError, match=r"partitioned by bucket\(4, id\).*evolve-partitioning=true"):
+        sink.plan(partition_by=parse_partition_by("name"))
+
+
+def test_partitioning_evolves_if_that_is_asked_for(sink: Sink) -> None:
+    """Old files would be lost to queries, or new rows be put into partitions of the old spec."""
+    create_as(sink, partition_by=parse_partition_by("bucket(4, id)"))
+    plan = sink.plan(partition_by=parse_partition_by("name"), evolve_partitioning=True)
+
+    sink.commit(sink.write(rows(2), plan=plan))
+
+    table = sink.table()
+    assert spec_text(table.spec(), table.schema()) == "name"
+    assert sink.ids() == [1, 2]
+    assert {file["spec_id"] for file in table.inspect.files().to_pylist()} == {0, 1}
+
+
+def test_order_that_a_write_asks_for_is_recorded_and_the_table_keeps_its_own(sink: Sink) -> None:
+    """Readers would trust an order that the files do not have, or other writers would sort otherwise from then on."""
+    create_as(sink, sort_by=parse_sort_by("id"))
+    plans = [sink.plan(sort_by=parse_sort_by("name desc")) for _ in range(2)]
+
+    table = sink.table()
+    orders = {order.order_id: order_text(order, table.schema()) for order in table.metadata.sort_orders}
+    assert orders == {1: "id asc nulls first", 2: "name desc nulls last"}
+    assert table.metadata.default_sort_order_id == 1
+    assert [plan.sort_order.order_id for plan in plans if plan.sort_order] == [2, 2]
+
+
+def test_missing_branch_is_refused_with_what_there_is(sink: Sink) -> None:
+    """Rows would land on a branch that nobody reads because of a typing error."""
+    sink.append(1)
+
+    with pytest.raises(OptionError, match=r"no branch 'audit' \(known: main\).*create-branch=true"):
+        sink.plan(branch="audit")
+
+
+def test_tag_is_no_branch(sink: Sink) -> None:
+    """A tag would move, and what it marks would be lost."""
+    snapshot_id = sink.append(1).snapshot_id
+    sink.table().manage_snapshots().create_tag(snapshot_id, "release").commit()  # type: ignore[arg-type]
+
+    with pytest.raises(OptionError, match="'release' is a tag"):
+        sink.plan(branch="release", create_branch=True)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "reason"),
+    [("missing = 1", "missing"), ("id = 'x'", "x"), ("id > 'x' OR name = 'y'", "x")],
+)
+def test_predicate_that_does_not_fit_the_columns_is_refused(sink: Sink, predicate: str, reason: str) -> None:
+    """A write would run for hours and then fail, or replace other rows than those meant."""
+    sink.append(1)
+
+    with pytest.raises(OptionError, match=f"'replace-where': .*{reason}"):
+        plan_write(sink.catalog, replace(sink.options, replace_where=predicate), SCHEMA, WriteMode.OVERWRITE)
+
+
+def test_snapshot_to_validate_from_must_lie_behind_the_branch(sink: Sink) -> None:
+    """A conflict would go unnoticed because of a number that means nothing."""
+    sink.append(1)
+    options = replace(sink.options, validate_from_snapshot_id=42)
+
+    with pytest.raises(OptionError, match="'validate-from-snapshot-id' is 42"):
+        plan_write(sink.catalog, options, SCHEMA, WriteMode.OVERWRITE)
