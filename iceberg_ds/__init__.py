@@ -28,11 +28,11 @@ from iceberg_ds.errors import (
 from iceberg_ds.registration import register
 
 if TYPE_CHECKING:
-    from iceberg_ds.distribute import distribute
+    from iceberg_ds.distribution import distribute
     from iceberg_ds.publishing import publish
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
-_LATER = {"distribute": "iceberg_ds.distribute", "publish": "iceberg_ds.publishing"}
+_LATER = {"distribute": "iceberg_ds.distribution", "publish": "iceberg_ds.publishing"}
 
 
 def __getattr__(name: str) -> object:

@@ -103,10 +103,11 @@ def _default_partitions(df: DataFrame) -> int | None:
     is_adaptive = all(conf.get(key) == "true" for key in _ADAPTIVE)
     if is_adaptive and not df.isStreaming:
         return None
-    shuffled = int(str(conf.get("spark.sql.shuffle.partitions")))
+    text = str(conf.get("spark.sql.shuffle.partitions"))
+    known = [int(text)] if text.isdigit() else []  # some platforms have words there
     with suppress(Exception):  # Spark Connect tells no parallelism
-        return min(shuffled, df.sparkSession.sparkContext.defaultParallelism)
-    return shuffled
+        known.append(df.sparkSession.sparkContext.defaultParallelism)
+    return min(known, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,9 +272,10 @@ def _find_source(dataframe: StructType, source_id: int, layout: _Layout) -> tupl
             raise LookupError(f"the DataFrame has no column {wanted}")
         names.append(found.names[position])
         found = found.fields[position].dataType
-    if not is_writable(found, path[-1].field_type):
+    wanted_type = path[-1].field_type
+    if not is_writable(found, wanted_type):
         raise LookupError(
-            f"column {wanted} is {found.simpleString()} in the DataFrame and {path[-1].field_type} in the table"
+            f"column {wanted} is {found.simpleString()} in the DataFrame and Iceberg's {wanted_type} in the table"
         )
     return F.col(".".join(f"`{name.replace('`', '``')}`" for name in names)), found
 

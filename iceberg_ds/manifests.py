@@ -9,21 +9,28 @@ Lists"; sequence numbers are inherited, so a manifest is written once and used i
 from __future__ import annotations
 
 import itertools
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
-from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
+    MANIFEST_ENTRY_SCHEMAS,
     UNASSIGNED_SEQ,
     DataFile,
+    DataFileContent,
+    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    _inherit_from_manifest,
     construct_partition_summaries,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
@@ -35,11 +42,12 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import DoubleType, NestedField, StructType
 
 from iceberg_ds.messages import WriteIdentity
 
 _BLOCK_ENTRIES = 500
+_DOUBLE = str(DoubleType())
 _AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
 # Iceberg's names of codecs that need nothing installed; others fall back to the first.
 _AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
@@ -120,7 +128,39 @@ def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id:
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return the entries of `manifest` whose files are in the table, with inherited numbers filled in."""
-    return manifest.fetch_manifest_entry(io, discard_deleted=True)
+    with _ManifestReader(
+        io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as entries:
+        live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
+    return [_inherit_from_manifest(entry, manifest) for entry in live]
+
+
+class _ManifestReader(AvroFile[ManifestEntry]):
+    """Reads a manifest as PyIceberg does, but partition values of type double with all their digits."""
+
+    def _read_block(self) -> int:
+        count = super()._read_block()
+        if self.block is not None and _DOUBLE in str(self.schema):
+            self.block.block_decoder = _ExactDecoder(self.block.block_decoder)  # type: ignore[assignment]  # quacks alike
+        return count
+
+
+class _ExactDecoder:
+    """A decoder that does not cut doubles to floats, as PyIceberg's fast one does."""
+
+    def __init__(self, inner: BinaryDecoder) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the reader asks for
+        return getattr(self._inner, name)
+
+    def read_double(self) -> float:
+        """Read eight bytes (Avro spec, "Primitive Types")."""
+        (number,) = struct.unpack("<d", self._inner.read(8))
+        return float(number)
 
 
 def live_manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:

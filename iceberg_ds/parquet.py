@@ -37,7 +37,7 @@ class ParquetFile:
         schema: Arrow schema with Iceberg field ids.
         leaves: Its leaf columns, for the metrics.
         settings: How it is laid out.
-        group_rows: Rows of its largest row group, None if that is not known; Bloom filters are made for so many.
+        group_rows: Rows of its largest row group, None if that is not known: Bloom filters are made for so many.
     """
 
     def __init__(  # noqa: PLR0913  # each is another thing, and there is one caller
@@ -52,12 +52,13 @@ class ParquetFile:
     ) -> None:
         self.path = path
         self.column_chunks = 0
+        self.end_bytes = 0  # about what the footer and the Bloom filters will take
         self._io = io
         self._leaves = leaves
         self._nan_counts: Counter[int] = Counter()
         self._footers: list[pq.FileMetaData] = []
-        self._end_bytes = 0
-        self._end_bytes_a_group = len(leaves) * _FOOTER_BYTES + bloom_filter_bytes(settings, group_rows)
+        self._settings = settings
+        self._group_rows = group_rows
         self._stream = io.new_output(path).create(overwrite=True)  # the name is unique: no need to look first
         try:
             self._writer = pq.ParquetWriter(
@@ -73,9 +74,14 @@ class ParquetFile:
             raise
 
     @property
+    def row_bytes(self) -> int:
+        """Compressed bytes written so far."""
+        return int(self._stream.tell())
+
+    @property
     def written_bytes(self) -> int:
-        """The file's size if it were closed now: what is written, and about what its end will take."""
-        return int(self._stream.tell()) + self._end_bytes
+        """About the file's size if it were closed now."""
+        return self.row_bytes + self.end_bytes
 
     def write_row_group(self, batches: list[pa.RecordBatch]) -> None:
         """Write the batches, which have the file's exact schema, as one row group."""
@@ -84,7 +90,8 @@ class ParquetFile:
         table = pa.Table.from_batches(batches)
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.column_chunks += len(self._leaves)
-        self._end_bytes += self._end_bytes_a_group
+        self.end_bytes += len(self._leaves) * _FOOTER_BYTES
+        self.end_bytes += bloom_filter_bytes(self._settings, self._group_rows, table.num_rows)
 
     def close(self, partition: Record, spec_id: int, sort_order_id: int | None = None) -> DataFile:
         """Finish the file and return its manifest entry.
@@ -95,7 +102,7 @@ class ParquetFile:
             sort_order_id: The sort order that its rows are in, None for none.
         """
         self._writer.close()
-        size = int(self._stream.tell())
+        size = self.row_bytes
         self._stream.close()
         metrics = file_metrics(self._footers[0], self._leaves, self._nan_counts)
         data_file = DataFile.from_args(

@@ -6,9 +6,9 @@ laid out differently, and still right.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +17,6 @@ from iceberg_ds.leaves import KEY_STEP, LIST_STEP, VALUE_STEP, Leaf
 from iceberg_ds.plan import FileSettings
 
 PAGE_ROW_LIMIT, BLOOM_FILTERS = "max_rows_per_page", "bloom_filter_options"
-_KNOWN = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
 
 _STEPS = {LIST_STEP: "list.element", KEY_STEP: "key_value.key", VALUE_STEP: "key_value.value"}
 # Parquet spec, "Bloom Filter": blocks of 8 words, one bit of each word is set for a value.
@@ -26,9 +25,14 @@ _LEAST_BYTES, _MOST_BYTES = 32, 128 * 1024 * 1024
 _MOST_VALUES = 2**31 - 1
 
 
+@cache
 def can_honour(option: str) -> bool:
     """Return whether this version of Arrow has the option `PAGE_ROW_LIMIT` or `BLOOM_FILTERS`."""
-    return option in _KNOWN
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([]), **{option: None}).close()
+    except TypeError:
+        return False
+    return True
 
 
 def writer_options(
@@ -42,25 +46,43 @@ def writer_options(
         leaves: Its leaf columns.
         group_rows: Rows of its largest row group, None if that is not known.
     """
-    options = {
+    options: dict[str, object] = {
         "compression": "NONE" if settings.compression_codec == "uncompressed" else settings.compression_codec,
         "compression_level": settings.compression_level,
         "data_page_size": settings.page_size_bytes,
         "dictionary_pagesize_limit": settings.dictionary_size_bytes,
-        PAGE_ROW_LIMIT: settings.page_row_limit,
-        BLOOM_FILTERS: _bloom_filter_options(settings, schema, leaves, group_rows),
     }
-    return {name: value for name, value in options.items() if can_honour(name) or name == "data_page_size"}
+    if settings.page_row_limit is not None and can_honour(PAGE_ROW_LIMIT):
+        options[PAGE_ROW_LIMIT] = settings.page_row_limit
+    if settings.bloom_filter_fpp and can_honour(BLOOM_FILTERS):
+        options[BLOOM_FILTERS] = _bloom_filter_options(settings, schema, leaves, group_rows)
+    return options
 
 
-def bloom_filter_bytes(settings: FileSettings, group_rows: int | None) -> int:
-    """Return the size of all Bloom filters of one row group."""
-    if not can_honour(BLOOM_FILTERS):
+def bloom_filter_bytes(settings: FileSettings, group_rows: int | None, rows: int) -> int:
+    """Return about the size of all Bloom filters of a row group.
+
+    Args:
+        settings: How the file is written.
+        group_rows: As `writer_options` was told.
+        rows: Rows of this row group.
+    """
+    if not settings.bloom_filter_fpp or not can_honour(BLOOM_FILTERS):
         return 0
+    most = rows if _are_filters_folded() else _MOST_VALUES
     return sum(
-        filter_bytes(_distinct_values(settings, field_id, group_rows), fpp)
+        filter_bytes(min(_distinct_values(settings, field_id, group_rows), most), fpp)
         for field_id, fpp in settings.bloom_filter_fpp.items()
     )
+
+
+@cache
+def _are_filters_folded() -> bool:
+    """Return whether this version of Arrow makes a filter smaller that got few values."""
+    sink = pa.BufferOutputStream()
+    options = {BLOOM_FILTERS: {"x": {"ndv": 1_000_000, "fpp": 0.01}}}
+    pq.write_table(pa.table({"x": [1]}), sink, **options)
+    return bool(sink.tell() < filter_bytes(1_000_000, 0.01))
 
 
 def filter_bytes(ndv: int, fpp: float) -> int:
@@ -99,7 +121,7 @@ def _below(data_type: pa.DataType, step: str) -> pa.DataType:
 
 def _bloom_filter_options(
     settings: FileSettings, schema: pa.Schema, leaves: Sequence[Leaf], group_rows: int | None
-) -> dict[str, dict[str, int | float]] | None:
+) -> dict[str, dict[str, int | float]]:
     return {
         parquet_path(schema, leaf.path): {
             "ndv": _distinct_values(settings, leaf.field_id, group_rows),
@@ -107,7 +129,7 @@ def _bloom_filter_options(
         }
         for leaf in leaves
         if leaf.field_id in settings.bloom_filter_fpp
-    } or None
+    }
 
 
 def _distinct_values(settings: FileSettings, field_id: int, group_rows: int | None) -> int:

@@ -24,6 +24,7 @@ from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType, Str
 
 from iceberg_ds.errors import SchemaMismatchError
 
+_DECIMAL_BYTES = 16
 # Hours are 32-bit integers.
 _HOUR_LIMIT_US = 2**31 * 3600 * 10**6
 
@@ -99,7 +100,7 @@ class PartitionSplitter:
         for position in path[1:]:
             source = pc.struct_field(source, position)
         source_type = self._schema.find_type(field.source_id)
-        values = field.transform.pyarrow_transform(source_type)(source)
+        values = apply_transform(field.transform, source_type, source)
         if not _is_exact(values, source, source_type, field.transform):
             raise SchemaMismatchError(
                 f"Cannot write a row whose value of column '{self._schema.find_column_name(field.source_id)}' is out "
@@ -107,6 +108,19 @@ class PartitionSplitter:
                 "find the row. Filter or change such values, or partition by another transform."
             )
         return _as_physical(values)
+
+
+def apply_transform(transform: Transform[Any, Any], source_type: IcebergType, values: pa.Array) -> pa.Array:
+    """Return the transform's values of an array, wherever it came from.
+
+    PyIceberg's native code aborts on decimals that do not start at a multiple of 16 bytes in memory, as those
+    that Spark sends do not; such arrays are copied.
+    """
+    if pa.types.is_decimal(values.type):
+        data = values.buffers()[1]
+        if data is not None and data.address % _DECIMAL_BYTES:
+            values = pa.concat_arrays([values, values.slice(0, 0)])
+    return transform.pyarrow_transform(source_type)(values)
 
 
 def _position_path(schema: Schema, partition_field: PartitionField) -> tuple[int, ...]:

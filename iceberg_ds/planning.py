@@ -75,7 +75,7 @@ def plan_write(
     table = catalog.find_table(options.table)
     schema_change: SchemaChange | None = None
     if table is None:
-        metadata = stage_table(catalog, options, iceberg_schema(dataframe))
+        metadata = stage_table(catalog, options, iceberg_schema(dataframe, case_sensitive=options.case_sensitive))
         io_properties = catalog.io_properties
         sort_order = default_sort_order(metadata)
         _check_supported(metadata, name)

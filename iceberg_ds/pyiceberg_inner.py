@@ -16,11 +16,14 @@ from pyiceberg.schema import Schema
 FileTest: TypeAlias = Callable[[DataFile], bool]
 
 
-def may_match(schema: Schema, predicate: BooleanExpression, *, case_sensitive: bool) -> FileTest:
+def may_match(schema: Schema, predicate: BooleanExpression) -> FileTest:
     """Return the test whether a file's metrics allow a row that satisfies `predicate`."""
-    return _InclusiveMetricsEvaluator(schema, predicate, case_sensitive).eval
+    return _InclusiveMetricsEvaluator(schema, predicate).eval
 
 
-def must_match(schema: Schema, predicate: BooleanExpression, *, case_sensitive: bool) -> FileTest:
-    """Return the test whether a file's metrics prove that each row satisfies `predicate`."""
-    return _StrictMetricsEvaluator(schema, predicate, case_sensitive).eval
+def must_match(schema: Schema, predicate: BooleanExpression) -> FileTest:
+    """Return the test whether a file's metrics prove that each row satisfies `predicate`.
+
+    It takes nulls and NaN that were not counted for none.
+    """
+    return _StrictMetricsEvaluator(schema, predicate).eval

@@ -53,17 +53,24 @@ class GroupSizes:
         self._target = target
         self._group_size = group_size
         self._ratios: deque[float] = deque(maxlen=3)
+        self._overhead = 0
+
+    def is_full(self, written: int) -> bool:
+        """Return whether a file of `written` bytes is near its target size."""
+        has_no_room = written + self._overhead >= self._target and written >= (1 - _NEAR) * self._target
+        return has_no_room or written >= FULL_AT * self._target
 
     def next_group(self, written: int) -> int:
         """Return the Arrow bytes of the row group to come in a file of `written` bytes."""
-        missing = self._target - written
+        missing = self._target - written - self._overhead
         ratio = max(self._ratios, default=1.0)
         is_known = written > 0 and len(self._ratios) > 1 and ratio <= _STEADY * min(self._ratios)
         share = 1 if is_known or missing <= _NEAR * self._target else _CAREFUL
         return max(1, min(int(missing * share / ratio), self._limit()))
 
-    def note(self, arrow_bytes: int, written: int) -> None:
-        """Learn what a row group became."""
+    def note(self, arrow_bytes: int, written: int, overhead: int = 0) -> None:
+        """Learn what a row group became: bytes of rows, and bytes that any row group takes beside them."""
+        self._overhead = overhead
         if not self._ratios or arrow_bytes >= self._limit() // 2 or written >= _TELLING * self._target:
             self._ratios.append(max(written, 1) / max(arrow_bytes, 1))
 
@@ -109,12 +116,13 @@ class RollingWriter:
         if self._file is None:
             is_early = self.buffered_bytes < self._flush_at
             self._file = self._files.open(self, sum(rows.num_rows for rows in self._buffer) if is_early else None)
-        before = self._file.written_bytes
+        rows_before, end_before = self._file.row_bytes, self._file.end_bytes
         self._file.write_row_group(self._buffer)
-        self._sizes.note(self.buffered_bytes, self._file.written_bytes - before)
+        written = self._file.row_bytes - rows_before
+        self._sizes.note(self.buffered_bytes, written, self._file.end_bytes - end_before)
         self._buffer = []
         self._count(-self.buffered_bytes)
-        if self._file.written_bytes >= FULL_AT * self._files.target_file_size_bytes:
+        if self._sizes.is_full(self._file.written_bytes):
             self.finish()
         self._files.bound_footers()
 

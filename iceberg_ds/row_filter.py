@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyarrow import acero
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
+from pyiceberg.types import FixedType, NestedField, UUIDType
+
+from iceberg_ds.typed_predicates import typed_predicate
 
 
 class RowFilter:
@@ -16,35 +20,48 @@ class RowFilter:
     Args:
         predicate: As `predicates.parse_predicate` gives it.
         schema: The table's schema.
-        case_sensitive: Whether the predicate's names must have the case of the table's.
+        case_sensitive: As in `typed_predicates.typed_predicate`.
 
     Raises:
-        ValueError: A column is missing in the schema, lies within a struct, or does not compare with its literal.
+        ValueError: A column is missing, ambiguous or within a struct, or does not compare with its value.
     """
 
     def __init__(self, predicate: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> None:
-        self._names = [field.name for field in schema.fields]
-        if isinstance(predicate, AlwaysTrue):
-            self._is_true = pc.scalar(True)  # noqa: FBT003
-            return
-        bound = bind(schema, predicate, case_sensitive)
-        top_level = {field.field_id for field in schema.fields}
-        if nested := extract_field_ids(bound) - top_level:
-            names = sorted(schema.find_column_name(field_id) or str(field_id) for field_id in nested)
-            raise ValueError(f"{', '.join(names)} lies within a struct; only whole columns can be compared")
+        typed = typed_predicate(predicate, schema, case_sensitive=case_sensitive)
+        fields = [_comparable(field) for field in schema.fields]
+        bound = bind(Schema(*fields), typed, case_sensitive=True)
+        self._constant = {AlwaysTrue: True, AlwaysFalse: False}.get(type(bound))
         self._is_true = expression_to_pyarrow(bound)
+        used = extract_field_ids(bound)
+        self._columns = [(number, field.name) for number, field in enumerate(fields) if field.field_id in used]
 
     def satisfying(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that satisfy the predicate. Columns are taken by their position in the table."""
-        return self._select(batch, self._is_true)
+        return batch if self._constant is True else batch.filter(self._mask(batch))
 
     def failing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the other rows."""
-        return self._select(batch, ~self._is_true | self._is_true.is_null())
+        return batch if self._constant is False else batch.filter(pc.invert(self._mask(batch)))
 
-    def _select(self, batch: pa.RecordBatch, condition: pc.Expression) -> pa.RecordBatch:
-        table = pa.Table.from_batches([batch.rename_columns(self._names)]).filter(condition).combine_chunks()
-        if not table.num_rows:
-            return batch.slice(0, 0)
-        (selected,) = table.to_batches()
-        return selected.rename_columns(batch.schema.names).cast(batch.schema)
+    def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return for each row whether the predicate is true of it."""
+        if self._constant is not None:
+            return pa.repeat(self._constant, batch.num_rows)
+        used = pa.table(
+            [_storage(batch.column(number)) for number, _ in self._columns], [name for _, name in self._columns]
+        )
+        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(used))
+        answer = acero.Declaration("project", acero.ProjectNodeOptions([self._is_true]), inputs=[source])
+        (column,) = answer.to_table(use_threads=False).columns
+        return column.combine_chunks().fill_null(False)  # noqa: FBT003  # Arrow's signature
+
+
+def _comparable(field: NestedField) -> NestedField:
+    """Return the field as Arrow compares it: UUIDs as their bytes."""
+    if not isinstance(field.field_type, UUIDType):
+        return field
+    return NestedField(field.field_id, field.name, FixedType(16), required=field.required)
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column.type, pa.BaseExtensionType) else column

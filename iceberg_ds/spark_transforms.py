@@ -7,6 +7,7 @@ else a Python function on PyIceberg's transform, over Arrow where Spark has such
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,8 @@ from pyiceberg.types import (
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql import types as spark
+
+from iceberg_ds.partitioning import apply_transform
 
 _CASTS: dict[type[IcebergType], str] = {
     BooleanType: "boolean",
@@ -92,10 +95,11 @@ def transformed(
         case TruncateTransform(width=width), IntegerType() | LongType():
             # Null instead of Spark's error where the value would overflow: the writer refuses the row, and says why.
             return TransformedColumn(F.try_subtract(values, F.pmod(values, F.lit(width).cast("bigint"))))
-        case TruncateTransform(), DecimalType(precision=precision, scale=scale):
+        case TruncateTransform(width=width), DecimalType(precision=precision, scale=scale):
             # Spark's decimals lose digits in arithmetic at full precision.
             exact = spark.DecimalType(precision, scale)
-            return TransformedColumn(_in_python(values, field_type, transform, exact), is_python=True)
+            safe = F.when(values >= F.lit(_lowest_multiple(field_type, width)), values)
+            return TransformedColumn(_in_python(safe, field_type, transform, exact), is_python=True)
         case TruncateTransform(width=width), _:
             return TransformedColumn(F.substring(values, 1, width))
     return TransformedColumn(_time(values, field_type, transform))
@@ -129,6 +133,12 @@ def _hashed(values: Column, field_type: IcebergType) -> tuple[Column, IcebergTyp
         case UUIDType() | FixedType():
             return values, BinaryType()
     return values, field_type
+
+
+def _lowest_multiple(decimal_type: DecimalType, width: int) -> decimal.Decimal:
+    """Return the lowest value that truncation can give; values below it would overflow."""
+    multiple = (10**decimal_type.precision - 1) // width * width
+    return decimal.Decimal((1, tuple(map(int, str(multiple))), -decimal_type.scale))
 
 
 def _time(values: Column, field_type: IcebergType, transform: Transform[Any, Any]) -> Column:
@@ -167,12 +177,10 @@ def _in_python(
     values: Column, values_type: IcebergType, transform: Transform[Any, Any], result_type: spark.DataType
 ) -> Column:
     arrow_udf: Callable[..., Callable[[Column], Column]] | None = getattr(F, "arrow_udf", None)
-    # Both functions hold what they need by value, so that executors import nothing of this package.
     if arrow_udf is None:
-        compute = transform.transform(values_type)
-        return F.udf(compute, result_type)(values)
+        return F.udf(transform.transform(values_type), result_type)(values)
 
-    def compute_array(array: pa.Array) -> pa.Array:
-        return transform.pyarrow_transform(values_type)(array)
+    def compute(array: pa.Array) -> pa.Array:
+        return apply_transform(transform, values_type, array)
 
-    return arrow_udf(compute_array, result_type)(values)
+    return arrow_udf(compute, result_type)(values)

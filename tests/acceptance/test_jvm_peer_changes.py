@@ -85,7 +85,7 @@ def wide_rows(first: int) -> list[Row]:
         "places": [place, None],
         "by_name": [("home", place), ("", None)],
     }
-    nulls = {**dict.fromkeys(WIDE.names), "id": first + 1, "places": [], "by_name": []}
+    nulls: Row = {**dict.fromkeys(WIDE.names), "id": first + 1, "places": [], "by_name": []}
     return [{"id": first, **full}, nulls, {"id": first + 2, **full}]
 
 

@@ -49,6 +49,7 @@ def naive(*texts: str) -> list[dt.datetime]:
     return [dt.datetime.fromisoformat(text) for text in texts]
 
 
+FLAGS = [True, False]
 INTS = [-(2**31), -11, -1, 0, 7, 2**31 - 1]
 LONGS = [-(2**63), -11, -1, 0, 7, 2**63 - 1]
 FLOATS = [-1.5, -0.0, 0.0, math.nan, math.inf, -math.inf, 2.0**-149]
@@ -58,7 +59,17 @@ WHOLE_DECIMALS = [decimal.Decimal(10**18 - 1), decimal.Decimal(-(10**18) + 1), d
 WIDE_DECIMALS = [
     decimal.Decimal(f"{sign}{digits}") for digits in (f"{'9' * 28}.{'9' * 10}", "1.0000000005") for sign in ("", "-")
 ]
-STRINGS = ["", "a", "abcdefgh", "Ünïcödé", "日本語の文字列", "👍🏽👍👍", "a'b\"c\\d\n/ =%", "\x7f" * 20, "\U0010ffff" * 20]
+STRINGS = [
+    "",
+    "a",
+    "abcdefgh",
+    "Ünïcödé",
+    "日本語の文字列",
+    "👍🏽👍👍",
+    "a'b\"c\\d\n/ =%",
+    "\x7f" * 20,
+    "\U0010ffff" * 20,
+]
 BINARIES = [b"", b"\x00", b"plain", b"\xff" * 20, bytes(range(30))]
 DATES = [dt.date.fromisoformat(text) for text in ("1970-01-01", "1969-12-31", "1582-10-04", "0001-01-01", "9999-12-31")]
 INSTANTS = instants(
@@ -73,7 +84,7 @@ INSTANTS = instants(
 NAIVE = naive(*(moment.replace(tzinfo=None).isoformat() for moment in INSTANTS))
 
 TYPES = {
-    "flag": column(spark.BooleanType(), True, False),
+    "flag": column(spark.BooleanType(), *FLAGS),
     "number": column(spark.IntegerType(), *INTS),
     "big": column(spark.LongType(), *LONGS),
     "single": column(spark.FloatType(), *FLOATS),
@@ -110,7 +121,7 @@ TYPES = {
 }
 
 PARTITIONED = {
-    "flag": column(spark.BooleanType(), True, False, transform="{}"),
+    "flag": column(spark.BooleanType(), *FLAGS, transform="{}"),
     "int_identity": column(spark.IntegerType(), *INTS, transform="{}"),
     "int_bucket": column(spark.IntegerType(), *INTS, transform="bucket(16, {})"),
     "int_truncate": column(spark.IntegerType(), *INTS, transform="truncate(10, {})"),

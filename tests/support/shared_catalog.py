@@ -23,7 +23,7 @@ from support.spark_tables import Warehouse
 from support.tables import NAME, Sink, embedded_options
 
 from iceberg_ds.catalog import catalog_settings, connect
-from iceberg_ds.commit import CommitResult
+from iceberg_ds.commit_loop import CommitResult
 from iceberg_ds.planning import WriteMode, plan_write
 
 # A comparison's name in SQL, and what it makes of two values.
@@ -229,14 +229,19 @@ def exact(value: Any) -> Any:
     match value:
         case Mapping():
             return {key: exact(item) for key, item in value.items()}
-        case list() if value and all(isinstance(item, tuple) for item in value):  # a map, whose order means nothing
-            return sorted(([exact(key), exact(item)] for key, item in value), key=repr)
         case list() | tuple():
-            return [exact(item) for item in value]
+            items = [exact(item) for item in value]
+            is_map = value and all(isinstance(item, tuple) for item in value)
+            return sorted(items, key=repr) if is_map else items  # the order of a map means nothing
+    return (type(value).__name__, _bits(value))
+
+
+def _bits(value: Any) -> Any:
+    match value:
         case float():
-            return ("float", "nan" if math.isnan(value) else value.hex())
+            return "nan" if math.isnan(value) else value.hex()
         case dt.datetime() if value.tzinfo is not None:
             return ("instant", value.astimezone(dt.timezone.utc))
         case decimal.Decimal():
-            return ("decimal", value.as_tuple())
-    return (type(value).__name__, value)
+            return value.as_tuple()
+    return value

@@ -28,17 +28,8 @@ def encode(value: Any, data_type: spark.DataType) -> Any:
             return {"map": [[encode(key, data_type.keyType), encode(item, data_type.valueType)] for key, item in pairs]}
         case spark.StructType():
             return {"struct": {field.name: encode(value[field.name], field.dataType) for field in data_type}}
-        case spark.TimestampType():
-            return {"timestamp": _in_utc(value).isoformat()}
-        case spark.TimestampNTZType():
-            return {"timestamp_ntz": value.isoformat()}
-        case spark.DateType():
-            return {"date": value.isoformat()}
-        case spark.DecimalType():
-            return {"decimal": str(value)}
-        case spark.BinaryType():
-            return {"binary": bytes(value).hex()}
-    return value
+    coder = _CODERS.get(type(data_type))
+    return value if coder is None else coder(value)
 
 
 def decode(coded: Any, make_map: Callable[[Pairs], Any] = list) -> Any:
@@ -53,7 +44,7 @@ def decode(coded: Any, make_map: Callable[[Pairs], Any] = list) -> Any:
             return make_map([(decode(key, make_map), decode(item, make_map)) for key, item in content])
         case "struct":
             return {name: decode(item, make_map) for name, item in content.items()}
-    return _SCALARS[kind](content)
+    return _DECODERS[kind](content)
 
 
 def encode_rows(rows: Iterable[Any], schema: spark.StructType) -> list[list[Any]]:
@@ -65,7 +56,14 @@ def _in_utc(moment: dt.datetime) -> dt.datetime:
     return moment.astimezone(dt.timezone.utc) if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)
 
 
-_SCALARS: dict[str, Callable[[str], Any]] = {
+_CODERS: dict[type[spark.DataType], Callable[[Any], Any]] = {
+    spark.TimestampType: lambda moment: {"timestamp": _in_utc(moment).isoformat()},
+    spark.TimestampNTZType: lambda moment: {"timestamp_ntz": moment.isoformat()},
+    spark.DateType: lambda day: {"date": day.isoformat()},
+    spark.DecimalType: lambda number: {"decimal": str(number)},
+    spark.BinaryType: lambda content: {"binary": bytes(content).hex()},
+}
+_DECODERS: dict[str, Callable[[str], Any]] = {
     "timestamp": dt.datetime.fromisoformat,
     "timestamp_ntz": dt.datetime.fromisoformat,
     "date": dt.date.fromisoformat,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyiceberg.types import NestedField
 from iceberg_ds import parquet
 from iceberg_ds.leaves import leaf_columns
 from iceberg_ds.parquet import ParquetFile
+from iceberg_ds.parquet_options import BLOOM_FILTERS, PAGE_ROW_LIMIT, can_honour
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.shape import file_shape
 
@@ -29,12 +31,15 @@ SCHEMA = Schema(
 ARROW = file_shape(SCHEMA).schema
 
 
-def opened(path: Path, codec: str = "zstd", level: int | None = None) -> ParquetFile:
-    """Return a new file of `SCHEMA`."""
-    settings = FileSettings(
-        target_file_size_bytes=1, compression_codec=codec, compression_level=level, metrics_properties={}
+def opened(
+    path: Path, codec: str = "zstd", level: int | None = None, schema: Schema = SCHEMA, **settings: Any
+) -> ParquetFile:
+    """Return a new file."""
+    files = FileSettings(
+        target_file_size_bytes=1, compression_codec=codec, compression_level=level, metrics_properties={}, **settings
     )
-    return ParquetFile(PyArrowFileIO(), f"file://{path}", ARROW, leaf_columns(SCHEMA, {}), settings)
+    arrow = file_shape(schema).schema
+    return ParquetFile(PyArrowFileIO(), f"file://{path}", arrow, leaf_columns(schema, {}), files)
 
 
 def batch(*ids: int) -> pa.RecordBatch:
@@ -111,6 +116,113 @@ def test_small_decimals_are_stored_as_integers(tmp_path: Path) -> None:
     file.close(Record(), spec_id=0)
 
     assert pq.ParquetFile(tmp_path / "f.parquet").schema.column(2).physical_type == "INT32"
+
+
+def test_entry_names_the_sort_order_of_the_rows(tmp_path: Path) -> None:
+    """Readers could not make use of the order."""
+    file = opened(tmp_path / "f.parquet")
+    file.write_row_group([batch(1)])
+
+    assert file.close(Record(), spec_id=0, sort_order_id=5).sort_order_id == 5
+
+
+def test_lz4_is_the_one_that_other_readers_read(tmp_path: Path) -> None:
+    """Other readers could not open the file: Hadoop's own LZ4 is another format."""
+    file = opened(tmp_path / "f.parquet", "lz4", schema=Schema(NestedField(1, "id", ice.LongType())))
+    file.write_row_group([pa.RecordBatch.from_pydict({"id": pa.array([1])})])
+    file.close(Record(), spec_id=0)
+
+    # Parquet's footer: the path ["id"], then the codec, where 5 is LZ4 and 7 is LZ4_RAW (twice that, in zigzag).
+    assert b"\x19\x18\x02id\x15\x0e" in (tmp_path / "f.parquet").read_bytes()
+
+
+def write_ids(path: Path, rows: int = 50_000, **settings: Any) -> pq.ParquetFile:
+    """Write ids that hardly compress, all different, as one row group; return the file."""
+    ids = pa.array([number * 2_654_435_761 % 2**32 for number in range(rows)], pa.int64())
+    file = opened(path, "uncompressed", schema=Schema(NestedField(1, "id", ice.LongType())), **settings)
+    file.write_row_group([pa.RecordBatch.from_arrays([ids], names=["id"])])
+    file.close(Record(), spec_id=0)
+    return pq.ParquetFile(path)
+
+
+def pages(path: Path) -> int:
+    """Return how many page headers of plain or dictionary pages are in the file."""
+    # A data page's header begins with its type (0) and its sizes, and names encoding and level encodings at its end.
+    return len(re.findall(rb"\x15[\x00\x10]\x15\x06\x15\x06", path.read_bytes()))
+
+
+def test_page_size_is_the_tables(tmp_path: Path) -> None:
+    """A table's page size would be ignored, and readers would read more than they need."""
+    write_ids(tmp_path / "default.parquet", dictionary_size_bytes=1)
+    write_ids(tmp_path / "small.parquet", dictionary_size_bytes=1, page_size_bytes=16 * 1024)
+
+    assert pages(tmp_path / "small.parquet") > 15 + pages(tmp_path / "default.parquet")
+
+
+@pytest.mark.skipif(not can_honour(PAGE_ROW_LIMIT), reason="this pyarrow has no limit of rows")
+def test_rows_of_a_page_are_the_tables(tmp_path: Path) -> None:
+    """A table's page row limit would be ignored."""
+    write_ids(tmp_path / "default.parquet", dictionary_size_bytes=1)
+    write_ids(tmp_path / "small.parquet", dictionary_size_bytes=1, page_row_limit=2_000)
+
+    assert pages(tmp_path / "small.parquet") >= 20 + pages(tmp_path / "default.parquet")
+
+
+def test_dictionary_size_is_the_tables(tmp_path: Path) -> None:
+    """A table's dictionary size would be ignored."""
+    small = write_ids(tmp_path / "small.parquet", dictionary_size_bytes=1_000)
+    large = write_ids(tmp_path / "large.parquet", dictionary_size_bytes=10_000_000)
+
+    sizes = [first_chunk(file).data_page_offset - first_chunk(file).dictionary_page_offset for file in (small, large)]
+    assert sizes[0] < 50_000
+    assert sizes[1] > 399_000
+
+
+def first_chunk(file: pq.ParquetFile) -> Any:
+    """Return the footer's entry of the first column in the first row group."""
+    return file.metadata.row_group(0).column(0)
+
+
+filtered = pytest.mark.skipif(not can_honour(BLOOM_FILTERS), reason="this pyarrow writes no Bloom filters")
+
+
+@filtered
+def test_bloom_filter_has_the_values(tmp_path: Path) -> None:
+    """A table that asks for Bloom filters would get none, or empty ones that hide its rows."""
+    path = tmp_path / "f.parquet"
+    file = opened(path, bloom_filter_fpp={1: 0.01})
+    file.write_row_group([batch(*range(1_000))])
+    rows = file.row_bytes
+    file.close(Record(), spec_id=0)
+
+    content = path.read_bytes()
+    footer = int.from_bytes(content[-8:-4], "little")
+    filters = content[rows : -8 - footer]
+    assert 2048 <= len(filters) <= 2048 + 50
+    assert 5_000 < sum(byte.bit_count() for byte in filters) < 8_100  # 1,000 values set 8 bits each, some the same
+
+
+NESTED = Schema(
+    NestedField(1, "a b", ice.LongType()),
+    NestedField(2, "l", ice.ListType(element_id=3, element_type=ice.LongType())),
+    NestedField(4, "m", ice.MapType(key_id=5, key_type=ice.StringType(), value_id=6, value_type=ice.LongType())),
+    NestedField(7, "s", ice.StructType(NestedField(8, "x", ice.LongType()))),
+)
+
+
+@filtered
+@pytest.mark.parametrize("field_id", [1, 3, 5, 6, 8])
+def test_bloom_filter_of_any_column_is_written(tmp_path: Path, field_id: int) -> None:
+    """Columns inside others, or with rare characters, would get no Bloom filter."""
+    schema = file_shape(NESTED).schema
+    rows = pa.RecordBatch.from_pylist([{schema.names[0]: 1, "l": [1], "m": [("k", 1)], "s": {"x": 1}}], schema=schema)
+    sizes = []
+    for fpp in ({}, {field_id: 0.01}):
+        file = opened(tmp_path / "f.parquet", schema=NESTED, bloom_filter_fpp=fpp)
+        file.write_row_group([rows])
+        sizes.append(file.close(Record(), spec_id=0).file_size_in_bytes)
+
+    assert sizes[1] >= sizes[0] + 32
 
 
 @pytest.mark.parametrize("row_groups", [0, 1])

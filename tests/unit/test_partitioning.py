@@ -421,6 +421,22 @@ def test_folder_is_named_as_iceberg_does() -> None:
     assert path == "day=2026-11-21/region=a%2Fb+c/n_bucket=null"
 
 
+@pytest.mark.parametrize("transform", [BucketTransform(16), TruncateTransform(10), IdentityTransform()])
+def test_decimals_are_split_wherever_they_lie_in_memory(transform: Transform[Any, Any]) -> None:
+    """A task with a single batch from Spark would abort in PyIceberg's native code."""
+    schema, spec = one_column(ice.DecimalType(9, 2), transform)
+    decimals = pa.array([value for value in DECIMALS if value is not None], pa.decimal128(9, 2))
+    data = pa.py_buffer(bytes(8) + decimals.buffers()[1].to_pybytes()).slice(8)
+    shifted = pa.Array.from_buffers(decimals.type, len(decimals), [None, data])
+    rows = pa.RecordBatch.from_arrays([shifted, pa.array(range(len(decimals)))], schema=file_shape(schema).schema)
+
+    parts = {key.values: part["row"].to_pylist() for key, part in PartitionSplitter(spec, schema).split(rows)}
+
+    assert data.address % 16
+    scalar = transform.transform(ice.DecimalType(9, 2))
+    assert all(scalar(decimals[row].as_py()) == value for (value,), found in parts.items() for row in found)
+
+
 def test_folder_of_a_date_beyond_pythons_has_its_number() -> None:
     """One row of the year 10000 would fail the write."""
     schema, spec = one_column(ice.TimestampType(), DayTransform())

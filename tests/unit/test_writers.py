@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -12,13 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform, TruncateTransform
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, local, rows
 
-from iceberg_ds import rolling, writers
+from iceberg_ds import external_sort, rolling, writers
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.parquet import ParquetFile
 from iceberg_ds.plan import WritePlan
@@ -296,6 +301,227 @@ def test_files_carry_field_ids(sink: Sink) -> None:
     assert [field.metadata[b"PARQUET:field_id"] for field in schema] == [b"1", b"2"]
 
 
+def test_least_recently_used_file_is_finished_first(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that gets rows all the time would get a new file each time that another one begins."""
+    monkeypatch.setattr(writers, "BUFFER_BYTES", 1)
+    monkeypatch.setattr(writers, "SPLIT_BYTES", 1)
+    plan = with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=2)
+    data = [{"id": number, "p": 0 if number % 2 else number, "text": ""} for number in range(1, 20)]
+
+    files = write_task(plan, batches(data, PARTITIONED, 1), ATTEMPT)
+
+    assert sorted(value for file in files for value in file.partition) == [0, *range(2, 20, 2)]
+
+
+def test_file_that_must_be_finished_gets_the_rows_that_wait_for_it(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition would get another file for the rest of its rows."""
+    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", 1_000)
+    plan = with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=1)
+    data = [{"id": number, "p": number // 150, "text": f"row {number}"} for number in range(300)]
+
+    files = write_task(plan, batches(data, PARTITIONED, 300), ATTEMPT)
+
+    assert [len(file.split_offsets or []) > 1 for file in files] == [True, True]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 120), min_size=1, max_size=30),
+    batch_rows=st.integers(1, 100),
+    max_open_files=st.integers(1, 3),
+    limits=st.tuples(st.integers(100, 5_000), st.integers(100, 20_000), st.integers(100, 5_000)),
+)
+# Complete partitions wait while the latest is the largest.
+@example(sizes=[60, 60, 400, 10], batch_rows=2, max_open_files=1, limits=(20_000, 10_000, 100))
+def test_clustered_rows_give_one_file_per_partition_whatever_the_limits(
+    catalog_free_plan: WritePlan, sizes: list[int], batch_rows: int, max_open_files: int, limits: tuple[int, int, int]
+) -> None:
+    """Who clusters rows so that one open file is enough would get many small files all the same."""
+    data = [{"id": 0, "p": p, "text": "x" * 30} for p, size in enumerate(sizes) for _ in range(size)]
+    plan = with_files(catalog_free_plan, max_open_files=max_open_files)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rolling, "ROW_GROUP_BYTES", limits[0])
+        patch.setattr(writers, "BUFFER_BYTES", limits[1])
+        patch.setattr(writers, "SPLIT_BYTES", limits[2])
+        files = write_task(plan, batches(data, PARTITIONED, batch_rows), ATTEMPT)
+
+    assert sorted((*file.partition, file.record_count) for file in files) == list(enumerate(sizes))
+
+
+def test_only_open_file_is_kept_while_small_partitions_wait(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large partition would get two files, because smaller ones before it were not written yet."""
+    monkeypatch.setattr(writers, "BUFFER_BYTES", 40_000)
+    monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
+    sizes = [60] * 9 + [1_000, 10]
+    data = [{"id": 0, "p": p, "text": "x" * 30} for p, size in enumerate(sizes) for _ in range(size)]
+    plan = with_files(plan_of(sink, PARTITIONED, BY_P, target=20_000), max_open_files=1)
+
+    files = write_task(plan, batches(data, PARTITIONED, 10), ATTEMPT)
+
+    assert sorted((*file.partition, file.record_count) for file in files) == list(enumerate(sizes))
+
+
+@pytest.fixture
+def catalog_free_plan(sink: Sink) -> WritePlan:
+    """Return the plan of a write of `PARTITIONED` by `p`."""
+    return plan_of(sink, PARTITIONED, BY_P)
+
+
+BY_TEXT = SortOrder(
+    SortField(3, TruncateTransform(2), SortDirection.DESC, NullOrder.NULLS_FIRST), SortField(1), order_id=7
+)
+
+
+def with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a sort spill after about 50 rows of `PARTITIONED`."""
+    monkeypatch.setattr(external_sort, "RUN_BYTES", 8_000)
+    monkeypatch.setattr(external_sort, "CHUNK_BYTES", 1_000)
+
+
+def in_order(data: list[Row]) -> list[Row]:
+    """Return the rows as `BY_TEXT` orders them."""
+    by_id = sorted(data, key=lambda row: row["id"])
+    by_text = sorted(by_id, key=lambda row: row["text"][:2] if row["text"] else "", reverse=True)
+    return sorted(by_text, key=lambda row: row["text"] is not None)
+
+
+@pytest.mark.parametrize("little_memory", [False, True])
+@pytest.mark.parametrize("target", [None, 20_000])
+def test_rows_are_sorted_by_the_plans_order(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, *, little_memory: bool, target: int | None
+) -> None:
+    """Readers would trust an order that is not there, or the user's wish for one would be ignored."""
+    if little_memory:
+        with_little_memory(monkeypatch)
+    data = [{**row, "text": row["text"] if row["id"] % 9 else None} for row in partitioned_rows(1_000, 3)]
+    plan = replace(plan_of(sink, PARTITIONED, target=target), sort_order=BY_TEXT)
+
+    files = write_task(plan, batches(data, PARTITIONED, 30), ATTEMPT)
+
+    assert (len(files) == 1) == (target is None)
+    assert read(files) == in_order(data)
+    assert {file.sort_order_id for file in files} == {7}
+
+
+def test_sorted_rows_of_each_partition_are_in_order_and_in_one_file(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sorted table would get mixed partitions, or needlessly many files."""
+    with_little_memory(monkeypatch)
+    data = partitioned_rows(1_000, 10)
+    plan = with_files(replace(plan_of(sink, PARTITIONED, BY_P), sort_order=BY_TEXT), max_open_files=1)
+
+    files = write_task(plan, batches(data, PARTITIONED, 30), ATTEMPT)
+
+    assert [list(file.partition) for file in files] == [[p] for p in range(10)]
+    for p, file in enumerate(files):
+        assert read((file,)) == in_order([row for row in data if row["p"] == p])
+
+
+def test_sorted_rows_need_one_open_file_and_one_buffer(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sorted write into many partitions would take memory for each."""
+    most_open, most_buffered = 0, 0
+    original = RollingWriter.append
+
+    def spy(writer: RollingWriter, rows: pa.RecordBatch) -> None:
+        nonlocal most_open, most_buffered
+        original(writer, rows)
+        most_open = max(most_open, len(writer._files._open))
+        most_buffered = max(most_buffered, writer._files.buffered_bytes - writer.buffered_bytes)
+
+    monkeypatch.setattr(RollingWriter, "append", spy)
+    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", 500)
+    plan = replace(plan_of(sink, PARTITIONED, BY_P), sort_order=BY_TEXT)
+
+    write_task(plan, batches(partitioned_rows(500, 20), PARTITIONED, 100), ATTEMPT)
+
+    assert (most_open, most_buffered) == (1, 0)
+
+
+@pytest.mark.parametrize("order", [None, UNSORTED_SORT_ORDER])
+def test_rows_without_a_sort_order_stay_as_they_come(sink: Sink, order: SortOrder | None) -> None:
+    """Files would claim an order that nobody asked for."""
+    data = random_texts(100)
+
+    files = write_task(replace(plan_of(sink), sort_order=order), batches(data, SCHEMA, 10), ATTEMPT)
+
+    assert read(files) == data
+    assert [file.sort_order_id for file in files] == [None]
+
+
+def test_each_file_is_in_order_though_zeros_of_both_signs_are_one_partition(sink: Sink) -> None:
+    """A file would have two sorted halves."""
+    schema = StructType([StructField("id", LongType()), StructField("p", DoubleType())])
+    data = [{"id": number, "p": (-0.0, 0.0)[number % 2]} for number in range(20)]
+    plan = replace(plan_of(sink, schema, BY_P), sort_order=SortOrder(SortField(1)))
+
+    files = write_task(plan, batches(data, schema, 5), ATTEMPT)
+
+    ids = [[row["id"] for row in read((file,))] for file in files]
+    assert all(own == sorted(own) for own in ids)
+    assert sorted(itertools.chain(*ids)) == list(range(20))
+
+
+def test_empty_task_of_a_sorted_table_writes_no_file(sink: Sink) -> None:
+    """Every idle task of every micro-batch would fail, or leave an empty file."""
+    plan = replace(plan_of(sink), sort_order=SortOrder(SortField(1)))
+
+    assert write_task(plan, [], ATTEMPT) == ()
+    assert write_task(plan, [arrow_batch([], SCHEMA)], ATTEMPT) == ()
+
+
+@pytest.mark.parametrize("failing_write", [0, 5, 40])
+def test_full_disk_while_sorting_fails_the_task_and_leaves_nothing(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing_write: int
+) -> None:
+    """A task would leave files behind, and not tell which disk is full."""
+    with_little_memory(monkeypatch)
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder))
+    original, writes = external_sort._SpillFile.write, itertools.count()
+
+    def fail(spill: Any, chunk: pa.RecordBatch) -> Any:
+        with spill._explained():
+            if next(writes) == failing_write:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return original(spill, chunk)
+
+    monkeypatch.setattr(external_sort._SpillFile, "write", fail)
+    plan = replace(plan_of(sink, PARTITIONED, BY_P), sort_order=BY_TEXT)
+
+    with pytest.raises(DataFileError, match=rf"Cannot write a data file of db\.t .*{folder}.*No space left on device"):
+        write_task(plan, batches(partitioned_rows(1_000, 5), PARTITIONED, 30), ATTEMPT)
+
+    assert stored(plan) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_sorted_task_that_fails_while_it_writes_leaves_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files and spilled rows of a failed task would stay."""
+    with_little_memory(monkeypatch)
+    plan = replace(plan_of(sink, PARTITIONED, BY_P), sort_order=BY_TEXT)
+    writer = TaskWriter(plan, ATTEMPT)
+    for rows_of_batch in batches(partitioned_rows(1_000, 5), PARTITIONED, 30):
+        writer.write(rows_of_batch)
+    original = RollingWriter.close
+
+    def fail_on_last(rolling_writer: RollingWriter) -> None:
+        if len(writer._files.finished) == 3:
+            raise OSError("connection lost")
+        original(rolling_writer)
+
+    monkeypatch.setattr(RollingWriter, "close", fail_on_last)
+    files_before = len(list(Path("/dev/fd").iterdir()))
+
+    with pytest.raises(OSError, match="connection lost"):
+        writer.close()
+    writer.discard()
+
+    assert stored(plan) == []
+    assert len(list(Path("/dev/fd").iterdir())) < files_before  # the spilled rows are gone
+
+
 class UpstreamError(RuntimeError):
     """The user's own code failed while it made rows."""
 
@@ -306,14 +532,16 @@ def failing(data: list[Row], schema: StructType, error: BaseException) -> Iterat
     raise error
 
 
+@pytest.mark.parametrize("order", [None, SortOrder(SortField(1))], ids=["unsorted", "sorted"])
 @pytest.mark.parametrize("spec", [None, BY_P], ids=["unpartitioned", "partitioned"])
 def test_failing_task_leaves_no_file_open_or_finished(
-    sink: Sink, monkeypatch: pytest.MonkeyPatch, spec: PartitionSpec | None
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, spec: PartitionSpec | None, order: SortOrder | None
 ) -> None:
     """Every failed task would leave files behind."""
+    with_little_memory(monkeypatch)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 10_000)
     monkeypatch.setattr(writers, "BUFFER_BYTES", 10_000)
-    plan = plan_of(sink, PARTITIONED, spec, target=20_000)
+    plan = replace(plan_of(sink, PARTITIONED, spec, target=20_000), sort_order=order)
 
     with pytest.raises(DataFileError, match="UpstreamError: no more rows") as raised:
         write_task(plan, failing(partitioned_rows(2_000, 5), PARTITIONED, UpstreamError("no more rows")), ATTEMPT)

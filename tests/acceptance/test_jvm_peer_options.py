@@ -1,0 +1,285 @@
+"""What the sink's options do to a table is what Iceberg's own Spark runtime does, and it can go on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import types as spark
+from support.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
+from support.jvm_peer import Row
+from support.shared_catalog import SharedCatalog, exact
+
+pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
+
+NEW_TABLES = {
+    "partition-by": {"partition_by": "day(ts), bucket(16, id), truncate(4, s), region"},
+    "partition-by-hour": {"partition_by": "hour(naive), month(day)"},
+    "sort-by": {"sort_by": "region desc nulls last, ts, bucket(4, id)"},
+    "both": {"partition_by": "region", "sort_by": "s nulls last, id desc"},
+    "version-1": {"format_version": "1", "partition_by": "year(ts)"},
+    "properties": {"table_property.write.object-storage.enabled": "true", "partition_by": "region"},
+}
+
+
+@pytest.mark.parametrize("options", NEW_TABLES.values(), ids=NEW_TABLES.keys())
+def test_new_table_of_the_sink(shared: SharedCatalog, options: dict[str, str]) -> None:
+    """A table that the sink makes would not be one that other engines can fill."""
+    ours, theirs = make_events(0), make_events(0)
+    theirs = [{**row, "id": row["id"] + 1000} for row in theirs]
+
+    shared.append(ours, EVENT, **options)
+    shared.append_by_jvm(theirs, EVENT)
+    shared.append(make_events(12), EVENT, **options)
+
+    shared.check_rows([*ours, *theirs, *make_events(12)])
+    shared.check_filters([*ours, *theirs, *make_events(12)], EVENT)
+
+
+def test_sort_order_of_the_sink_is_recorded(shared: SharedCatalog) -> None:
+    """The peer would sort the rows again that it compacts, or sort them otherwise."""
+    shared.append(make_events(0), EVENT, sort_by="region desc nulls last, bucket(4, id)")
+
+    (ddl,) = shared.jvm.values("SHOW CREATE TABLE db.t")
+
+    assert "sort-order' = 'region DESC NULLS LAST, bucket(4, id) ASC NULLS FIRST'" in ddl
+    assert {file["sort_order_id"] for file in shared.metadata("files")} == {1}
+
+
+def test_partition_by_makes_the_spec_that_the_jvm_makes(shared: SharedCatalog) -> None:
+    """Names of partitions would differ between tables of one warehouse, and so their folders."""
+    shared.append([], EVENT, partition_by="days(ts), bucket(16, id), truncate(4, s), region")
+    ours = shared.table().spec()
+    shared.jvm.run("DROP TABLE db.t")
+    shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (days(ts), bucket(16, id), truncate(4, s), region)")
+
+    theirs = shared.table().spec()
+
+    assert [(field.name, str(field.transform)) for field in ours.fields] == [
+        (field.name, str(field.transform)) for field in theirs.fields
+    ]
+
+
+TABLES = {
+    "unpartitioned": "",
+    "region": "PARTITIONED BY (region)",
+    "four-fields": "PARTITIONED BY (days(ts), bucket(16, id), truncate(4, s), region)",
+    "version-1": "PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '1')",
+}
+NEW_ROWS = [{**row, "region": "EU", "s": "new"} for row in make_events(100, 5)]
+
+
+def fill_in_turn(shared: SharedCatalog) -> list[Row]:
+    """Fill the table with files of both, among them one manifest and file for all rows of the peer."""
+    first, second = make_events(0), make_events(12)
+    shared.append_by_jvm(first, EVENT)
+    shared.append(second, EVENT)
+    return [*first, *second]
+
+
+@pytest.mark.parametrize("rest", TABLES.values(), ids=TABLES.keys())
+def test_overwrite_of_all_rows(shared: SharedCatalog, rest: str) -> None:
+    """Rows that were replaced would still be there for other engines."""
+    shared.create_by_jvm(EVENT_COLUMNS, rest)
+    fill_in_turn(shared)
+
+    shared.overwrite(NEW_ROWS, EVENT)
+    shared.append_by_jvm(make_events(200), EVENT)
+
+    shared.check_rows([*NEW_ROWS, *make_events(200)])
+
+
+PREDICATES: dict[str, Callable[[Row], bool]] = {
+    "region = 'EU'": lambda row: row["region"] == "EU",
+    "region = 'EU' AND id >= 5": lambda row: row["region"] == "EU" and row["id"] >= 5,
+    "s = 'new' OR region = 'EU'": lambda row: row["s"] == "new" or row["region"] == "EU",
+    "id >= 100 OR ts < '1970-01-01T00:00:00+00:00'": lambda row: (
+        row["id"] >= 100 or (row["ts"] is not None and row["ts"].year < 1970)
+    ),
+}
+
+
+@pytest.mark.parametrize("rest", TABLES.values(), ids=TABLES.keys())
+@pytest.mark.parametrize("predicate", PREDICATES)
+def test_overwrite_of_a_range(shared: SharedCatalog, rest: str, predicate: str) -> None:
+    """Rows outside of the range would be lost or changed, or rows inside of it be left."""
+    shared.create_by_jvm(EVENT_COLUMNS, rest)
+    rows = fill_in_turn(shared)
+
+    shared.overwrite(NEW_ROWS, EVENT, replace_where=predicate)
+    shared.append_by_jvm(make_events(200), EVENT)
+
+    kept = [row for row in rows if not PREDICATES[predicate](row)]
+    shared.check_rows([*kept, *NEW_ROWS, *make_events(200)])
+    shared.check_filters([*kept, *NEW_ROWS, *make_events(200)], struct(s=spark.StringType(), region=spark.StringType()))
+
+
+@pytest.mark.parametrize("spec", ["region", "bucket(4, id)", "days(ts), truncate(2, s)", "years(day), region"])
+def test_dynamic_overwrite_does_what_the_jvm_does(shared: SharedCatalog, spec: str) -> None:
+    """The same job would replace other partitions than with Iceberg's own runtime."""
+    new = make_events(6, 9)
+    shared.create_by_jvm(EVENT_COLUMNS, f"PARTITIONED BY ({spec})")
+    fill_in_turn(shared)
+    shared.jvm.run("SET spark.sql.sources.partitionOverwriteMode = dynamic")
+    shared.jvm.view("new", new, EVENT)
+    shared.jvm.run("INSERT OVERWRITE db.t SELECT * FROM new")
+    expected = exact(shared.rows_of_jvm())
+    shared.jvm.run("DROP TABLE db.t")
+    shared.create_by_jvm(EVENT_COLUMNS, f"PARTITIONED BY ({spec})")
+    fill_in_turn(shared)
+
+    shared.overwrite(new, EVENT, overwrite_mode="dynamic")
+
+    assert exact(shared.rows_of_jvm()) == expected
+    assert exact(shared.rows()) == expected
+
+
+@pytest.mark.parametrize("predicate", PREDICATES)
+def test_overwrite_of_a_range_beside_deletes(shared: SharedCatalog, predicate: str) -> None:
+    """Rows that the peer has deleted would return when their file is written again."""
+    shared.create_by_jvm(
+        EVENT_COLUMNS,
+        "PARTITIONED BY (region) TBLPROPERTIES ('write.delete.mode' = 'merge-on-read', "
+        "'write.delete.granularity' = 'partition')",
+    )
+    rows = fill_in_turn(shared)
+    shared.jvm.run("DELETE FROM db.t WHERE id % 3 = 1")
+
+    shared.overwrite(NEW_ROWS, EVENT, replace_where=predicate)
+
+    kept = [row for row in rows if not PREDICATES[predicate](row) and row["id"] % 3 != 1]
+    shared.check_rows([*kept, *NEW_ROWS])
+
+
+def test_overwrite_after_the_partitioning_has_changed(shared: SharedCatalog) -> None:
+    """Files of a former partitioning would be left, or be lost with rows that are to stay."""
+    shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")
+    rows = fill_in_turn(shared)
+    shared.alter("DROP PARTITION FIELD region", "ADD PARTITION FIELD days(ts)")
+    shared.append(make_events(24), EVENT)
+    shared.append_by_jvm(make_events(36), EVENT)
+    rows += [*make_events(24), *make_events(36)]
+
+    shared.overwrite(NEW_ROWS, EVENT, replace_where="region = 'EU'")
+
+    shared.check_rows([*(row for row in rows if row["region"] != "EU"), *NEW_ROWS])
+
+
+@pytest.mark.parametrize("predicate", ["region = 'EU'", "region = 'EU' AND id >= 5"])
+def test_overwrite_after_the_format_version_was_raised(shared: SharedCatalog, predicate: str) -> None:
+    """A table that was made years ago would be broken, or keep the rows that were to be replaced."""
+    shared.create_by_jvm(EVENT_COLUMNS, TABLES["version-1"])
+    rows = fill_in_turn(shared)
+    shared.alter("SET TBLPROPERTIES ('format-version' = '2')")
+
+    shared.overwrite(NEW_ROWS, EVENT, replace_where=predicate)
+    shared.append_by_jvm(make_events(200), EVENT)
+    shared.jvm.run("DELETE FROM db.t WHERE id = 1")
+
+    kept = [row for row in rows if not PREDICATES[predicate](row) and row["id"] != 1]
+    shared.check_rows([*kept, *NEW_ROWS, *make_events(200)])
+
+
+@pytest.mark.parametrize("predicate", ["true", *PREDICATES])
+def test_overwrite_is_seen_by_those_who_follow_changes(shared: SharedCatalog, predicate: str) -> None:
+    """Jobs that read what has changed between two snapshots would miss rows that were replaced."""
+    shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")
+    rows = fill_in_turn(shared)
+    before = shared.table().metadata.current_snapshot_id
+
+    shared.overwrite(NEW_ROWS, EVENT, replace_where=predicate)
+
+    shared.call(
+        "create_changelog_view", f"options => map('start-snapshot-id', '{before}'), changelog_view => 'changes'"
+    )
+    changes = {(row["_change_type"], row["id"]) for row in shared.jvm.sql("SELECT _change_type, id FROM changes")}
+    replaced = [row for row in rows if predicate == "true" or PREDICATES[predicate](row)]
+    assert changes == {("DELETE", row["id"]) for row in replaced} | {("INSERT", row["id"]) for row in NEW_ROWS}
+
+
+NESTED = struct(
+    id=spark.LongType(),
+    many=spark.ArrayType(struct(x=spark.IntegerType())),
+    named=spark.MapType(spark.StringType(), struct(x=spark.IntegerType())),
+    numbers=spark.ArrayType(spark.IntegerType()),
+    place=struct(x=spark.IntegerType(), y=struct(z=spark.StringType())),
+)
+
+
+def test_overwrite_of_a_range_keeps_nested_values(shared: SharedCatalog) -> None:
+    """Rows that are only written again, because they share a file with replaced ones, would change."""
+    rows: list[Row] = [
+        {"id": 0, "many": None, "named": None, "numbers": None, "place": None},
+        {"id": 1, "many": [], "named": [], "numbers": [], "place": {"x": None, "y": None}},
+        {"id": 2, "many": [None], "named": [("k", None)], "numbers": [None], "place": {"x": 1, "y": {"z": None}}},
+        {"id": 3, "many": [{"x": None}], "named": [("k", {"x": 1})], "numbers": [1], "place": {"x": 1, "y": None}},
+        {"id": 4, "many": None, "named": None, "numbers": None, "place": None},
+    ]
+    columns = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in NESTED)
+    shared.create_by_jvm(columns)
+    shared.append_by_jvm(rows, NESTED)
+
+    shared.overwrite(rows[-1:], NESTED, replace_where="id = 4")
+
+    assert exact(shared.rows_of_jvm()) == exact(rows)
+
+
+def test_branch_that_the_sink_makes(shared: SharedCatalog) -> None:
+    """Rows that were to be checked first would be read by everybody, or by nobody."""
+    shared.append(make_events(0), EVENT)
+
+    shared.append(make_events(12), EVENT, branch="audit", create_branch="true")
+    shared.jvm.append("db.t.branch_audit", make_events(24), EVENT)
+    shared.append(make_events(36), EVENT, staging_branch="staging")
+
+    shared.check_rows([*make_events(0), *make_events(36)])
+    shared.check_branch("audit", [*make_events(0), *make_events(12), *make_events(24)])
+    shared.jvm.run("CALL system.fast_forward('db.t', 'staging', 'main')")
+
+
+def test_branch_that_the_jvm_makes(shared: SharedCatalog) -> None:
+    """A branch of another engine could not be written."""
+    shared.append(make_events(0), EVENT)
+    shared.alter("CREATE BRANCH audit")
+
+    shared.append(make_events(12), EVENT, branch="audit")
+    shared.overwrite(NEW_ROWS, EVENT, branch="audit", replace_where="region = 'EU'")
+
+    old = [row for row in [*make_events(0), *make_events(12)] if row["region"] != "EU"]
+    shared.check_rows(make_events(0))
+    shared.check_branch("audit", [*old, *NEW_ROWS])
+
+
+def test_columns_that_the_sink_adds(shared: SharedCatalog) -> None:
+    """Other engines would not see new columns, or lose the old ones."""
+    shared.create_by_jvm("id BIGINT, number INT, place STRUCT<x: INT>", "PARTITIONED BY (bucket(4, number))")
+    old_schema = struct(id=spark.LongType(), number=spark.IntegerType(), place=struct(x=spark.IntegerType()))
+    new_schema = struct(
+        id=spark.LongType(),
+        number=spark.LongType(),
+        place=struct(x=spark.LongType(), y=spark.StringType()),
+        extra=spark.ArrayType(struct(z=spark.DoubleType())),
+    )
+    old: list[Row] = [{"id": 0, "number": 7, "place": {"x": 1}}, {"id": 1, "number": None, "place": None}]
+    new: list[Row] = [{"id": 2, "number": 2**40, "place": {"x": 2**40, "y": "new"}, "extra": [{"z": -0.0}]}]
+    shared.append_by_jvm(old, old_schema)
+
+    shared.append(new, new_schema, schema_evolution="full")
+    shared.append_by_jvm([{**row, "id": 3} for row in new], new_schema)
+
+    filled = [{**row, "place": row["place"] and {**row["place"], "y": None}, "extra": None} for row in old]
+    expected = [*filled, *new, *({**row, "id": 3} for row in new)]
+    assert exact(shared.rows_of_jvm()) == exact(expected)
+    shared.check_filters(expected, new_schema)
+
+
+def test_partitioning_that_the_sink_changes(shared: SharedCatalog) -> None:
+    """Other engines would look for rows in partitions where they are not."""
+    shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")
+    rows = fill_in_turn(shared)
+
+    shared.append(make_events(24), EVENT, partition_by="days(ts), bucket(4, id)", evolve_partitioning="true")
+    shared.append_by_jvm(make_events(36), EVENT)
+
+    shared.check_rows([*rows, *make_events(24), *make_events(36)])
+    shared.check_filters([*rows, *make_events(24), *make_events(36)], EVENT)
