@@ -8,13 +8,18 @@ folder is as it should be; processes that want it at the same time wait for each
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import shlex
 import shutil
+import ssl
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PACKAGES = ("pyspark==4.1.4", "py4j==0.10.9.9")
@@ -78,9 +83,63 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _run(*command: str | Path) -> None:
-    # What is printed goes to stderr: the caller's stdout may be somebody's.
-    subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr, env=clean_environment(os.environ))
+def _run(*command: str | Path, **environment: str) -> None:
+    """Run a command, and show what it printed only if it fails."""
+    inherited = clean_environment(os.environ)
+    done = subprocess.run(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**inherited, **environment},
+        check=False,
+    )
+    if done.returncode:
+        print(done.stdout, file=sys.stderr)
+        raise SystemExit(f"Cannot make {FOLDER}: {command[0]} failed, see above.")
+
+
+def _fetch_jars(python: Path, work: Path) -> None:
+    """Fetch the jars into `ivy/jars` below `work`."""
+    fetch = (python, "-c", _FETCH, ",".join(JARS), work / "ivy", work)
+    try:
+        _run(*fetch)
+    except SystemExit:
+        # A Java that came in a wheel does not know the authorities that this machine's owner trusts.
+        print("Once more, with the certificate authorities that Python trusts.", file=sys.stderr)
+        store = work / "authorities.jks"
+        store.write_bytes(java_key_store(trusted_authorities()))
+        options = f"-Djavax.net.ssl.trustStoreType=jks -Djavax.net.ssl.trustStore={shlex.quote(str(store))}"
+        _run(*fetch, JDK_JAVA_OPTIONS=f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {options}".strip())
+
+
+def trusted_authorities() -> list[bytes]:
+    """Return the certificates of the authorities that Python and pip trust on this machine."""
+    context = ssl.create_default_context()
+    known = ssl.get_default_verify_paths()
+    files = [Path(os.environ[name]) for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE") if os.environ.get(name)]
+    if known.capath is not None:
+        files += Path(known.capath).iterdir()
+    for path in files:
+        with suppress(OSError, ssl.SSLError):  # a folder, or a file of another kind
+            context.load_verify_locations(cafile=path)
+    return context.get_ca_certs(binary_form=True)
+
+
+def java_key_store(certificates: list[bytes]) -> bytes:
+    """Return a trust store in Java's oldest format, JKS, which every Java reads and which needs no tool to write."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">H", len(value)) + value.encode("ascii")
+
+    trusted, version = 2, 2
+    parts = [struct.pack(">III", 0xFEEDFEED, version, len(certificates))]
+    for number, certificate in enumerate(certificates):
+        head = struct.pack(">I", trusted) + text(f"authority-{number}") + struct.pack(">Q", int(time.time() * 1000))
+        parts.append(head + text("X.509") + struct.pack(">I", len(certificate)) + certificate)
+    content = b"".join(parts)
+    salted = "changeit".encode("utf-16-be") + b"Mighty Aphrodite" + content
+    return content + hashlib.sha1(salted, usedforsecurity=False).digest()
 
 
 def make() -> None:
@@ -92,7 +151,7 @@ def make() -> None:
     python = FOLDER / "venv" / "bin" / "python"
     _run(sys.executable, "-m", "venv", FOLDER / "venv")
     _run(python, "-m", "pip", "install", "--quiet", *PACKAGES)
-    _run(python, "-c", _FETCH, ",".join(JARS), work / "ivy", work)
+    _fetch_jars(python, work)
     (work / "ivy" / "jars").rename(FOLDER / "jars")
     shutil.rmtree(work)
     stamp = FOLDER / "ready.json.new"

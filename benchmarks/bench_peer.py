@@ -4,8 +4,8 @@
 
 Two warm Spark sessions on the same two cores take turns: ours, and one with Iceberg's runtime, which has an
 environment of its own (`.ci/peer_environment.py` makes it) because it exists for another version of Spark. Both
-write the lineitem-like set of `datasets.py` into new tables of one catalog: unpartitioned, by three return flags,
-by 83 months of the ship date. The order rotates from round to round; one round before them is not counted.
+write the lineitem-like set of `datasets.py` into new tables of one catalog: unpartitioned, by return flag (three),
+by month of the ship date (84). The order rotates from round to round; one round before them is not counted.
 Jobs: `ours` is the sink with its defaults, `ours-level-3` with the level of zstd that the runtime has, `jvm` is the
 runtime with its defaults (rows are brought to the task of their partition first), `jvm-fanout` without that and
 with all partitions' files open at once. Tables are made, checked and dropped outside of the measured time; each is
@@ -49,8 +49,8 @@ QUESTION = "How fast does the sink append, beside Iceberg's own Spark runtime?"
 USES = {"rows": "", "rounds": "one more is run first and not counted"}
 CASES = {
     "unpartitioned": "",
-    "3 return flags": "PARTITIONED BY (l_returnflag)",
-    "83 months": "PARTITIONED BY (months(l_shipdate))",
+    "by return flag": "PARTITIONED BY (l_returnflag)",
+    "by month": "PARTITIONED BY (months(l_shipdate))",
 }
 TABLE = "bench.t"
 WRITE_TIMEOUT_S = 600.0

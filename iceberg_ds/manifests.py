@@ -9,28 +9,21 @@ Lists"; sequence numbers are inherited, so a manifest is written once and used i
 from __future__ import annotations
 
 import itertools
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
-from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.file import AvroFile, AvroOutputFile
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
-    MANIFEST_ENTRY_SCHEMAS,
     UNASSIGNED_SEQ,
     DataFile,
-    DataFileContent,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    _inherit_from_manifest,
     construct_partition_summaries,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
@@ -42,12 +35,11 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
-from pyiceberg.types import DoubleType, NestedField, StructType
+from pyiceberg.types import NestedField
 
 from iceberg_ds.messages import WriteIdentity
 
 _BLOCK_ENTRIES = 500
-_DOUBLE = str(DoubleType())
 _AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
 # Iceberg's names of codecs that need nothing installed; others fall back to the first.
 _AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
@@ -126,43 +118,6 @@ def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id:
     )
 
 
-def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return the entries of `manifest` whose files are in the table, with inherited numbers filled in."""
-    with _ManifestReader(
-        io.new_input(manifest.manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION],
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as entries:
-        live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
-    return [_inherit_from_manifest(entry, manifest) for entry in live]
-
-
-class _ManifestReader(AvroFile[ManifestEntry]):
-    """Reads a manifest as PyIceberg does, but partition values of type double with all their digits."""
-
-    def _read_block(self) -> int:
-        count = super()._read_block()
-        if self.block is not None and _DOUBLE in str(self.schema):
-            self.block.block_decoder = _ExactDecoder(self.block.block_decoder)  # type: ignore[assignment]  # quacks alike
-        return count
-
-
-class _ExactDecoder:
-    """A decoder that does not cut doubles to floats, as PyIceberg's fast one does."""
-
-    def __init__(self, inner: BinaryDecoder) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the reader asks for
-        return getattr(self._inner, name)
-
-    def read_double(self) -> float:
-        """Read eight bytes (Avro spec, "Primitive Types")."""
-        (number,) = struct.unpack("<d", self._inner.read(8))
-        return float(number)
-
-
 def live_manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
     """Return the manifests of `snapshot` that list a live file; none if there is no snapshot."""
     if snapshot is None:
@@ -189,15 +144,14 @@ def write_manifests(
 def _write_manifest(
     output: OutputFile, metadata: TableMetadata, draft: ManifestDraft, snapshot_id: int
 ) -> ManifestFile:
-    schema = metadata.schema()
     spec = metadata.specs()[draft.spec_id]
-    codec = _avro_codec(metadata)
+    sources = _sources(metadata, spec)
     with AvroOutputFile[ManifestEntry](
         output_file=output,
-        file_schema=_entry_schema(metadata.format_version, spec, schema),
-        record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, schema),
+        file_schema=_entry_schema(metadata.format_version, spec, sources),
+        record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, sources),
         schema_name="manifest_entry",
-        metadata=_manifest_properties(metadata.format_version, spec, schema, codec, draft.content),
+        metadata=_manifest_properties(metadata, spec, draft.content),
     ) as writer:
         for block in _blocks(draft.entries):
             writer.write_block(block)
@@ -220,7 +174,7 @@ def _write_manifest(
         added_rows_count=rows[ManifestEntryStatus.ADDED],
         existing_rows_count=rows[ManifestEntryStatus.EXISTING],
         deleted_rows_count=rows[ManifestEntryStatus.DELETED],
-        partitions=construct_partition_summaries(spec, schema, [entry.data_file.partition for entry in draft.entries]),
+        partitions=construct_partition_summaries(spec, sources, [entry.data_file.partition for entry in draft.entries]),
         key_metadata=None,
     )
 
@@ -231,34 +185,38 @@ def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
     return min((number for number in known if number is not None), default=UNASSIGNED_SEQ)
 
 
-def _entry_schema(format_version: TableVersion, spec: PartitionSpec, schema: Schema) -> Schema:
-    # Partition fields are optional in the spec, and null under a null struct or a void transform; PyIceberg takes
-    # the source's word for it.
-    fields = spec.partition_type(schema).fields
-    partition_type = StructType(
-        *(NestedField(field.field_id, field.name, field.field_type, required=False) for field in fields)
-    )
-    data_file = data_file_with_partition(format_version=format_version, partition_type=partition_type)
+def _sources(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
+    """Return a schema of the columns that `spec` is computed from, as they are now, or were when they were dropped.
+
+    All are optional, because partition fields are (spec, "Partitioning"), and null under a null struct or a void
+    transform; PyIceberg takes the source's word for it.
+    """
+    oldest_first = [*sorted(metadata.schemas, key=lambda schema: schema.schema_id), metadata.schema()]
+    types = {
+        field.source_id: schema.find_type(field.source_id)
+        for schema in oldest_first
+        for field in spec.fields
+        if field.source_id in schema.field_ids
+    }
+    return Schema(*(NestedField(number, f"source_{number}", kind, required=False) for number, kind in types.items()))
+
+
+def _entry_schema(format_version: TableVersion, spec: PartitionSpec, sources: Schema) -> Schema:
+    data_file = data_file_with_partition(format_version=format_version, partition_type=spec.partition_type(sources))
     return manifest_entry_schema_with_data_file(format_version=format_version, data_file=data_file)
 
 
-def _manifest_properties(
-    format_version: TableVersion,
-    spec: PartitionSpec,
-    schema: Schema,
-    codec: AvroCompressionCodec,
-    content: ManifestContent,
-) -> dict[str, str]:
+def _manifest_properties(metadata: TableMetadata, spec: PartitionSpec, content: ManifestContent) -> dict[str, str]:
     fields = ",".join(field.model_dump_json() for field in spec.fields)
     properties = {
-        "schema": schema.model_dump_json(),
+        "schema": metadata.schema().model_dump_json(),
         "partition-spec": f"[{fields}]",
         "partition-spec-id": str(spec.spec_id),
-        "format-version": str(format_version),
-        AVRO_CODEC_KEY: codec,
+        "format-version": str(metadata.format_version),
+        AVRO_CODEC_KEY: _avro_codec(metadata),
     }
     kind = "data" if content is ManifestContent.DATA else "deletes"
-    return properties if format_version == 1 else {**properties, "content": kind}
+    return properties if metadata.format_version == 1 else {**properties, "content": kind}
 
 
 def _added(data_file: DataFile, snapshot_id: int) -> ManifestEntry:

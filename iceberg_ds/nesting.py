@@ -21,6 +21,12 @@ def split_lists(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def split_maps(maps: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Return the offsets, keys and values of maps; a null map has none."""
-    entry = pa.struct([maps.type.key_field.with_name("key"), maps.type.item_field.with_name("value")])
-    offsets, entries = split_lists(maps.cast(pa.list_(entry)))
-    return offsets, pc.struct_field(entries, 0), pc.struct_field(entries, 1)
+    first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    offsets = pc.subtract(maps.offsets, maps.offsets[0])
+    # Unlike flatten(), both are of the whole, unsliced map.
+    keys, items = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
+    if not maps.null_count:
+        return offsets, keys, items
+    numbers = pa.array(range(last - first), pa.int32())
+    offsets, seen = split_lists(pa.ListArray.from_arrays(offsets, numbers, mask=maps.is_null()))
+    return (offsets, keys, items) if len(seen) == len(keys) else (offsets, keys.take(seen), items.take(seen))

@@ -23,11 +23,11 @@ from pyiceberg.expressions.visitors import (
     manifest_evaluator,
     strict_projection,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, NestedField
 
@@ -89,7 +89,7 @@ class FilterRange(Range):
         """Return what the partition and the metrics of `data_file` say."""
         if self.is_everything:
             return Coverage.INSIDE
-        if data_file.content is not DataFileContent.DATA or not self._may_lie_inside(data_file):
+        if not self._may_lie_inside(data_file):
             return Coverage.OUTSIDE
         return Coverage.INSIDE if self._must_lie_inside(data_file) else Coverage.PARTIAL
 
@@ -175,7 +175,8 @@ class PartitionRange(Range):
 
     def __init__(self, metadata: TableMetadata, data_files: Sequence[DataFile], name: str) -> None:
         self._spec_id = metadata.default_spec_id
-        self.is_everything = metadata.spec().is_unpartitioned() and bool(data_files)
+        is_unpartitioned = all(isinstance(field.transform, VoidTransform) for field in metadata.spec().fields)
+        self.is_everything = is_unpartitioned and bool(data_files)
         self._partitions = {_partition(data_file) for data_file in data_files}
         self._name = name
 

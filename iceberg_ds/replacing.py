@@ -18,7 +18,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.branches import snapshots_since, write_base
 from iceberg_ds.errors import CommitConflictError
-from iceberg_ds.manifests import live_entries, live_manifests
+from iceberg_ds.manifest_reader import live_entries
+from iceberg_ds.manifests import live_manifests
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import Overwrite, OverwriteByFilter
 from iceberg_ds.predicates import parse_predicate

@@ -1,4 +1,4 @@
-"""Pure: whether a DataFrame fits a table, and whether files do that were written with an older schema."""
+"""Pure: the error for a DataFrame that does not fit a table, and whether files of an older schema still do."""
 
 from __future__ import annotations
 
@@ -7,32 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
-from pyspark.sql import types as spark
 
-from iceberg_ds.differences import Difference, Kind, find_differences, join_path
+from iceberg_ds.differences import Difference, Kind, join_path
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.spark_types import bullets, is_lossless
-
-
-def check_fits(
-    dataframe: spark.StructType,
-    table: Schema,
-    *,
-    table_name: str,
-    case_sensitive: bool | None = None,
-    check_ordering: bool = False,
-) -> None:
-    """Check that every column of `dataframe` fits its column of `table`, and that none is missing or extra.
-
-    A nullable column may feed a required one; the rows are checked as they are written.
-
-    Raises:
-        SchemaMismatchError: Names every column that does not fit, with both types and what to do.
-    """
-    differences = find_differences(dataframe, table, case_sensitive=case_sensitive, check_ordering=check_ordering)
-    refused = [difference for difference in differences if difference.kind is not Kind.RELAX]
-    if refused:
-        raise mismatch(refused, table_name)
 
 
 def mismatch(refused: Sequence[Difference], table_name: str) -> SchemaMismatchError:

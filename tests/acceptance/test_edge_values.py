@@ -7,6 +7,7 @@ import decimal
 import math
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -190,19 +191,35 @@ def test_empty_and_null_nested_values_stand_in_the_file(
     assert len(column_of_chdb(sink)) == len(column_of_pyiceberg(sink)) == len(values)
 
 
-def test_five_levels_of_nesting_come_back(sink: Sink) -> None:
+def five_levels(name: str) -> tuple[spark.DataType, Any]:
+    """Return a type of five structs in maps in lists, and a value; `{}` in the name is the level."""
+    data_type: spark.DataType = spark.TimestampType()
+    value: Any = dt.datetime(2000, 1, 1, tzinfo=UTC)
+    for level in range(5):
+        key = name.format(level)
+        inner = spark.StructType([spark.StructField(key, data_type), spark.StructField("n", spark.LongType())])
+        data_type = spark.ArrayType(spark.MapType(spark.StringType(), inner))
+        value = [[("k", {key: value, "n": None})]]
+    return data_type, value
+
+
+def test_five_levels_of_nesting_come_back_through_two_readers(sink: Sink) -> None:
     """Deep values would end the write, or lose their place."""
-    level: spark.DataType = spark.TimestampType()
-    value: Any = dt.datetime(1, 1, 2, tzinfo=UTC)
-    for number in range(5):
-        name = f"level {number}"
-        inner = spark.StructType([spark.StructField(name, level), spark.StructField("n", spark.LongType())])
-        level = spark.ArrayType(spark.MapType(spark.StringType(), inner))
-        value = [[(name, {name: value, "n": None})]]
+    data_type, value = five_levels("level_{}")
 
-    write_column(sink, level, [value])
+    write_column(sink, data_type, [value])
 
-    assert column_of_pyiceberg(sink).to_pylist() == [value]
+    assert column_of_pyiceberg(sink).to_pylist() == column_of_chdb(sink) == [value]
+
+
+def test_five_levels_of_unusual_names_come_back(sink: Sink) -> None:
+    """Deep values would end the write, or lose their place."""
+    data_type, value = five_levels("level {}")
+
+    write_column(sink, data_type, [value])
+
+    # PyIceberg 0.12 finds no field of such a name in a struct in a map in a list, not even in files of its own.
+    assert column_of_chdb(sink) == [value]
 
 
 def test_three_hundred_columns_come_back_through_two_readers(sink: Sink) -> None:
@@ -275,41 +292,51 @@ def test_columns_and_partitions_of_any_name_come_back_through_icebergs_own_runti
     assert shared.rows_of_jvm() == named_rows()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Values that are read as what the table holds.
+
+    Attributes:
+        table: The table's type.
+        spark: Spark's.
+        given: The values in Spark.
+        expected: The values in the table.
+    """
+
+    table: ice.PrimitiveType
+    spark: spark.DataType
+    given: list[Any]
+    expected: list[Any]
+
+
 LEAST, GREATEST = uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)
-READ_AS: list[tuple[ice.PrimitiveType, spark.DataType, list[Any], list[Any]]] = [
-    (ice.UUIDType(), spark.StringType(), [str(LEAST), GREATEST.hex.upper(), None], [LEAST, GREATEST, None]),
-    (ice.UUIDType(), spark.BinaryType(), [LEAST.bytes, GREATEST.bytes, None], [LEAST, GREATEST, None]),
-    (ice.FixedType(3), spark.BinaryType(), [b"\x00" * 3, b"\xff" * 3, None], [b"\x00" * 3, b"\xff" * 3, None]),
-    (
-        ice.TimeType(),
-        spark.StringType(),
-        ["00:00", "23:59:59.999999", None],
-        [dt.time(), dt.time(23, 59, 59, 999_999), None],
+IDS, SHORT = [LEAST, GREATEST, None], [b"\x00" * 3, b"\xff" * 3, None]
+TIMES = [dt.time(), dt.time(23, 59, 59, 999_999), None]
+READINGS = [
+    Reading(
+        table=ice.UUIDType(), spark=spark.StringType(), given=[str(LEAST), GREATEST.hex.upper(), None], expected=IDS
     ),
+    Reading(table=ice.UUIDType(), spark=spark.BinaryType(), given=[LEAST.bytes, GREATEST.bytes, None], expected=IDS),
+    Reading(table=ice.FixedType(3), spark=spark.BinaryType(), given=SHORT, expected=SHORT),
+    Reading(table=ice.TimeType(), spark=spark.StringType(), given=["00:00", "23:59:59.999999", None], expected=TIMES),
 ]
 if hasattr(spark, "TimeType"):
-    times = [dt.time(), dt.time(23, 59, 59, 999_999), None]
-    READ_AS.append((ice.TimeType(), spark.TimeType(6), times, times))
+    READINGS.append(Reading(table=ice.TimeType(), spark=spark.TimeType(6), given=TIMES, expected=TIMES))
 
 
 @pytest.mark.parametrize("partition", [(), ("c",)], ids=["whole", "partitioned"])
-@pytest.mark.parametrize(("target", "data_type", "given", "expected"), READ_AS, ids=lambda value: str(value)[:20])
-def test_text_and_bytes_come_back_as_what_the_table_holds(  # noqa: PLR0913  # one parameter for each aspect
-    sink: Sink,
-    target: ice.PrimitiveType,
-    data_type: spark.DataType,
-    given: list[Any],
-    expected: list[Any],
-    partition: tuple[str, ...],
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.spark.typeName()}-{reading.table}")
+def test_text_and_bytes_come_back_as_what_the_table_holds(
+    sink: Sink, reading: Reading, partition: tuple[str, ...]
 ) -> None:
     """Tables with uuid, fixed or time columns could not be written from Spark."""
-    create(sink, Schema(NestedField(1, "id", ice.LongType()), NestedField(2, "c", target)), *partition)
+    create(sink, Schema(NestedField(1, "id", ice.LongType()), NestedField(2, "c", reading.table)), *partition)
 
-    write_column(sink, data_type, given)
+    write_column(sink, reading.spark, reading.given)
 
-    assert column_of_pyiceberg(sink).to_pylist() == expected
-    if not partition and not isinstance(target, ice.TimeType):  # of which ClickHouse keeps seconds alone
-        assert column_of_chdb(sink) == expected
+    assert column_of_pyiceberg(sink).to_pylist() == reading.expected
+    if not partition and not isinstance(reading.table, ice.TimeType):  # of which ClickHouse keeps seconds alone
+        assert column_of_chdb(sink) == reading.expected
 
 
 @pytest.mark.timeout(900)

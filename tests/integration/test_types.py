@@ -6,19 +6,30 @@ import datetime as dt
 import decimal
 import math
 import re
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
+    FixedType,
     IcebergType,
+    IntegerType,
     ListType,
+    LongType,
     MapType,
+    NestedField,
+    StringType,
     StructType,
     TimestampType,
+    TimeType,
+    UUIDType,
 )
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from support.spark_tables import Warehouse, read_with_chdb
@@ -73,6 +84,11 @@ CASES = {
         "DECIMAL(38, 10)",
         "decimal(38, 10)",
         [decimal.Decimal(f"{'9' * 28}.{'9' * 10}"), decimal.Decimal(f"-{'9' * 28}.{'9' * 10}"), decimal.Decimal(0)],
+    ),
+    "decimal_38_38": case(
+        "DECIMAL(38, 38)",
+        "decimal(38, 38)",
+        [decimal.Decimal(f"0.{'9' * 38}"), decimal.Decimal(f"-0.{'9' * 38}"), decimal.Decimal("1E-38")],
     ),
     "string": case("STRING", "string", ["", "a", "Ünïcödé", "日本語", "👍🏽", "a'b\"c\\d\n", "x" * 100_000]),
     "binary": case("BINARY", "binary", [b"", b"\x00\xff", b"plain"]),
@@ -288,3 +304,177 @@ def test_required_columns_of_every_type(spark: SparkSession, house: Warehouse) -
         {"id": 1, "list": ["a"], "map": [("k", 0.5)]},
         {"id": 2, "list": [], "map": []},
     ]
+
+
+def test_times_come_back(spark: SparkSession, house: Warehouse) -> None:
+    """Times of a day would be a thousand times what they are, or be refused."""
+    if not hasattr(spark_types, "TimeType"):
+        pytest.skip("this Spark has no times of a day")
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+
+    try:
+        rows = spark.sql(
+            "SELECT * FROM VALUES (1L, TIME'00:00:00'), (2L, TIME'23:59:59.999999'), (3L, NULL) AS t (id, at)"
+        )
+        house.append(rows)
+        house.append(rows.select((rows.id + 3).alias("id"), rows.at.cast("time(0)").alias("at")))
+    finally:
+        spark.conf.unset("spark.sql.timeType.enabled")
+
+    assert str(house.table().schema().find_type("at")) == "time"
+    midnight, last = dt.time(), dt.time(23, 59, 59)
+    expected = [midnight, last.replace(microsecond=999_999), None, midnight, last, None]
+    assert house.rows()["at"].to_pylist() == expected
+
+
+ID = uuid.UUID("0b9f2c1e-1111-4222-8333-444455556666")
+
+
+def make_table(house: Warehouse, **types: IcebergType) -> None:
+    """Create the table `db.t` with these optional columns."""
+    fields = [NestedField(number, name, field_type) for number, (name, field_type) in enumerate(types.items(), start=1)]
+    catalog = house.catalog()
+    catalog.create_namespace_if_not_exists("db")
+    catalog.create_table("db.t", Schema(*fields))
+
+
+def test_text_and_bytes_are_read_as_what_the_table_holds(spark: SparkSession, house: Warehouse) -> None:
+    """Tables with uuid, fixed or time columns could not be written from Spark."""
+    pairs = MapType(10, UUIDType(), 11, ListType(12, TimeType(), element_required=False), value_required=False)
+    make_table(house, id=LongType(), u=UUIDType(), raw=UUIDType(), f=FixedType(2), t=TimeType(), m=pairs)
+
+    house.append(
+        spark.sql(
+            f"SELECT 1L AS id, '{str(ID).upper()}' AS u, unhex('{ID.hex}') AS raw, X'6162' AS f, '12:30' AS t, "
+            f"map('{ID}', array('23:59:59.999999', null)) AS m"
+        )
+    )
+
+    last = dt.time(23, 59, 59, 999_999)
+    assert house.rows().to_pylist() == [
+        {"id": 1, "u": ID, "raw": ID, "f": b"ab", "t": dt.time(12, 30), "m": [(ID, [last, None])]}
+    ]
+
+
+def test_text_that_is_no_uuid_ends_the_write_with_an_example(spark: SparkSession, house: Warehouse) -> None:
+    """A user would have to search millions of rows for the one that cannot be written."""
+    make_table(house, id=LongType(), u=UUIDType())
+
+    with pytest.raises(PySparkException, match="column 'u': 1 of 1 values are no UUID, for example 'nonsense'"):
+        house.append(spark.sql("SELECT 1L AS id, 'nonsense' AS u"))
+
+    assert house.data_files() == set()
+
+
+def test_void_and_empty_literals_go_into_any_optional_column(spark: SparkSession, house: Warehouse) -> None:
+    """`lit(None)`, `array()` and `map()` would have to be cast to the type of their column."""
+    entry = StructType(NestedField(10, "x", IntegerType()))
+    pairs = MapType(20, StringType(), 21, entry, value_required=False)
+    many = ListType(22, entry, element_required=False)
+    make_table(house, id=LongType(), n=UUIDType(), s=entry, l=many, m=pairs)
+
+    house.append(spark.sql("SELECT 1L AS id, null AS n, named_struct('x', null) AS s, array() AS l, map() AS m"))
+    house.append(spark.sql("SELECT 2L AS id, null AS n, null AS s, array(null) AS l, null AS m"))
+
+    # PyIceberg 0.12 reads null maps of structs as empty ones: the files themselves tell.
+    stored = [row for file in house.referenced() for row in pq.read_table(file).to_pylist()]
+    assert sorted(stored, key=lambda row: int(row["id"])) == [
+        {"id": 1, "n": None, "s": {"x": None}, "l": [], "m": []},
+        {"id": 2, "n": None, "s": None, "l": [None], "m": None},
+    ]
+
+
+REFUSED = {
+    "null": "void",
+    "interval '1' day": "interval day",
+    "interval '1' month": "interval month",
+    "parse_json('1')": "variant",
+    "array(named_struct('x', parse_json('1')))": "variant",
+    "collate('x', 'UTF8_LCASE')": "string collate UTF8_LCASE",
+    "named_struct()": "a struct without fields",
+}
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_type_without_counterpart_is_refused_by_name(spark: SparkSession, house: Warehouse, expression: str) -> None:
+    """Values would be changed silently, or the task would fail with a riddle."""
+    with pytest.raises(PySparkException, match=f"column 'c' holds {REFUSED[expression]}, which has no exact"):
+        house.append(spark.sql(f"SELECT 1L AS id, {expression} AS c"))
+
+    assert not house.has_table()
+
+
+# What Spark's own to_json prints alike; nulls and microseconds are kept here alone.
+AS_TEXT = (
+    "named_struct('i', 1Y, 'f', CAST(0.1 AS FLOAT), 'd', 1.5D, 'whole', 2.0D, 'nan', double('NaN'), 'inf', "
+    "double('-inf'), 'dec', 1.50BD, 'tiny', CAST('1E-38' AS DECIMAL(38, 38)), 'b', X'00FF', "
+    "'s', 'a\"b\\\\c\n\u0001é👍', 'day', DATE '0001-01-01', 'far', date_add(DATE '9999-12-31', 1), "
+    "'at', TIMESTAMP '1969-12-31 23:59:59.123Z', "
+    "'local', TIMESTAMP_NTZ '9999-12-31 23:59:59', 'l', array(array(1), array()), 'e', named_struct('x', true), "
+    "'m', map('k', map(1, 'v')))"
+)
+
+
+def test_nested_columns_become_the_text_that_spark_prints(spark: SparkSession, house: Warehouse) -> None:
+    """Readers would find other values than Spark had, or text that is no JSON."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    rows = spark.sql(f"SELECT 1L AS id, {AS_TEXT} AS s, array({AS_TEXT}) AS l, map('k', {AS_TEXT}) AS m")
+    (expected,) = rows.selectExpr("to_json(s) AS s", "to_json(l) AS l", "to_json(m) AS m").collect()
+
+    house.append(rows, nested_as_json="true")
+
+    (found,) = house.rows().to_pylist()
+    assert {str(house.table().schema().find_type(name)) for name in "slm"} == {"string"}
+    assert found == {"id": 1, **expected.asDict()}
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_nulls_microseconds_and_instants_are_kept_in_text(spark: SparkSession, house: Warehouse, zone: str) -> None:
+    """Fields would be missing, or moments be others than those that were written."""
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    at = "TIMESTAMP '2024-07-01 12:00:00.000001Z'"
+
+    house.append(
+        spark.range(1, 3).selectExpr("id", f"if(id = 1, named_struct('at', {at}, 'n', null), null) AS s"),
+        nested_as_json="true",
+    )
+
+    assert house.rows()["s"].to_pylist() == ['{"at":"2024-07-01T12:00:00.000001Z","n":null}', None]
+
+
+def test_moments_beyond_pythons_range_come_back(spark: SparkSession, house: Warehouse) -> None:
+    """Moments that Spark holds and Python does not would end the write."""
+    numbers = [-(2**63), -62_135_596_800_000_001, -2_717_668_799_999_999, 253_402_300_800_000_000, 2**63 - 1]
+    schema = spark_types.StructType([spark_types.StructField("id", spark_types.LongType())])
+    rows = spark.createDataFrame([(number,) for number in numbers], schema)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    house.append(rows.selectExpr("id", "timestamp_micros(id) AS at", "CAST(timestamp_micros(id) AS DATE) AS day"))
+
+    found = house.rows()
+    assert found["at"].cast(pa.int64()).to_pylist() == numbers
+    assert found["day"].cast(pa.int32()).to_pylist() == [number // 86_400_000_000 for number in numbers]
+
+
+def test_unusual_names_and_many_columns_come_back(spark: SparkSession, house: Warehouse) -> None:
+    """Columns with unusual names could not be written, or be confused with others."""
+    names = ["a.b", "a_x2Eb", "with space", "sla/sh", "quo'te", 'quo"te', "back`tick", "1st", "ünï", "日本", "👍"]
+    names += [f"column {number}" for number in range(290)]
+    inner = spark_types.StructType([spark_types.StructField(name, spark_types.LongType()) for name in names[:11]])
+    fields = [spark_types.StructField(name, spark_types.LongType()) for name in names]
+    schema = spark_types.StructType(
+        [spark_types.StructField("id", spark_types.LongType()), *fields, spark_types.StructField("s", inner)]
+    )
+    numbers = list(range(len(names)))
+
+    house.append(spark.createDataFrame([(1, *numbers, tuple(numbers[:11]))], schema))
+
+    named = dict(zip(names, numbers, strict=True))
+    assert house.rows().to_pylist() == [{"id": 1, **named, "s": {name: named[name] for name in names[:11]}}]
+
+
+def test_strings_of_ten_megabytes_come_back(spark: SparkSession, house: Warehouse) -> None:
+    """Large texts would end the write, or be cut."""
+    house.append(spark.sql("SELECT 1L AS id, repeat('é', 5000000) AS text, repeat('x', 10000000) AS more"))
+
+    assert house.rows().to_pylist() == [{"id": 1, "text": "é" * 5_000_000, "more": "x" * 10_000_000}]

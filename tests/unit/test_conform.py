@@ -407,6 +407,7 @@ def test_void_inside_nested_values_becomes_nulls_and_empty_lists() -> None:
     ]
 
 
+HIDE_SECOND = pa.array([False, True, False])
 ID = uuid.UUID("0b9f2c1e-1111-4222-8333-444455556666")
 SPELLED = ice.StructType(
     NestedField(10, "u", ice.UUIDType()),
@@ -431,6 +432,40 @@ def test_text_and_bytes_are_read_inside_nested_values() -> None:
     )
 
     assert result == [{"s": after, "l": [after, None], "m": [(ID, after)]}, {"s": None, "l": None, "m": None}]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_null_structs_with_required_fields_are_taken_at_every_depth(start: int) -> None:
+    """Structs behind a condition or an outer join, whose fields Spark calls required, could not be written."""
+    struct = pa.struct([pa.field("x", pa.int8(), nullable=False)])
+    values = pa.StructArray.from_arrays([pa.array([1, None, 3], pa.int8())], fields=list(struct), mask=HIDE_SECOND)
+    offsets = pa.array([0, 1, 2, 3], pa.int32())
+    columns = [
+        values,
+        pa.ListArray.from_arrays(offsets, values),
+        pa.MapArray.from_arrays(offsets, pa.array(["a", "b", "c"]), values),
+        pa.MapArray.from_arrays(offsets, pa.array(["a", "b", "c"]), values, mask=HIDE_SECOND),
+    ]
+    wide = ice.StructType(NestedField(10, "x", ice.LongType(), required=True))
+    entries = ice.MapType(30, ice.StringType(), 31, wide, value_required=False)
+    target = shape(
+        NestedField(1, "s", wide),
+        NestedField(2, "l", ice.ListType(20, wide, element_required=False)),
+        NestedField(3, "m", entries),
+        NestedField(4, "n", entries),
+    )
+
+    result = conform(pa.RecordBatch.from_arrays(columns, names=["s", "l", "m", "n"]).slice(start), target)
+
+    one, three = {"x": 1}, {"x": 3}
+    assert (
+        result.to_pylist()
+        == [
+            {"s": one, "l": [one], "m": [("a", one)], "n": [("a", one)]},
+            {"s": None, "l": [None], "m": [("b", None)], "n": None},
+            {"s": three, "l": [three], "m": [("c", three)], "n": [("c", three)]},
+        ][start:]
+    )
 
 
 def test_value_that_cannot_be_read_is_refused_with_its_path() -> None:

@@ -190,7 +190,7 @@ filtered = pytest.mark.skipif(not can_honour(BLOOM_FILTERS), reason="this pyarro
 def test_bloom_filter_has_the_values(tmp_path: Path) -> None:
     """A table that asks for Bloom filters would get none, or empty ones that hide its rows."""
     path = tmp_path / "f.parquet"
-    file = opened(path, bloom_filter_fpp={1: 0.01})
+    file = opened(path, bloom_filter_fpp={1: 0.01}, bloom_filter_ndv={1: 1_000})
     file.write_row_group([batch(*range(1_000))])
     rows = file.row_bytes
     file.close(Record(), spec_id=0)

@@ -254,9 +254,9 @@ def test_keys_of_different_batches_can_be_put_together() -> None:
     without = pa.RecordBatch.from_pylist([{"c1": 1.0, "c2": b"0" * 16, "c3": "x"}], schema=arrow)
     nulls = pa.RecordBatch.from_pylist([{}], schema=arrow)
 
-    keys = pa.concat_batches([order.keys(without), order.keys(nulls), order.keys(nulls.slice(0, 0))])
+    keys = pa.Table.from_batches([order.keys(without), order.keys(nulls), order.keys(nulls.slice(0, 0))])
 
-    assert order.positions(keys).to_pylist() == [1, 0]
+    assert order.positions(keys.combine_chunks().to_batches()[0]).to_pylist() == [1, 0]
 
 
 def test_tie_breakers_decide_between_equal_rows() -> None:

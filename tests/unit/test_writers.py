@@ -78,7 +78,7 @@ def batches(data: list[Row], schema: StructType, size: int) -> Iterator[pa.Recor
 
 def read(files: tuple[DataFile, ...]) -> list[Row]:
     """Return the rows of the files, in their order."""
-    return [row for file in files for row in pq.read_table(local(file.file_path)).to_pylist()]
+    return [row for file in files for row in pq.read_table(local(file.file_path), partitioning=None).to_pylist()]
 
 
 def stored(plan: WritePlan) -> list[Path]:
