@@ -40,27 +40,45 @@ def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapsho
         snapshot = by_id.get(parent_id) if parent_id is not None else None
 
 
-def write_base(metadata: TableMetadata, branch: str, fork_from: str | None) -> Snapshot | None:
+def write_base(
+    metadata: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None = None
+) -> Snapshot | None:
     """Return the snapshot that a write to `branch` builds on, None for an empty table.
 
     Args:
         metadata: The table.
         branch: Branch that is written.
         fork_from: Branch whose snapshot a missing `branch` begins with.
+        publish_to: Branch that a staging branch is published to: each write begins anew with its snapshot.
     """
+    if publish_to is not None:
+        return branch_head(metadata, publish_to)
     if branch not in metadata.refs and fork_from is not None:
         return branch_head(metadata, fork_from)
     return branch_head(metadata, branch)
 
 
-def why_not_writable(metadata: TableMetadata, branch: str, fork_from: str | None) -> str | None:
-    """Return why rows cannot be added to `branch`, None if they can."""
+def why_not_writable(
+    metadata: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None = None
+) -> str | None:
+    """Return why rows cannot be added to `branch`, None if they can; arguments as in `write_base`."""
     ref = metadata.refs.get(branch)
     if ref is None:
         return None if branch == MAIN_BRANCH or fork_from is not None else f"it has no branch '{branch}'"
     if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         return f"'{branch}' is a tag, which always stays where it is"
+    if publish_to is not None and not contains(metadata, publish_to, ref.snapshot_id):
+        # Written again, the rows of a write that failed between commit and publishing would be there twice.
+        return (
+            f"staging branch '{branch}' holds snapshot {ref.snapshot_id}, which '{publish_to}' has not: another write "
+            "is about to publish it, or failed to. Publish it with iceberg_ds.publish, or drop the branch"
+        )
     return None
+
+
+def contains(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:
+    """Return whether `branch` stands at this snapshot or has it behind it, as far as snapshots have not expired."""
+    return any(snapshot.snapshot_id == snapshot_id for snapshot in branch_history(metadata, branch))
 
 
 def snapshots_since(metadata: TableMetadata, head: Snapshot | None, base_id: int | None) -> list[Snapshot] | None:

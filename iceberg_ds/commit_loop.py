@@ -149,16 +149,16 @@ class CommitLoop:
     def _check_target(self, table: Table, finding: Finding) -> None:
         try:
             check_target(table.metadata, self._write, self._data_files)
-        except IcebergSinkError:
-            self._delete_if(finding, table)
+        except IcebergSinkError as refusal:
+            self._clean_up_refused(finding, table, refusal)
             raise
 
     def _attempt(self, table: Table, finding: Finding, *, is_new: bool) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, whose truth the next look finds out."""
         try:
             snapshot = self._producer.produce(self._with_new_schema(table))
-        except (CommitConflictError, UnsupportedTableError):
-            self._delete_if(finding, table)
+        except (CommitConflictError, UnsupportedTableError) as refusal:
+            self._clean_up_refused(finding, table, refusal)
             raise
         except Exception as failure:  # of whatever storage library; nothing was sent
             return failure
@@ -226,6 +226,12 @@ class CommitLoop:
         if finding.is_final:
             proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
             delete_files(table.io, self._producer.all_paths, proof)
+
+    def _clean_up_refused(self, finding: Finding, table: Table, refusal: Exception) -> None:
+        """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands."""
+        if not finding.is_final:
+            self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
+        self._delete_if(finding, table)
 
     def _give_up(self, table: Table, finding: Finding, problem: Exception | None) -> NoReturn:
         if not finding.is_final:

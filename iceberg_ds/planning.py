@@ -10,6 +10,7 @@ import uuid
 from enum import Enum, auto
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql.types import StructType
 
 from iceberg_ds.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
@@ -33,6 +34,7 @@ from iceberg_ds.preparing import (
 from iceberg_ds.row_filter import RowFilter
 from iceberg_ds.schema_changes import metadata_with
 from iceberg_ds.secrets import storage_properties
+from iceberg_ds.sorting import RowOrder
 from iceberg_ds.spark_types import iceberg_schema, json_schema
 
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
@@ -91,6 +93,7 @@ def plan_write(
             schema_change, metadata = change, metadata_with(metadata, change.schema, table_name=name)
         io_properties = storage_properties(table.io.properties)
     branch, fork_from, publish_to = _branches(options, metadata, name)
+    base = write_base(metadata, branch, fork_from, publish_to)
     operation_id = uuid.uuid4()
     return WritePlan(
         table=name,
@@ -98,7 +101,7 @@ def plan_write(
         branch=branch,
         fork_from=fork_from,
         publish_to=publish_to,
-        overwrite=_overwrite(options, metadata, branch, fork_from) if mode is WriteMode.OVERWRITE else None,
+        overwrite=_overwrite(options, metadata, branch, base) if mode is WriteMode.OVERWRITE else None,
         schema=metadata.schema(),
         schema_change=schema_change,
         spec=metadata.spec(),
@@ -155,24 +158,24 @@ def _branches(options: SinkOptions, metadata: TableMetadata, name: str) -> tuple
     target = options.branch or MAIN_BRANCH
     fork_from = MAIN_BRANCH if options.create_branch and target != MAIN_BRANCH else None
     if options.staging_branch is not None:
-        _check_branch(metadata, target, None, name)
+        _check_branch(name, metadata, target)
         target, fork_from, publish_to = options.staging_branch, target, target
     else:
         publish_to = None
-    _check_branch(metadata, target, fork_from, name)
+    _check_branch(name, metadata, target, fork_from, publish_to)
     return target, fork_from, publish_to
 
 
-def _check_branch(metadata: TableMetadata, branch: str, fork_from: str | None, name: str) -> None:
-    if (reason := why_not_writable(metadata, branch, fork_from)) is not None:
-        known = ", ".join(sorted(metadata.refs)) or "none but main"
-        raise OptionError(
-            f"Cannot write to {name}: {reason} (known: {known}). Create it with create-branch=true, or name another."
-        )
+def _check_branch(
+    name: str, metadata: TableMetadata, branch: str, fork_from: str | None = None, publish_to: str | None = None
+) -> None:
+    if (reason := why_not_writable(metadata, branch, fork_from, publish_to)) is not None:
+        known = ", ".join(sorted({MAIN_BRANCH, *metadata.refs}))
+        hint = f" (known: {known}). Create it with create-branch=true, or name another"
+        raise OptionError(f"Cannot write to {name}: {reason}{'' if branch in metadata.refs else hint}.")
 
 
-def _overwrite(options: SinkOptions, metadata: TableMetadata, branch: str, fork_from: str | None) -> Overwrite:
-    base = write_base(metadata, branch, fork_from)
+def _overwrite(options: SinkOptions, metadata: TableMetadata, branch: str, base: Snapshot | None) -> Overwrite:
     base_id = base.snapshot_id if base is not None else None
     name = ".".join(options.table)
     if (asked := options.validate_from_snapshot_id) is not None:
@@ -215,6 +218,7 @@ def _check_supported(metadata: TableMetadata, name: str) -> None:
         )
     try:
         PartitionSplitter(metadata.spec(), metadata.schema())
+        RowOrder(metadata.sort_order(), metadata.schema())
         leaf_columns(metadata.schema(), metrics_properties(metadata))
     except ValueError as problem:
         problems.append(str(problem))

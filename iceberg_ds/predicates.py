@@ -43,7 +43,7 @@ from pyiceberg.expressions.visitors import rewrite_not
 
 EVERY_ROW = "true"
 
-_EXAMPLE = "as in day >= '2026-11-01' AND region IN ('EU', 'US')"
+_EXAMPLE = "such as day >= '2026-11-01' AND region IN ('EU', 'US')"
 _ANY_TEST = "a comparison, IN, BETWEEN, LIKE or IS NULL"
 _NAME_PART = r"(?:`(?:[^`]|``)+`|[^\W\d]\w*)"
 _TOKEN = re.compile(
@@ -133,7 +133,8 @@ def _tokens(text: str) -> list[_Token]:
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
-            _refuse("a column, a value or a sign", _Token("", text[position:].lstrip(), position))
+            unread = text[position:].lstrip()
+            _refuse("a column, a value or a sign", _Token("", unread, len(text) - len(unread)))
         kind = str(match.lastgroup)
         token = _Token(kind, match[kind], match.start(kind))
         if kind == "name" and token.text.upper() in _WORDS:
@@ -145,7 +146,7 @@ def _tokens(text: str) -> list[_Token]:
 
 def _refuse(expected: str, found: _Token) -> NoReturn:
     what = f"character {found.start + 1}, {found.text[:20]!r}" if found.text else "its end"
-    raise ValueError(f"cannot be read at {what}: expected {expected}, {_EXAMPLE}")
+    raise ValueError(f"cannot be read at {what}: it needs {expected} there; expected a predicate {_EXAMPLE}")
 
 
 class _Parser:

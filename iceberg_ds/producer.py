@@ -85,7 +85,7 @@ class SnapshotProducer:
     def _rewrite(self, table: Table, replacement: Replacement) -> list[DataFile]:
         if not replacement.partial:
             return []
-        head = write_base(table.metadata, self._write.branch, self._write.fork_from)
+        head = write_base(table.metadata, self._write.branch, self._write.fork_from, self._write.publish_to)
         return self._rewriter.rewrite(table, replacement.partial, head.snapshot_id if head else None)
 
     def _manifests(self, table: Table, replacement: Replacement, again: Sequence[DataFile]) -> list[ManifestFile]:

@@ -1,8 +1,8 @@
 """Fast-forwards one branch to another, in one step: readers see the old rows or the new ones.
 
 The request moves the branch under the condition that both stand where they stood when we looked, so nothing
-that came between is lost. What became of it, the table tells: a branch that stands at the other's snapshot has
-been published, by whomever.
+that came between is lost. What became of it, the table tells: a branch whose snapshot stands in the other's history
+has been published, by whomever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
 from iceberg_ds.alter import alter_table
-from iceberg_ds.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, snapshots_since, why_not_writable
+from iceberg_ds.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, contains, why_not_writable
 from iceberg_ds.catalog import CatalogClient, catalog_settings, connect
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.options import parse_options
@@ -50,16 +50,16 @@ def publish(table: str, branch: str, *, to: str = MAIN_BRANCH, options: Mapping[
 def fast_forward(catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str) -> int:
     """Move branch `to` forward to the snapshot of `branch`, and return its id; raises as `publish` does.
 
-    Nothing happens if it stands there already.
+    Nothing happens if it stands there already, or has gone on from there.
     """
     name = ".".join(identifier)
 
     def propose(metadata: TableMetadata) -> CommitRequest | None:
         target = _target(metadata, name, branch, to)
-        return None if branch_snapshot_id(metadata, to) == target else _request(metadata, branch, to, target)
+        return None if contains(metadata, to, target) else _request(metadata, branch, to, target)
 
     target = _target(alter_table(catalog, identifier, propose).metadata, name, branch, to)
-    logger.info("Published %s: branch %s stands at snapshot %d of branch %s", name, to, target, branch)
+    logger.info("Published %s: branch %s has snapshot %d of branch %s", name, to, target, branch)
     return target
 
 
@@ -71,7 +71,8 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
     ahead, behind = branch_head(metadata, branch), branch_head(metadata, to)
     if ahead is None:
         raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}: it has no snapshot. Nothing changed.")
-    if behind is not None and snapshots_since(metadata, ahead, behind.snapshot_id) is None:
+    is_published = contains(metadata, to, ahead.snapshot_id)
+    if behind is not None and not is_published and not contains(metadata, branch, behind.snapshot_id):
         raise CommitConflictError(
             f"Cannot publish branch '{branch}' of {name}, nothing was changed: branch '{to}' has moved on to snapshot "
             f"{behind.snapshot_id}, which '{branch}' (snapshot {ahead.snapshot_id}) does not build on. Drop '{branch}' "

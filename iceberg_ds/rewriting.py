@@ -11,8 +11,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
@@ -21,6 +19,7 @@ from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import OverwriteByFilter, WritePlan
 from iceberg_ds.predicates import parse_predicate
 from iceberg_ds.row_filter import RowFilter
+from iceberg_ds.row_reader import read_rows
 from iceberg_ds.writers import TaskAttempt, write_task
 
 
@@ -69,9 +68,8 @@ class PartialRewriter:
         if not isinstance(overwrite, OverwriteByFilter):
             raise TypeError(f"{overwrite} replaces whole partitions")
         schema = table.metadata.schema()
-        scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
         row_filter = RowFilter(parse_predicate(overwrite.predicate), schema, case_sensitive=overwrite.case_sensitive)
-        for batch in scan.to_record_batches([task]):
+        for batch in read_rows(table.metadata, table.io, task):
             yield row_filter.failing(batch)
 
     def _plan(self, table: Table) -> WritePlan:

@@ -101,7 +101,7 @@ def new_snapshot(
         counts: Its summary entries, as `change_summary` gives them.
         manifest_list: Where its manifest list will be.
     """
-    parent = write_base(metadata, write.branch, write.fork_from)
+    parent = write_base(metadata, write.branch, write.fork_from, write.publish_to)
     marks = summary_mark(write.epoch) if write.epoch else {}
     summary = update_snapshot_summaries(
         Summary(

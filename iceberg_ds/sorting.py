@@ -1,8 +1,9 @@
 """Pure: the order of rows by the sort fields of a table, as columns that Arrow can sort by.
 
-Arrow puts nulls and NaN at one end whatever the direction, and knows no order of some types, so every sort
-field becomes key columns whose plain order, nulls last, is the one wanted. Their number and types
-depend on the fields alone, so that keys of different batches can be put together.
+Arrow puts NaN at one end whatever the direction, has one place for the nulls of all columns, and knows no
+order of some types: every sort field becomes a key column that Arrow orders as the spec does, and nulls that
+come first get another in front of it. Types of keys depend on the fields alone, so that keys of
+different batches can be put together.
 Source: Iceberg spec, "Sorting".
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 
 from iceberg_ds.leaves import Leaf, leaf_columns
+from iceberg_ds.partitioning import apply_transform
 
 _Direction: TypeAlias = Literal["ascending", "descending"]
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
@@ -64,10 +67,7 @@ class RowOrder:
 
     def keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the key columns of the rows in `batch`."""
-        columns: list[pa.Array] = []
-        for key in self._keys:
-            values = _key_values(batch, key)
-            columns += [values.is_valid(), values] if key.nulls_first else [values]
+        columns = [_key_values(batch, key) for key in self._keys]
         # All rows are equal if every field is void.
         return _numbered(columns or [pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)])
 
@@ -78,12 +78,19 @@ class RowOrder:
             keys: As `keys` returns them, of one batch or of several put together.
             tie_breakers: Decide between rows with equal keys, the lowest first; None for the rows' own order.
         """
+        columns: list[pa.Array] = []
         directions: list[_Direction] = []
-        for key in self._keys:
-            directions += ["ascending", key.direction] if key.nulls_first else [key.direction]
-        columns = _numbered([*keys.columns, *([] if tie_breakers is None else [tie_breakers])])
-        directions += ["ascending"] * (columns.num_columns - len(directions))
-        return pc.sort_indices(columns, sort_keys=list(zip(columns.schema.names, directions, strict=True)))
+        for key, values in zip(self._keys, keys.columns, strict=False):
+            if key.nulls_first and values.null_count:  # else Arrow puts them last
+                columns.append(values.is_valid())
+                directions.append("ascending")
+            columns.append(values)
+            directions.append(key.direction)
+        if tie_breakers is not None or not columns:
+            columns.append(keys.column(0) if tie_breakers is None else tie_breakers)
+            directions.append("ascending")
+        numbered = _numbered(columns)
+        return pc.sort_indices(numbered, sort_keys=list(zip(numbered.schema.names, directions, strict=True)))
 
 
 def _clustering(spec: PartitionSpec | None) -> Iterable[SortField]:
@@ -100,7 +107,7 @@ def _key(field: SortField, schema: Schema, sources: dict[int, Leaf]) -> _Key:
         raise ValueError(f"sort field '{field}' has a source that is dropped, or in a list or map")
     return _Key(
         path=path,
-        transform=field.transform.pyarrow_transform(schema.find_type(field.source_id)),
+        transform=partial(apply_transform, field.transform, schema.find_type(field.source_id)),
         direction="ascending" if field.direction is SortDirection.ASC else "descending",
         nulls_first=field.null_order is NullOrder.NULLS_FIRST,
     )

@@ -35,8 +35,8 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, data_files: Sequ
             f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
             "were written. Run the write again."
         )
-    if (reason := why_not_writable(metadata, write.branch, write.fork_from)) is not None:
-        raise CommitConflictError(f"Cannot commit to {write.table}: {reason}, as it had when the write began.")
+    if (reason := why_not_writable(metadata, write.branch, write.fork_from, write.publish_to)) is not None:
+        raise CommitConflictError(f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began.")
     missing = {data_file.spec_id for data_file in data_files} - metadata.specs().keys()
     if missing:
         raise CommitMessageError(f"Cannot commit to {write.table}: it has no partition spec {sorted(missing)}.")

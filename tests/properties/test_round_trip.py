@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +23,25 @@ from pyiceberg.types import BinaryType, DoubleType, FloatType, StringType
 from pyspark.sql import types as spark
 from support.invariants import check_sound, unreferenced_files
 from support.plain_metrics import PlainColumn, physical, plain_columns
-from support.strategies import CLICKHOUSE, EVERYTHING, ROW, Frame, Ranges, frames, specs
-from support.tables import Sink, arrow_batch, embedded_options, local
+from support.strategies import (
+    ALL_TYPES,
+    CLICKHOUSE_TYPES,
+    FIXED_LENGTH,
+    ROW,
+    FixedBytes,
+    Frame,
+    Ranges,
+    UuidBytes,
+    UuidText,
+    frames,
+    specs,
+)
+from support.tables import Row, Sink, arrow_batch, embedded_options, local
 
 from iceberg_ds.catalog import catalog_settings, connect
 from iceberg_ds.commit import commit_write
 from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.schema import iceberg_schema
+from iceberg_ds.spark_types import iceberg_schema
 from iceberg_ds.writers import TaskAttempt, write_task
 
 UTC = dt.timezone.utc
@@ -43,7 +56,7 @@ class Job:
 
     Attributes:
         frame: The DataFrame.
-        spec: The table's partition spec, None if the write creates the table.
+        spec: The table's partition spec, None for none; then the write creates the table if it can.
         format_version: The table's.
         tasks: For each task, the sizes of its batches; what is left goes into the last batch.
         target_file_size_bytes: Of the files.
@@ -59,18 +72,28 @@ class Job:
 
 
 @st.composite
-def jobs(draw: st.DrawFn, ranges: Ranges = EVERYTHING, min_rows: int = 0) -> Job:
+def jobs(draw: st.DrawFn, ranges: Ranges = ALL_TYPES, min_rows: int = 0) -> Job:
     """Return any write."""
     frame = draw(frames(ranges, min_rows))
     sizes = st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple)
     return Job(
         frame=frame,
-        spec=draw(st.none() | specs(iceberg_schema(frame.schema), ranges)),
+        spec=draw(st.none() | specs(table_schema(frame), ranges)),
         format_version=draw(st.sampled_from([1, 2, 2])),
         tasks=draw(st.lists(sizes, min_size=1, max_size=3).map(tuple)),
         target_file_size_bytes=draw(st.sampled_from([1, 600, 2**29])),
         zone=draw(st.sampled_from(["UTC", "America/St_Johns", "Asia/Kathmandu"])),
     )
+
+
+def table_schema(frame: Frame) -> Schema:
+    """Return the schema of the table that a DataFrame is written into."""
+    return frame.table or iceberg_schema(frame.schema)
+
+
+def stored_rows(job: Job) -> list[Row]:
+    """Return the rows as the table has them."""
+    return job.frame.rows if job.frame.stored is None else job.frame.stored
 
 
 def batches_of(job: Job) -> list[list[pa.RecordBatch]]:
@@ -86,11 +109,12 @@ def batches_of(job: Job) -> list[list[pa.RecordBatch]]:
 def run(sink: Sink, job: Job) -> tuple[Sink, list[DataFile]]:
     """Run the job into a new table; return what reads it, and the files."""
     identifier = ("db", f"t{next(_numbers)}")
-    if job.spec is not None:
+    if job.spec is not None or job.frame.table is not None:
         inner = sink.catalog._catalog
         inner.create_namespace_if_not_exists("db")
         version = {"format-version": str(job.format_version)}
-        inner.create_table(identifier, iceberg_schema(job.frame.schema), partition_spec=job.spec, properties=version)
+        spec = job.spec or PartitionSpec()
+        inner.create_table(identifier, table_schema(job.frame), partition_spec=spec, properties=version)
     own = Sink(catalog=sink.catalog, options=replace(sink.options, table=identifier))
     plan = own.plan(job.frame.schema, target_file_size_bytes=job.target_file_size_bytes)
     messages = [
@@ -119,6 +143,8 @@ def plain(value: Any) -> Any:
             return "NaN"
         case dt.datetime():
             return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+        case uuid.UUID():
+            return value.bytes
     return value
 
 
@@ -151,7 +177,7 @@ def test_files_hold_what_was_written(any_sink: Sink, job: Job) -> None:
     own, files = run(any_sink, job)
 
     stored = [row for file in files for row in pq.read_table(local(file.file_path), partitioning=None).to_pylist()]
-    assert numbered(stored, job.frame.schema) == numbered(job.frame.rows, job.frame.schema)
+    assert numbered(stored, job.frame.schema) == numbered(stored_rows(job), job.frame.schema)
     assert unreferenced_files(own.table()) == set()
 
 
@@ -161,8 +187,9 @@ def test_rows_come_back_through_pyiceberg(any_sink: Sink, job: Job) -> None:
     own, _ = run(any_sink, job)
 
     table = own.table()
-    read = table.scan().to_arrow().to_pylist()
-    expected = [as_pyiceberg(row, job.frame.schema) for row in job.frame.rows]
+    # PyIceberg 0.12 cannot read no rows at all of a struct with a uuid in it.
+    read = table.scan().to_arrow().to_pylist() if any(table.scan().plan_files()) else []
+    expected = [as_pyiceberg(row, job.frame.schema) for row in stored_rows(job)]
     seen = [as_pyiceberg(row, job.frame.schema) for row in read]
     assert numbered(seen, job.frame.schema) == numbered(expected, job.frame.schema)
     check_sound(table)
@@ -207,6 +234,9 @@ _EMPTY: dict[type[spark.DataType], Any] = {
     spark.DateType: dt.date(1970, 1, 1),
     spark.TimestampType: dt.datetime(1970, 1, 1, tzinfo=UTC),
     spark.TimestampNTZType: dt.datetime(1970, 1, 1, tzinfo=UTC),
+    UuidText: bytes(16),
+    UuidBytes: bytes(16),
+    FixedBytes: bytes(FIXED_LENGTH),
 }
 
 
@@ -236,14 +266,15 @@ def as_clickhouse(value: Any, data_type: spark.DataType, *, nullable: bool) -> A
 
 
 @pytest.mark.usefixtures("_below_root")
-@given(job=jobs(CLICKHOUSE, min_rows=1))
+@given(job=jobs(CLICKHOUSE_TYPES, min_rows=1))
 def test_rows_come_back_through_clickhouse(any_sink: Sink, job: Job) -> None:
     """Other engines would read other rows than PyIceberg does."""
     own, _ = run(any_sink, job)
 
     read = read_with_clickhouse(own, job.frame.schema.names)
 
-    expected = [as_clickhouse(row, job.frame.schema, nullable=False) for row in job.frame.rows]
+    drawn = job.frame.drawn or job.frame.schema
+    expected = [as_clickhouse(row, drawn, nullable=False) for row in stored_rows(job)]
     assert numbered(read, job.frame.schema) == numbered(expected, job.frame.schema)
 
 
@@ -257,10 +288,27 @@ def test_metrics_of_every_file_are_those_of_its_rows(any_sink: Sink, job: Job) -
         check_metrics(file, schema, job)
 
 
+def physical_row(value: Any) -> Any:
+    """Return a row with uuids as bytes and times as microseconds, as manifests hold them."""
+    match value:
+        case dict():
+            return {key: physical_row(item) for key, item in value.items()}
+        case list():
+            return [physical_row(item) for item in value]
+        case tuple():
+            return tuple(physical_row(item) for item in value)
+        case uuid.UUID():
+            return value.bytes
+        case dt.time():
+            seconds = (value.hour * 60 + value.minute) * 60 + value.second
+            return seconds * 1_000_000 + value.microsecond
+    return value
+
+
 def check_metrics(file: DataFile, schema: Schema, job: Job) -> None:
     """Assert that counts are exact, and that bounds hold every value and no more characters than they may."""
     numbers = pq.read_table(local(file.file_path), columns=[ROW])[ROW].to_pylist()
-    columns = plain_columns(schema, [job.frame.rows[number] for number in numbers])
+    columns = plain_columns(schema, [physical_row(stored_rows(job)[number]) for number in numbers])
 
     assert file.record_count == len(numbers)
     assert file.file_size_in_bytes == local(file.file_path).stat().st_size
@@ -309,7 +357,7 @@ def test_every_file_holds_one_partition(any_sink: Sink, job: Job) -> None:
         numbers = pq.read_table(local(file.file_path), columns=[ROW])[ROW].to_pylist()
         for number in numbers:
             for field, value in zip(spec.fields, file.partition, strict=True):
-                source: Any = job.frame.rows[number]
+                source: Any = stored_rows(job)[number]
                 for name in (schema.find_column_name(field.source_id) or "").split("."):
                     source = None if source is None else source[name]
                 expected = field.transform.transform(schema.find_type(field.source_id))(physical(source))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from support.tables import local
 
@@ -19,8 +19,11 @@ def check_sound(table: Table) -> None:
         assert len(paths) == len(set(paths)), "a data file is listed twice"
         assert all(local(path).exists() for path in paths), "a listed data file is missing"
         assert snapshot.summary is not None
-        assert snapshot.summary["total-data-files"] == str(len(entries))
-        assert snapshot.summary["total-records"] == str(sum(entry.data_file.record_count for entry in entries))
+        data_files = [entry.data_file for entry in entries if entry.data_file.content == DataFileContent.DATA]
+        assert snapshot.summary["total-data-files"] == str(len(data_files))
+        assert snapshot.summary["total-delete-files"] == str(len(entries) - len(data_files))
+        assert snapshot.summary["total-records"] == str(sum(data_file.record_count for data_file in data_files))
+        assert snapshot.summary["total-files-size"] == str(sum(entry.data_file.file_size_in_bytes for entry in entries))
         if table.metadata.format_version > 1:
             assert all(0 < (entry.sequence_number or 0) <= snapshot.sequence_number for entry in entries)
 

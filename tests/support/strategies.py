@@ -6,7 +6,7 @@ import datetime as dt
 import decimal
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -39,9 +39,22 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import DecimalType, NestedField, PrimitiveType, StructType
+from pyiceberg.types import (
+    DecimalType,
+    FixedType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    TimeType,
+    UUIDType,
+)
 from pyspark.sql import types as spark
 from support.tables import Row
+
+from iceberg_ds.spark_types import iceberg_schema
 
 UTC = dt.timezone.utc
 ROW = "row"  # a column that every DataFrame here has: the number of the row
@@ -59,6 +72,33 @@ TRANSFORMS: list[Transform[Any, Any]] = [
 ]
 
 
+class UuidText(spark.StringType):
+    """Text in Spark, a uuid in the table."""
+
+
+class TimeText(spark.StringType):
+    """Text in Spark, a time in the table."""
+
+
+class UuidBytes(spark.BinaryType):
+    """Bytes in Spark, a uuid in the table."""
+
+
+class FixedBytes(spark.BinaryType):
+    """Bytes in Spark, a fixed in the table."""
+
+
+FIXED_LENGTH = 3
+_TIMES: tuple[spark.DataType, ...] = (spark.TimeType(6),) if hasattr(spark, "TimeType") else ()
+# Values that are read, as they are written, as something that Spark has no type for.
+_READ_AS: dict[type[spark.DataType], tuple[spark.DataType, PrimitiveType]] = {
+    UuidText: (spark.StringType(), UUIDType()),
+    TimeText: (spark.StringType(), TimeType()),
+    UuidBytes: (spark.BinaryType(), UUIDType()),
+    FixedBytes: (spark.BinaryType(), FixedType(FIXED_LENGTH)),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranges:
     """Which values are drawn: some readers cannot hold all that Iceberg can.
@@ -68,12 +108,16 @@ class Ranges:
         last_day: The latest date.
         names: Names of columns and fields.
         truncates_decimals: Whether a decimal may be truncated to a partition value.
+        more_types: Types beside those that Spark and Iceberg both have.
+        unpartitioned: Types of columns that are no source of a partition.
     """
 
     first_day: dt.date
     last_day: dt.date
     names: tuple[str, ...]
     truncates_decimals: bool = True
+    more_types: tuple[spark.DataType, ...] = ()
+    unpartitioned: tuple[type[PrimitiveType], ...] = ()
 
 
 EVERYTHING = Ranges(
@@ -90,12 +134,30 @@ CLICKHOUSE = Ranges(
 )
 
 
+# With every type that a table may have; this one cannot prune by a uuid, and reads the seconds of a time alone.
+ALL_TYPES = replace(EVERYTHING, more_types=(UuidText(), TimeText(), UuidBytes(), FixedBytes(), *_TIMES))
+CLICKHOUSE_TYPES = replace(
+    CLICKHOUSE, more_types=(UuidText(), UuidBytes(), FixedBytes()), unpartitioned=(UUIDType, FixedType)
+)
+
+
 @dataclass(frozen=True)
 class Frame:
-    """A DataFrame: its schema and its rows, maps as lists of pairs."""
+    """A DataFrame: its schema and its rows, maps as lists of pairs.
+
+    Attributes:
+        schema: The DataFrame's schema.
+        rows: The DataFrame's rows.
+        table: Schema of a table for it, None for the one that it would create.
+        stored: The rows as that table has them, None if it has the same.
+        drawn: The schema with the types that were drawn, None if the DataFrame has these.
+    """
 
     schema: spark.StructType
     rows: list[Row]
+    table: Schema | None = None
+    stored: list[Row] | None = None
+    drawn: spark.StructType | None = None
 
 
 def _decimals() -> st.SearchStrategy[spark.DataType]:
@@ -109,6 +171,7 @@ def data_types(ranges: Ranges, depth: int = 0) -> st.SearchStrategy[spark.DataTy
     flat = st.one_of(
         st.sampled_from(
             [
+                *ranges.more_types,
                 spark.BooleanType(),
                 spark.ByteType(),
                 spark.ShortType(),
@@ -197,8 +260,75 @@ def _flat_values(data_type: spark.DataType, ranges: Ranges) -> st.SearchStrategy
         spark.DateType: st.dates(first, last),
         spark.TimestampType: moments.map(lambda moment: moment.replace(tzinfo=UTC)),
         spark.TimestampNTZType: moments,
+        UuidText: st.uuids(),
+        UuidBytes: st.uuids(),
+        TimeText: st.times(),
+        FixedBytes: st.binary(min_size=FIXED_LENGTH, max_size=FIXED_LENGTH),
+        **{type(time): st.times() for time in _TIMES},
     }
     return known[type(data_type)]
+
+
+def in_spark(data_type: spark.DataType) -> spark.DataType:
+    """Return the type that a DataFrame has for one that was drawn."""
+    match data_type:
+        case spark.StructType():
+            return spark.StructType(
+                [spark.StructField(field.name, in_spark(field.dataType), field.nullable) for field in data_type]
+            )
+        case spark.ArrayType():
+            return spark.ArrayType(in_spark(data_type.elementType), data_type.containsNull)
+        case spark.MapType():
+            return spark.MapType(
+                in_spark(data_type.keyType), in_spark(data_type.valueType), data_type.valueContainsNull
+            )
+    known = _READ_AS.get(type(data_type))
+    return known[0] if known else data_type
+
+
+def in_table(data_type: spark.DataType, created: IcebergType) -> IcebergType:
+    """Return the type that a table has for one that was drawn; `created` is what its DataFrame would create."""
+    match data_type, created:
+        case spark.StructType(), StructType():
+            pairs = zip(data_type, created.fields, strict=True)
+            return StructType(
+                *(
+                    field.model_copy(update={"field_type": in_table(drawn.dataType, field.field_type)})
+                    for drawn, field in pairs
+                )
+            )
+        case spark.ArrayType(), ListType():
+            return created.model_copy(update={"element_type": in_table(data_type.elementType, created.element_type)})
+        case spark.MapType(), MapType():
+            key, item = in_table(data_type.keyType, created.key_type), in_table(data_type.valueType, created.value_type)
+            return created.model_copy(update={"key_type": key, "value_type": item})
+    known = _READ_AS.get(type(data_type))
+    return known[1] if known else created
+
+
+def spelled(value: Any, data_type: spark.DataType) -> Any:
+    """Return a value of the table as Spark holds it; of the texts for the same uuid, one is taken."""
+    match data_type:
+        case _ if value is None:
+            return None
+        case spark.StructType():
+            return {field.name: spelled(value[field.name], field.dataType) for field in data_type}
+        case spark.ArrayType():
+            return [spelled(item, data_type.elementType) for item in value]
+        case spark.MapType():
+            return [(spelled(key, data_type.keyType), spelled(item, data_type.valueType)) for key, item in value]
+    return _spelled_flat(value, data_type)
+
+
+def _spelled_flat(value: Any, data_type: spark.DataType) -> Any:
+    match data_type:
+        case UuidText():
+            return [str(value), str(value).upper(), value.hex, value.hex.upper()][value.int % 4]
+        case UuidBytes():
+            return value.bytes
+        case TimeText():
+            return value.isoformat("auto" if value.second or value.microsecond else "minutes")
+    return value
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -212,9 +342,16 @@ def texts() -> st.SearchStrategy[str]:
 def frames(draw: st.DrawFn, ranges: Ranges = EVERYTHING, min_rows: int = 0, max_rows: int = 12) -> Frame:
     """Return any DataFrame, with a first column that numbers the rows."""
     drawn = draw(struct_types(ranges))
-    schema = spark.StructType([spark.StructField(ROW, spark.LongType(), nullable=False), *drawn])
+    whole = spark.StructType([spark.StructField(ROW, spark.LongType(), nullable=False), *drawn])
     data = draw(st.lists(_values(drawn, ranges), min_size=min_rows, max_size=max_rows))
-    return Frame(schema, [{ROW: number, **row} for number, row in enumerate(data)])
+    stored = [{ROW: number, **row} for number, row in enumerate(data)]
+    schema = in_spark(whole)
+    assert isinstance(schema, spark.StructType)
+    if schema == whole:
+        return Frame(whole, stored)
+    table = in_table(whole, iceberg_schema(schema).as_struct())
+    assert isinstance(table, StructType)
+    return Frame(schema, [spelled(row, whole) for row in stored], Schema(*table.fields), stored, whole)
 
 
 @st.composite
@@ -226,6 +363,7 @@ def specs(draw: st.DrawFn, schema: Schema, ranges: Ranges = EVERYTHING) -> Parti
         for transform in TRANSFORMS
         if isinstance(field.field_type, PrimitiveType)
         and transform.can_transform(field.field_type)
+        and not isinstance(field.field_type, ranges.unpartitioned)
         and (
             ranges.truncates_decimals
             or not isinstance(transform, TruncateTransform)

@@ -60,6 +60,7 @@ DRIVER = {
     "planning",
     "manifests",
     "manifest_reader",
+    "row_reader",
     "replacing",
     "rewriting",
     "producer",
@@ -85,7 +86,7 @@ MAY_IMPORT = [
     (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "_version", "distribution", "publishing"}),
 ]
 # Contract tests hold them.
-RESTS_ON_INNER_PARTS = {"manifests", "manifest_reader", "pyiceberg_inner"}
+RESTS_ON_INNER_PARTS = {"manifests", "manifest_reader", "row_reader", "pyiceberg_inner"}
 INNER_PACKAGES = ("pyiceberg.avro",)
 
 
