@@ -16,7 +16,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
+from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError, stays_refused
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.retry import RetryPolicy
 from iceberg_ds.snapshots import CommitRequest
@@ -81,7 +81,7 @@ class _Alteration:
                 request = self._propose(table.metadata)
                 if request is None:
                     return self._succeed(table)
-                if is_exhausted or _stays_refused(problem, base, table.metadata):
+                if is_exhausted or stays_refused(problem, base, table.metadata):
                     self._give_up(table.metadata, problem)
                 base = table.metadata
                 problem = self._send(table, request)
@@ -141,9 +141,3 @@ def _may_still_land(request: CommitRequest, metadata: TableMetadata) -> bool:
     except CommitFailedException:
         return False
     return True
-
-
-def _stays_refused(problem: Exception | None, base: TableMetadata | None, metadata: TableMetadata) -> bool:
-    """Return whether the catalog refused for a reason that does not go away, as long as the table is as it was."""
-    is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
-    return is_lasting and base is not None and base.last_updated_ms == metadata.last_updated_ms

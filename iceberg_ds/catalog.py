@@ -74,6 +74,12 @@ class CommitAnswerLostError(Exception):
     """The request was sent, and what became of it is unknown."""
 
 
+def stays_refused(problem: Exception | None, before: TableMetadata | None, now: TableMetadata) -> bool:
+    """Return whether the catalog refused for a reason that does not go away, as long as the table is as it was."""
+    is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
+    return is_lasting and before is not None and before.last_updated_ms == now.last_updated_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
     """Which catalog: its name and, beside PyIceberg's own configuration, its properties."""

@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.branches import branch_head, branch_snapshot_id
-from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
+from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError, stays_refused
 from iceberg_ds.cleanup import Proof, delete_files
 from iceberg_ds.errors import (
     CatalogError,
@@ -90,7 +90,7 @@ class CommitLoop:
                     return self._skip(table, finding)
                 if finding.landing is Landing.LANDED:
                     return self._succeed(table, base=base or table.metadata, committed=table.metadata)
-                if is_exhausted or _stays_refused(problem, base, table.metadata):
+                if is_exhausted or _would_fail_again(problem) or stays_refused(problem, base, table.metadata):
                     self._give_up(table, finding, problem)
                 base = table.metadata
                 outcome = self._attempt(table, finding, is_new=is_new)
@@ -266,12 +266,9 @@ class CommitLoop:
         )
 
 
-def _stays_refused(problem: Exception | None, base: TableMetadata | None, metadata: TableMetadata) -> bool:
-    """Return whether the write failed for a reason that does not go away, as long as the table is as it was."""
-    is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
-    if isinstance(problem, TypeError | ValueError | AttributeError | LookupError):
-        return True  # raised while its manifests were written, and would be again
-    return is_lasting and base is not None and base.last_updated_ms == metadata.last_updated_ms
+def _would_fail_again(problem: Exception | None) -> bool:
+    """Return whether the problem was raised while manifests were written, and not by the storage below."""
+    return isinstance(problem, TypeError | ValueError | AttributeError | LookupError)
 
 
 def _utc(timestamp_ms: int) -> str:

@@ -25,8 +25,15 @@ def split_maps(maps: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     offsets = pc.subtract(maps.offsets, maps.offsets[0])
     # Unlike flatten(), both are of the whole, unsliced map.
     keys, items = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
-    if not maps.null_count:
+    if not _hides_entries(maps, offsets):
         return offsets, keys, items
     numbers = pa.array(range(last - first), pa.int32())
     offsets, seen = split_lists(pa.ListArray.from_arrays(offsets, numbers, mask=maps.is_null()))
-    return (offsets, keys, items) if len(seen) == len(keys) else (offsets, keys.take(seen), items.take(seen))
+    return offsets, keys.take(seen), items.take(seen)
+
+
+def _hides_entries(maps: pa.Array, offsets: pa.Array) -> bool:
+    if not maps.null_count:
+        return False
+    lengths = pc.subtract(offsets[1:], offsets[:-1])
+    return pc.any(pc.and_(maps.is_null(), pc.greater(lengths, 0))).as_py() is True

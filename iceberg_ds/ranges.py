@@ -94,12 +94,12 @@ class FilterRange(Range):
         return Coverage.INSIDE if self._must_lie_inside(data_file) else Coverage.PARTIAL
 
     def _may_lie_inside(self, data_file: DataFile) -> bool:
-        partition = data_file.partition
+        partition = Record(*_physical(data_file.partition))
         may = _or_else(lambda: self._tests(data_file.spec_id).may_hold(partition), True)  # noqa: FBT003
         return may and _or_else(lambda: self._may_match(data_file), True)  # noqa: FBT003
 
     def _must_lie_inside(self, data_file: DataFile) -> bool:
-        partition = data_file.partition
+        partition = Record(*_physical(data_file.partition))
         if _or_else(lambda: self._tests(data_file.spec_id).must_hold(partition), False):  # noqa: FBT003
             return True
         return self._is_counted(data_file) and _or_else(lambda: self._must_match(data_file), False)  # noqa: FBT003
@@ -203,10 +203,11 @@ class PartitionRange(Range):
 
 def _partition(data_file: DataFile) -> tuple[object, ...]:
     """Return the partition as a key that is equal for equal partitions, whether written just now or read."""
-    return tuple(_key(data_file.partition[position]) for position in range(len(data_file.partition)))
+    values = _physical(data_file.partition)
+    return tuple("NaN" if isinstance(value, float) and math.isnan(value) else value for value in values)
 
 
-def _key(value: object) -> object:
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
-    return value.bytes if isinstance(value, UUID) else value
+def _physical(partition: Record) -> list[object]:
+    """Return the values as tasks give them: PyIceberg reads UUIDs as such, and compares them as bytes."""
+    values = (partition[position] for position in range(len(partition)))
+    return [value.bytes if isinstance(value, UUID) else value for value in values]

@@ -28,7 +28,7 @@ class RowFilter:
 
     def __init__(self, predicate: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> None:
         typed = typed_predicate(predicate, schema, case_sensitive=case_sensitive)
-        fields = [_comparable(field) for field in schema.fields]
+        fields = [_comparable_field(field) for field in schema.fields]
         bound = bind(Schema(*fields), typed, case_sensitive=True)
         self._constant = {AlwaysTrue: True, AlwaysFalse: False}.get(type(bound))
         self._is_true = expression_to_pyarrow(bound)
@@ -48,7 +48,7 @@ class RowFilter:
         if self._constant is not None:
             return pa.repeat(self._constant, batch.num_rows)
         used = pa.table(
-            [_storage(batch.column(number)) for number, _ in self._columns], [name for _, name in self._columns]
+            [_comparable(batch.column(number)) for number, _ in self._columns], [name for _, name in self._columns]
         )
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(used))
         answer = acero.Declaration("project", acero.ProjectNodeOptions([self._is_true]), inputs=[source])
@@ -56,12 +56,14 @@ class RowFilter:
         return column.combine_chunks().fill_null(False)  # noqa: FBT003  # Arrow's signature
 
 
-def _comparable(field: NestedField) -> NestedField:
-    """Return the field as Arrow compares it: UUIDs as their bytes."""
+def _comparable_field(field: NestedField) -> NestedField:
     if not isinstance(field.field_type, UUIDType):
         return field
     return NestedField(field.field_id, field.name, FixedType(16), required=field.required)
 
 
-def _storage(column: pa.Array) -> pa.Array:
-    return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+def _comparable(column: pa.Array) -> pa.Array:
+    """Return the column as Arrow compares it: UUIDs as their bytes, zeros without a sign, which IN would tell apart."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return column.storage
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column

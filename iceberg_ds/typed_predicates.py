@@ -63,7 +63,7 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
-from iceberg_ds.names import find_position
+from iceberg_ds.names import AmbiguousNameError, find_position
 
 # Holds all digits of any decimal column, and refuses to round.
 _EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
@@ -105,16 +105,17 @@ class _Typing:
         return kind(term=column, value=_literal(expression.literal, field))
 
     def _field(self, name: str) -> NestedField:
-        fields = self._schema.fields
-        position = find_position(name, [field.name for field in fields], case_sensitive=self._case_sensitive)
+        columns = [field.name for field in self._schema.fields]
+        try:
+            position = find_position(name, columns, case_sensitive=self._case_sensitive)
+        except AmbiguousNameError as problem:
+            raise ValueError(f"{problem}: write it as the table does") from problem
         if position is not None:
-            return fields[position]
-        if self._is_nested(name):
+            return self._schema.fields[position]
+        nested = {other.lower() for other in self._schema.column_names if other not in columns}
+        if name.lower() in nested:
             raise ValueError(f"'{name}' lies within a struct, and only whole columns can be compared")
-        raise ValueError(f"there is no column '{name}' (columns: {', '.join(field.name for field in fields)})")
-
-    def _is_nested(self, name: str) -> bool:
-        return any(str(other).lower() == name.lower() for other in self._schema.column_names)
+        raise ValueError(f"there is no column '{name}' (columns: {', '.join(columns)})")
 
 
 def _check_string(field: NestedField) -> None:
@@ -163,14 +164,14 @@ def _long(value: object, _: IcebergType) -> Literal[Any]:
 
 def _float(value: object, _: IcebergType) -> Literal[Any]:
     (nearest,) = struct.unpack("<f", struct.pack("<f", float(_number(value))))
-    return FloatLiteral(nearest)
+    return FloatLiteral(nearest + 0.0)  # no zero has a sign
 
 
 def _double(value: object, _: IcebergType) -> Literal[Any]:
     number = float(_number(value))
     if math.isinf(number):
         raise OverflowError
-    return DoubleLiteral(number)
+    return DoubleLiteral(number + 0.0)
 
 
 def _decimal(value: object, field_type: IcebergType) -> Literal[Any]:

@@ -13,7 +13,7 @@ import chdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
@@ -184,6 +184,7 @@ def test_files_hold_what_was_written(any_sink: Sink, job: Job) -> None:
 @given(job=jobs())
 def test_rows_come_back_through_pyiceberg(any_sink: Sink, job: Job) -> None:
     """Rows would be lost, doubled or changed between the files and the table."""
+    assume(all(pyiceberg_can_read(row, job.frame.schema) for row in stored_rows(job)))
     own, _ = run(any_sink, job)
 
     table = own.table()
@@ -193,6 +194,24 @@ def test_rows_come_back_through_pyiceberg(any_sink: Sink, job: Job) -> None:
     seen = [as_pyiceberg(row, job.frame.schema) for row in read]
     assert numbered(seen, job.frame.schema) == numbered(expected, job.frame.schema)
     check_sound(table)
+
+
+def pyiceberg_can_read(value: Any, data_type: spark.DataType, *, is_repeated: bool = False) -> bool:
+    """Return whether there is no null struct with required fields in a list or map: PyIceberg 0.12 fails on some."""
+    match data_type:
+        case spark.StructType() if value is None:
+            return not is_repeated or all(field.nullable for field in data_type)
+        case _ if value is None:
+            return True
+        case spark.StructType():
+            return all(
+                pyiceberg_can_read(value[field.name], field.dataType, is_repeated=is_repeated) for field in data_type
+            )
+        case spark.ArrayType():
+            return all(pyiceberg_can_read(item, data_type.elementType, is_repeated=True) for item in value)
+        case spark.MapType():
+            return all(pyiceberg_can_read(item, data_type.valueType, is_repeated=True) for _, item in value)
+    return True
 
 
 def as_pyiceberg(value: Any, data_type: spark.DataType) -> Any:

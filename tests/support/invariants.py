@@ -28,6 +28,12 @@ def check_sound(table: Table) -> None:
             assert all(0 < (entry.sequence_number or 0) <= snapshot.sequence_number for entry in entries)
 
 
+def check_clean(table: Table) -> None:
+    """Assert that the table is whole, and that nothing lies around."""
+    check_sound(table)
+    assert unreferenced_files(table) == set()
+
+
 def live_entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return the entries of a manifest that are part of the table."""
     entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)

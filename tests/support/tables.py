@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from iceberg_ds.catalog import CatalogClient
+from iceberg_ds.catalog import CatalogClient, catalog_settings
 from iceberg_ds.commit import CommitResult, commit_write
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
@@ -111,14 +114,30 @@ class Sink:
         """Write and commit an overwrite, as `write_over` plans it."""
         return self.commit(self.write_over(*parts, schema=schema, of_epoch=of_epoch, **options))
 
+    def create(
+        self, schema: Schema, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC, *, format_version: str = "2"
+    ) -> None:
+        """Create the table through PyIceberg."""
+        settings = catalog_settings(self.options)
+        catalog = load_catalog(settings.name, **dict(settings.properties))
+        catalog.create_namespace_if_not_exists(self.options.table[:-1])
+        properties = {"format-version": format_version}
+        catalog.create_table(self.options.table, schema, partition_spec=spec, properties=properties)
+
     def table(self) -> Table:
         """Load the table afresh."""
         return self.catalog.load_table(self.options.table)
 
     def rows(self) -> list[Row]:
         """Return all rows, ordered by their first column."""
-        table = self.table().scan().to_arrow()
-        return table.sort_by(table.column_names[0]).to_pylist()
+        found = self.table().scan().to_arrow()
+        return found.sort_by(found.column_names[0]).to_pylist()
+
+    def rows_of(self, branch: str) -> list[Row]:
+        """Return all rows of a branch, ordered by their first column."""
+        table = self.table()
+        found = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).to_arrow()
+        return found.sort_by(found.column_names[0]).to_pylist()
 
     def ids(self) -> list[int]:
         """Return the ids of all rows in order."""

@@ -149,6 +149,15 @@ def test_every_slice_of_nested_values_is_printed() -> None:
             assert [None if text is None else json.loads(text) for text in texts] == ROWS[start:end]
 
 
+def test_lists_without_offsets_are_none() -> None:
+    """A task would crash on lists of lists that are all empty: the inner ones may come without a buffer."""
+    inner = pa.Array.from_buffers(pa.list_(pa.int32()), 0, [None, None], children=[pa.array([], pa.int32())])
+    outer = pa.ListArray.from_arrays(pa.array([0, 0, 0], pa.int32()), inner)
+
+    assert to_json(inner).to_pylist() == []
+    assert to_json(outer).to_pylist() == ["[]", "[]"]
+
+
 def test_entries_that_a_null_hides_are_not_printed() -> None:
     """A null list would push its hidden elements into the next one."""
     mask = pa.array([True, False])
