@@ -17,6 +17,8 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 # Spark's Python workers run in the same environment.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+# The environment of Iceberg's own Spark runtime.
+PEER := .peer/ready.json
 # What Spark needs of Java, found once: lines that set JAVA_HOME, none if the machine's own will do.
 WITH_JAVA = source $(READY);
 
@@ -34,6 +36,12 @@ $(READY): pyproject.toml .ci/constraints.txt .ci/find_java.py
 
 .PHONY: setup
 setup: $(READY) ## Make the virtual environment
+
+$(PEER): .ci/peer_environment.py $(READY)
+	@$(WITH_JAVA) $(BIN)/python .ci/peer_environment.py
+
+.PHONY: peer
+peer: $(PEER) ## Make the environment of Iceberg's own Spark runtime, which the sink is held against
 
 ##@ Main job
 .PHONY: demo
@@ -56,7 +64,7 @@ typecheck: $(READY) ## Check types
 	$(BIN)/mypy
 
 .PHONY: test
-test: $(READY) ## Run all tests
+test: $(READY) $(PEER) ## Run all tests
 	@$(WITH_JAVA) $(BIN)/pytest $(PYTEST_ARGS)
 
 .PHONY: test-unit
@@ -73,6 +81,10 @@ bench: $(READY) ## Measure writes and commits, and draw the charts
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_write.py $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_commit.py $(BENCH_ARGS)
 
+.PHONY: bench-peer
+bench-peer: $(READY) $(PEER) ## Measure appends beside Iceberg's own Spark runtime
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_peer.py $(BENCH_ARGS)
+
 ##@ Upkeep
 .PHONY: readme
 readme: $(READY) ## Write the table of options into the README
@@ -80,4 +92,4 @@ readme: $(READY) ## Write the table of options into the README
 
 .PHONY: clean
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist
+	rm -rf $(VENV) .peer .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist

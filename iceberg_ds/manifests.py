@@ -215,7 +215,8 @@ def _manifest_properties(metadata: TableMetadata, spec: PartitionSpec, content: 
         "format-version": str(metadata.format_version),
         AVRO_CODEC_KEY: _avro_codec(metadata),
     }
-    kind = "data" if content is ManifestContent.DATA else "deletes"
+    # Manifests of version 1 say a plain number.
+    kind = "data" if content == ManifestContent.DATA else "deletes"
     return properties if metadata.format_version == 1 else {**properties, "content": kind}
 
 

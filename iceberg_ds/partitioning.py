@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +18,17 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.transforms import HourTransform, Transform, TruncateTransform, UnknownTransform, VoidTransform
+from pyiceberg.schema import Schema, make_compatible_name
+from pyiceberg.transforms import (
+    HourTransform,
+    IdentityTransform,
+    Transform,
+    TruncateTransform,
+    UnknownTransform,
+    VoidTransform,
+)
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType, StructType
+from pyiceberg.types import DecimalType, FixedType, IcebergType, IntegerType, LongType, StructType
 
 from iceberg_ds.errors import SchemaMismatchError
 
@@ -40,6 +48,15 @@ class PartitionKey:
         return Record(*self.values)
 
 
+def partition_path(partition: Record, spec: PartitionSpec, schema: Schema) -> str:
+    """Return the path of a partition, such as `day=2026-11-21/region=EU`."""
+    try:
+        return spec.partition_to_path(partition, schema)
+    except OverflowError:  # Python's dates end with the year 9999, Spark's do not
+        parts = ((field.name, str(partition[position])) for position, field in enumerate(spec.fields))
+        return "/".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in parts)
+
+
 @dataclass(frozen=True)
 class PartitionPath:
     """The folder of a partition, in the form that PyIceberg's location providers ask for it."""
@@ -49,12 +66,28 @@ class PartitionPath:
     schema: Schema
 
     def to_path(self) -> str:
-        """Return the folder, such as `day=2026-11-21/region=EU`."""
-        try:
-            return self.spec.partition_to_path(self.key.record(), self.schema)
-        except OverflowError:  # Python's dates end with the year 9999, Spark's do not
-            parts = zip(self.spec.fields, self.key.values, strict=True)
-            return "/".join(f"{quote_plus(field.name)}={quote_plus(str(value))}" for field, value in parts)
+        """Return the folder."""
+        return partition_path(self.key.record(), self.spec, self.schema)
+
+
+def why_not_readable(spec: PartitionSpec, schema: Schema) -> list[str]:
+    """Return why readers could not read manifests of `spec`, one sentence a reason; empty if they can."""
+    live = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
+    reasons = [
+        f"partition field '{field.name}' is a {schema.find_type(field.source_id)} as it is, which Iceberg's Java and "
+        "Python readers take for different values: use bucket"
+        for field in live
+        if isinstance(field.transform, IdentityTransform) and isinstance(schema.find_type(field.source_id), FixedType)
+    ]
+    names: dict[str, list[str]] = defaultdict(list)
+    for field in spec.fields:
+        names[make_compatible_name(field.name)].append(field.name)
+    reasons += [
+        f"partition fields {', '.join(map(repr, alike))} have the same name in manifests: rename one"
+        for alike in names.values()
+        if len(alike) > 1
+    ]
+    return reasons
 
 
 class PartitionSplitter:
@@ -100,6 +133,7 @@ class PartitionSplitter:
         for position in path[1:]:
             source = pc.struct_field(source, position)
         source_type = self._schema.find_type(field.source_id)
+        _check_text(source, self._schema.find_column_name(field.source_id))
         values = apply_transform(field.transform, source_type, source)
         if not _is_exact(values, source, source_type, field.transform):
             raise SchemaMismatchError(
@@ -108,6 +142,19 @@ class PartitionSplitter:
                 "find the row. Filter or change such values, or partition by another transform."
             )
         return _as_physical(values)
+
+
+def _check_text(values: pa.Array, column: str | None) -> None:
+    """Refuse text that is no UTF-8, which Spark can hold and no partition value can."""
+    if not pa.types.is_string(values.type):
+        return
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as problem:
+        raise SchemaMismatchError(
+            f"Cannot write a row whose value of column '{column}' is no UTF-8, because the table is partitioned by it: "
+            f"{problem}. Filter or change such values, or write them as binary."
+        ) from problem
 
 
 def apply_transform(transform: Transform[Any, Any], source_type: IcebergType, values: pa.Array) -> pa.Array:

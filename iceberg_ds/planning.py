@@ -20,7 +20,7 @@ from iceberg_ds.evolution import EvolutionPolicy
 from iceberg_ds.file_settings import file_settings, metrics_properties
 from iceberg_ds.leaves import leaf_columns
 from iceberg_ds.options import SinkOptions
-from iceberg_ds.partitioning import PartitionSplitter
+from iceberg_ds.partitioning import PartitionSplitter, why_not_readable
 from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, SchemaChange, WritePlan
 from iceberg_ds.predicates import EVERY_ROW, parse_predicate
 from iceberg_ds.preparing import (
@@ -217,6 +217,7 @@ def _check_supported(metadata: TableMetadata, name: str) -> None:
             "which cannot be run here: PyIceberg's write.py-location-provider.impl can"
         )
     try:
+        problems += why_not_readable(metadata.spec(), metadata.schema())
         PartitionSplitter(metadata.spec(), metadata.schema())
         RowOrder(metadata.sort_order(), metadata.schema())
         leaf_columns(metadata.schema(), metrics_properties(metadata))

@@ -112,7 +112,7 @@ class _Search:
         return ReplacedManifest(manifest=manifest, kept=tuple(kept), dropped=tuple(dropped))
 
     def _may_drop_from(self, manifest: ManifestFile) -> bool:
-        if manifest.content is ManifestContent.DELETES:
+        if manifest.content == ManifestContent.DELETES:  # equal, not identical: in version 1 it is a plain number
             # Deletes whose data files are gone do no harm; only where no row stays are they dropped, too.
             return self._range.is_everything
         return self._range.may_touch(manifest)
@@ -155,7 +155,7 @@ class _Search:
         base_id = self._overwrite.base_snapshot_id
         base = self._table.metadata.snapshot_by_id(base_id) if base_id is not None else None
         for manifest in live_manifests(self._io, base):
-            if manifest.content is ManifestContent.DATA and self._range.may_touch(manifest):
+            if manifest.content == ManifestContent.DATA and self._range.may_touch(manifest):
                 for entry in live_entries(self._io, manifest):
                     if self._range.coverage(entry.data_file) is not Coverage.OUTSIDE:
                         yield entry.data_file.file_path
@@ -165,7 +165,7 @@ class _Search:
         new = [
             manifest.added_snapshot_id
             for manifest in manifests
-            if manifest.content is ManifestContent.DELETES and manifest.added_snapshot_id in self._since
+            if manifest.content == ManifestContent.DELETES and manifest.added_snapshot_id in self._since
         ]
         if new and partial:
             raise CommitConflictError(

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import (
@@ -38,11 +40,13 @@ from pyiceberg.table.update import (
     TableUpdate,
     UpgradeFormatVersionUpdate,
 )
+from pyiceberg.typedef import Record
 
 from iceberg_ds._version import __version__
 from iceberg_ds.branches import branch_snapshot_id, write_base
 from iceberg_ds.epochs import EpochMark, property_mark, summary_mark
 from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.partitioning import partition_path
 
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
 # What a request calls a schema, spec or order that it adds itself.
@@ -81,12 +85,23 @@ def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
     """Return the summary entries that count what `change` adds and drops."""
     limit = metadata.properties.get(_PARTITION_LIMIT_PROPERTY, "0")
     collector = SnapshotSummaryCollector(partition_summary_limit=int(limit) if limit.isdigit() else 0)
-    specs = metadata.specs()
+    specs = {spec_id: _Paths(spec) for spec_id, spec in metadata.specs().items()}
+    # The collector only ever asks a spec for the path of a partition.
     for data_file in change.added:
-        collector.add_file(data_file, schema=metadata.schema(), partition_spec=specs[data_file.spec_id])
+        collector.add_file(data_file, metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
     for data_file in change.removed:
-        collector.remove_file(data_file, schema=metadata.schema(), partition_spec=specs[data_file.spec_id])
+        collector.remove_file(data_file, metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
     return collector.build()
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """The paths of a spec's partitions, those too that PyIceberg cannot put into words."""
+
+    spec: PartitionSpec
+
+    def partition_to_path(self, partition: Record, schema: Schema) -> str:
+        return partition_path(partition, self.spec, schema)
 
 
 def new_snapshot(
