@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -120,13 +120,16 @@ class _Search:
     def _came_meanwhile(self, entry: ManifestEntry) -> bool:
         if self._overwrite.base_snapshot_id is not None and entry.snapshot_id not in self._since:
             return False
-        if self._overwrite.isolation_level == "serializable":
+        if self._overwrite.isolation_level == "snapshot":
+            return True
+        # Deletes change nothing if no row came meanwhile: all that they may apply to is dropped.
+        if entry.data_file.content == DataFileContent.DATA:
             raise CommitConflictError(
                 f"Cannot commit {self._write}, nothing was committed: snapshot {entry.snapshot_id} brought "
                 f"{entry.data_file.file_path} into the replaced range after this write began"
                 f"{self._base_text()}. Run the write again, or use isolation-level=snapshot, which keeps such rows."
             )
-        return True
+        return False
 
     def _base_text(self) -> str:
         base_id = self._overwrite.base_snapshot_id

@@ -43,6 +43,7 @@ PURE = {
     "ranges",
     "row_filter",
     "pyiceberg_inner",
+    "projection",
     "epochs",
     "landing",
     "target",
@@ -86,7 +87,7 @@ MAY_IMPORT = [
     (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "_version", "distribution", "publishing"}),
 ]
 # Contract tests hold them.
-RESTS_ON_INNER_PARTS = {"manifests", "manifest_reader", "row_reader", "pyiceberg_inner"}
+RESTS_ON_INNER_PARTS = {"manifests", "manifest_reader", "pyiceberg_inner"}
 INNER_PACKAGES = ("pyiceberg.avro",)
 
 
