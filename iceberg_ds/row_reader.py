@@ -18,7 +18,7 @@ from iceberg_ds.conform import conform
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.projection import has_field_ids, project
 from iceberg_ds.pyiceberg_inner import deleted_positions
-from iceberg_ds.shape import file_shape
+from iceberg_ds.shape import FileShape, file_shape
 
 _BATCH_ROWS = 65_536
 
@@ -27,14 +27,15 @@ def read_rows(metadata: TableMetadata, io: FileIO, task: FileScanTask) -> Iterat
     """Yield the rows of a data file, without those that are deleted by position.
 
     Args:
-        metadata: The table, whose columns the batches have in its order, with the types of its files.
+        metadata: The table, whose columns the batches have in its order, with its own names at any depth.
         io: Opens the table's storage.
         task: The file, and the position deletes that apply to it.
 
     Raises:
         UnsupportedTableError: The file does not say which of the table's fields its columns are.
     """
-    shape = file_shape(metadata.schema(), case_sensitive=True)
+    named = file_shape(metadata.schema()).named
+    shape = FileShape(schema=named, named=named, case_sensitive=True)
     deleted = deleted_positions(io, task)
     first = 0
     with io.new_input(task.file.file_path).open() as stream:
