@@ -50,7 +50,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.cleanup import Proof, delete_files
 from iceberg_ds.commit_loop import CommitLoop, CommitResult
-from iceberg_ds.errors import CatalogError, DataFileError, RefusedRowsError
+from iceberg_ds.errors import CatalogError, DataFileError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
 from iceberg_ds.publishing import fast_forward
@@ -87,8 +87,17 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
     _check_visible(data_files, write)
     result = CommitLoop(catalog, write, data_files).run()
     if write.publish_to is not None and result.snapshot_id is not None:
-        fast_forward(catalog, write.table.split("."), write.branch, write.publish_to)
+        _publish(catalog, write, write.publish_to, result.snapshot_id)
     return result
+
+
+def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:
+    try:
+        fast_forward(catalog, write.table.split("."), write.branch, to)
+    except IcebergSinkError as failure:
+        raise type(failure)(
+            f"The rows of {write} are on branch '{write.branch}' as snapshot {snapshot_id}, not on '{to}': {failure}"
+        ) from failure
 
 
 def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:

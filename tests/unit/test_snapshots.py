@@ -216,3 +216,15 @@ def test_property_is_set_only_for_epochs() -> None:
     updates = request_for(metadata_of(), identity(epoch=epoch(0))).updates
 
     assert sum(isinstance(update, SetPropertiesUpdate) for update in updates) == 1
+
+
+def test_properties_of_the_user_stand_beside_what_the_commit_records(sink: Sink) -> None:
+    """A user could not tell which job wrote a snapshot."""
+    plan = sink.plan(snapshot_properties={"team": "billing", "job": "nightly"})
+
+    sink.commit(sink.write(rows(1), plan=plan, of_epoch=epoch(0)))
+
+    summary = sink.table().current_snapshot().summary  # type: ignore[union-attr]
+    assert (summary["team"], summary["job"]) == ("billing", "nightly")  # type: ignore[index]
+    assert (summary["added-records"], summary["engine-name"]) == ("1", "icebergsink")  # type: ignore[index]
+    assert summary["spark.sql.streaming.epochId"] == "0"  # type: ignore[index]
