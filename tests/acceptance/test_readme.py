@@ -16,6 +16,7 @@ from iceberg_ds.option_table import options_table
 
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
+COMING_FROM = REPOSITORY / "docs" / "coming-from.md"
 _BLOCK = re.compile(r"^```python\n(# example: *(.+?)\n.*?)^```$", re.DOTALL | re.MULTILINE)
 _OPTIONS = re.compile(
     r"^<!-- options: made by `make readme` -->$(.*?)^<!-- end of options -->$", re.DOTALL | re.MULTILINE
@@ -73,9 +74,10 @@ def test_option_table_of_the_readme_is_that_of_the_code() -> None:
     assert found[1].strip() == options_table()
 
 
-def test_every_test_that_the_readme_names_exists() -> None:
+@pytest.mark.parametrize("document", [README, COMING_FROM], ids=lambda path: path.name)
+def test_every_test_that_a_document_names_exists(document: Path) -> None:
     """A guarantee could name a test that nobody runs."""
-    named = _NAMED_TEST.findall(README.read_text())
+    named = _NAMED_TEST.findall(document.read_text())
 
     missing = [
         f"{path}::{function}"
@@ -85,3 +87,12 @@ def test_every_test_that_the_readme_names_exists() -> None:
     ]
     assert len(named) >= 10
     assert missing == []
+
+
+def test_every_word_of_another_writer_has_a_test_or_is_said_to_be_missing() -> None:
+    """A user who changes writers would find out in production what is not here."""
+    rows = [line.split("|") for line in COMING_FROM.read_text().splitlines() if line.startswith("| ")]
+    words = [cells for cells in rows if cells[1].strip() != "there"]
+
+    assert len(words) >= 30
+    assert [cells[1] for cells in words if not (_NAMED_TEST.search(cells[3]) or "not here yet" in cells[2])] == []

@@ -19,7 +19,7 @@ from support.strategies import ROW, Filter, Ranges, both, either, filters, specs
 from support.tables import Row, Sink, embedded_options, local
 
 from iceberg_ds.catalog import catalog_settings, connect
-from iceberg_ds.schema import iceberg_schema
+from iceberg_ds.spark_types import iceberg_schema
 
 UTC = dt.timezone.utc
 _numbers = itertools.count()
