@@ -1,4 +1,4 @@
-"""Rows that stay of a file that is replaced in part: all of them, as they were, in files as the table wants them now."""
+"""Rows that stay of a file that is replaced in part: all of them, as they were, in files as the table wants them."""
 
 from __future__ import annotations
 
