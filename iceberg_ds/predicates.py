@@ -199,13 +199,11 @@ class _Parser:
             inner = self._alternatives()
             self._need(")")
             return inner
-        if self._takes("TRUE"):
-            return AlwaysTrue()
-        if self._takes("FALSE"):
-            return AlwaysFalse()
         if self._next.kind == "name":
             return self._test_of(self._column())
         value = self._value("a column, a value or (")
+        if isinstance(value, BooleanLiteral) and self._next.text not in _COMPARISONS:
+            return AlwaysTrue() if value.value else AlwaysFalse()
         sign = self._comparison()
         return _COMPARISONS[_MIRRORED.get(sign, sign)](term=self._column(), value=value)
 

@@ -174,8 +174,10 @@ class PartitionRange(Range):
     """
 
     def __init__(self, metadata: TableMetadata, data_files: Sequence[DataFile], name: str) -> None:
-        self._spec_id = metadata.default_spec_id
-        is_unpartitioned = all(isinstance(field.transform, VoidTransform) for field in metadata.spec().fields)
+        # The files' own, because the table's may have changed since they were written.
+        self._spec_id = data_files[0].spec_id if data_files else metadata.default_spec_id
+        spec = metadata.specs()[self._spec_id]
+        is_unpartitioned = all(isinstance(field.transform, VoidTransform) for field in spec.fields)
         self.is_everything = is_unpartitioned and bool(data_files)
         self._partitions = {_partition(data_file) for data_file in data_files}
         self._name = name
@@ -195,8 +197,8 @@ class PartitionRange(Range):
         if data_file.spec_id != self._spec_id:
             raise UnsupportedTableError(
                 f"Cannot write to {self._name} with overwrite-mode=dynamic, nothing was committed: "
-                f"{data_file.file_path} was written by partition spec {data_file.spec_id}, and the table's spec is "
-                f"{self._spec_id} now, so it cannot be told to which partitions its rows belong. Use replace-where."
+                f"{data_file.file_path} was written by partition spec {data_file.spec_id} and these rows by "
+                f"{self._spec_id}, so it cannot be told to which partitions its rows belong. Use replace-where."
             )
         return Coverage.INSIDE if _partition(data_file) in self._partitions else Coverage.OUTSIDE
 

@@ -82,6 +82,8 @@ def known(test: BooleanExpression) -> BooleanExpression:
         ("FALSE", AlwaysFalse()),
         ("x = 1 or true", AlwaysTrue()),
         ("x = 1 and not true", AlwaysFalse()),
+        ("true = x", EqualTo("x", value=True)),
+        ("(false) or true > x", LessThan("x", value=True)),
     ],
 )
 def test_predicate_means_what_sql_means(text: str, expected: BooleanExpression) -> None:

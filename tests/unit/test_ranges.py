@@ -368,6 +368,16 @@ def test_no_rows_replace_no_partition() -> None:
     assert not replaced.may_touch(manifest())
 
 
+def test_partitions_are_those_of_the_spec_that_the_rows_were_written_with() -> None:
+    """Rows would be dropped because a partition of another kind has the same value, if the spec changes meanwhile."""
+    specs = [spec((3, IdentityTransform()), spec_id=0), spec((3, TruncateTransform(2)), spec_id=1)]
+    replaced = partitions(data_file(["EU"], spec_id=0), specs=specs)
+
+    assert replaced.coverage(data_file(["EU"], spec_id=0)) is INSIDE
+    with pytest.raises(UnsupportedTableError, match="written by partition spec 1 and these rows by 0"):
+        replaced.coverage(data_file(["EU"], spec_id=1))
+
+
 def test_file_of_another_spec_is_refused() -> None:
     """Rows that belong to a replaced partition would stay beside the new ones, because their file does not say so."""
     specs = [spec((3, IdentityTransform()), spec_id=0), spec((1, BucketTransform(4)), spec_id=1)]
