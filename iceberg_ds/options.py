@@ -146,10 +146,11 @@ def _take_table(parsed: dict[str, object], path: str | None, problems: list[str]
         if parsed.setdefault("table", from_path) != from_path:
             problems.append(f"option 'table' and the table in save() or start() differ ({path!r}): give one of them")
     namespace, table = parsed.pop("namespace", None), parsed.get("table")
+    place = "option 'table'" if path is None else "the table in save() or start()"
     if isinstance(table, tuple) and len(table) == 1:
         if not isinstance(namespace, tuple):
             problems.append(
-                f"option 'table' is {table[0]!r}: expected namespace and table separated by a dot, such as db.events, "
+                f"{place} is {table[0]!r}: expected namespace and table separated by a dot, such as db.events, "
                 "or option 'namespace'"
             )
         else:
