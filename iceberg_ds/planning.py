@@ -92,7 +92,7 @@ def plan_write(
         if policy.replace_types and (change := schema_change_for(dataframe, options, metadata, policy)) is not None:
             schema_change, metadata = change, metadata_with(metadata, change.schema, table_name=name)
         io_properties = storage_properties(table.io.properties)
-    branch, fork_from, publish_to = _branches(options, metadata, name)
+    branch, fork_from, publish_to = _branches(options, metadata, name, is_new=table is None)
     base = write_base(metadata, branch, fork_from, publish_to)
     operation_id = uuid.uuid4()
     return WritePlan(
@@ -153,9 +153,19 @@ def _evolution_policy(options: SinkOptions, mode: WriteMode, *, is_stream: bool)
     )
 
 
-def _branches(options: SinkOptions, metadata: TableMetadata, name: str) -> tuple[str, str | None, str | None]:
+def _branches(
+    options: SinkOptions, metadata: TableMetadata, name: str, *, is_new: bool
+) -> tuple[str, str | None, str | None]:
     """Return the branch to write, the one to fork it from if it is missing, and the one to publish it to."""
     target = options.branch or MAIN_BRANCH
+    # PyIceberg's catalogs refuse the first snapshot of a table on any branch but main.
+    if not (is_new or metadata.snapshots) and target == MAIN_BRANCH:
+        return MAIN_BRANCH, None, None  # readers see nothing before the commit, and all rows after it
+    if not (is_new or metadata.snapshots) and options.create_branch:
+        raise OptionError(
+            f"Cannot write to {name}: branch '{target}' cannot be forked, because the table has no snapshot yet. Write "
+            "to main first."
+        )
     fork_from = MAIN_BRANCH if options.create_branch and target != MAIN_BRANCH else None
     if options.staging_branch is not None:
         _check_branch(name, metadata, target)

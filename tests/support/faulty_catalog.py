@@ -104,6 +104,10 @@ class FaultyCatalog:
         """Let the next `times` commits that have no fault yet go through."""
         self._faults.extend([None] * times)
 
+    def forget(self) -> None:
+        """Let all further commits go through."""
+        self._faults.clear()
+
     def fail_next_loads(self, times: int, error: Callable[[], Exception], *, after: int = 0) -> None:
         """Let `times` loads of a table fail, the first of them after `after` more loads."""
         self._load_faults.extend([None] * after)

@@ -197,6 +197,16 @@ def test_first_write_of_a_table_may_go_to_a_branch(sink: Sink) -> None:
     check_clean(sink.table())
 
 
+def test_branch_of_a_table_without_a_snapshot_is_refused(sink: Sink) -> None:
+    """The write would be tried for minutes, because catalogs refuse such a branch."""
+    sink.commit(sink.write([]))
+
+    with pytest.raises(OptionError, match=r"branch 'audit' cannot be forked.*no snapshot yet\. Write to main first"):
+        sink.plan(branch="audit", create_branch=True)
+    with pytest.raises(OptionError, match="no branch 'audit'"):
+        sink.plan(branch="audit")
+
+
 def test_two_writers_that_create_one_branch_both_land_on_it(sink: Sink) -> None:
     """Rows of one of them would be lost, because both forked."""
     sink.append(1)

@@ -282,6 +282,17 @@ def test_staged_write_may_create_its_table(sink: Sink, kind: str) -> None:
     assert head(sink, "main") == head(sink, "staging")
 
 
+def test_staged_write_may_be_the_first_of_a_table_that_is_there(sink: Sink) -> None:
+    """The first load of a table that was created beforehand would be tried for minutes, and fail."""
+    sink.commit(sink.write([]))
+
+    append(sink, 1, staging_branch="staging")
+    append(sink, 2, staging_branch="staging")
+
+    assert sink.ids() == [1, 2]
+    check_clean(sink.table())
+
+
 def test_staged_write_builds_on_what_main_has_by_then(sink: Sink) -> None:
     """Every staged write after the first would be refused as soon as somebody else writes to main."""
     for number in range(3):
