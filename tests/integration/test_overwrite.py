@@ -116,8 +116,11 @@ def appending_at(fault: Fault, house: Warehouse) -> Iterator[None]:
 
     def append() -> None:
         wait_until(fault.barrier.exists, "the overwrite is about to commit", TIMEOUT_S)
-        house.table().append(pa.table({"id": [5], "name": ["row 5"]}))
-        fault.barrier.unlink()
+        try:
+            table = house.table()
+            table.append(pa.Table.from_pylist([{"id": 5, "name": "row 5"}], schema=table.schema().as_arrow()))
+        finally:
+            fault.barrier.unlink()
 
     thread = threading.Thread(target=append)
     thread.start()

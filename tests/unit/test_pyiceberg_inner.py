@@ -11,9 +11,11 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
+from support.delete_files import delete_positions, entries
+from support.tables import Sink
 
 from iceberg_ds.predicates import parse_predicate
-from iceberg_ds.pyiceberg_inner import may_match, must_match
+from iceberg_ds.pyiceberg_inner import deleted_positions, may_match, must_match
 from iceberg_ds.typed_predicates import typed_predicate
 
 SCHEMA = Schema(
@@ -96,6 +98,20 @@ def test_what_was_not_counted_is_taken_for_none() -> None:
     file = data_file(value_counts={1: 10}, **bounds(1.0, 9.0))
 
     assert answers("x < 10", file) == (True, True)
+
+
+def test_deleted_positions_are_those_of_all_delete_files_of_a_file(sink: Sink) -> None:
+    """Rows that another engine deleted would come back when their file is written again."""
+    sink.append(1, 2, 3, 4)
+    sink.append(5, 6)
+    first, second = (entry.data_file.file_path for entry in reversed(entries(sink)))
+    delete_positions(sink, first, [0, 3])
+    delete_positions(sink, first, [1])
+    table = sink.table()
+    tasks = {task.file.file_path: task for task in table.scan().plan_files()}
+
+    assert deleted_positions(table.io, tasks[first]) == {0, 1, 3}
+    assert deleted_positions(table.io, tasks[second]) == set()
 
 
 def test_file_without_rows_matches_nothing() -> None:
