@@ -77,7 +77,7 @@ def find_landing(
     is_final = _nothing_under_way(metadata, write.branch, attempts)
     if write.epoch is None:
         return Finding(landing=_trace(metadata, write.branch, attempts, shares_manifest), is_final=is_final)
-    mark = find_last_epoch(metadata, write.branch, write.epoch.query_id)
+    mark = find_last_epoch(metadata, _marked_branch(metadata, write), write.epoch.query_id)
     if mark is None or mark.epoch_id < write.epoch.epoch_id:
         return Finding(landing=Landing.ABSENT, is_final=is_final, mark=mark)
     if mark.snapshot_id == write.snapshot_id:  # landed, and expired since
@@ -88,6 +88,11 @@ def find_landing(
         return Finding(landing=landing, is_final=is_final, mark=mark)
     # Ours may have landed before the later epoch did, and have expired since, unless it was refused each time.
     return Finding(landing=Landing.SURPASSED, is_final=all(attempt.was_refused for attempt in attempts), mark=mark)
+
+
+def _marked_branch(metadata: TableMetadata, write: WriteIdentity) -> str:
+    """Return the branch that has the rows of earlier epochs: the one to fork from while ours is not there yet."""
+    return write.fork_from if write.fork_from is not None and write.branch not in metadata.refs else write.branch
 
 
 def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: EpochMark) -> bool:

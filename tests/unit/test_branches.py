@@ -413,3 +413,16 @@ def test_refusals_of_a_write_to_a_new_branch_leave_nothing_behind(
     assert set(sink.table().metadata.refs) == {"main"}
     check_clean(sink.table())
     check_sound(sink.table())
+
+
+def test_epoch_that_main_has_is_not_written_again_to_a_branch_that_is_forked_from_it(sink: Sink) -> None:
+    """A stream that is moved to a branch after a crash would have its last epoch there twice."""
+    sink.append(1, of_epoch=epoch(0))
+    plan = sink.plan(branch="audit", create_branch=True)
+
+    result = sink.commit(sink.write(rows(1), plan=plan, of_epoch=epoch(0)))
+    sink.commit(sink.write(rows(2), plan=sink.plan(branch="audit", create_branch=True), of_epoch=epoch(1)))
+
+    found = sink.table().scan().use_ref("audit").to_arrow()["id"].to_pylist()
+    assert result.was_replayed
+    assert sorted(found) == [1, 2]
