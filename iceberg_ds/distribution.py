@@ -6,8 +6,8 @@ table's partition spec, sort order and properties from the catalog; changes noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -23,10 +23,10 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import DataType, StructType
 
 from iceberg_ds.catalog import catalog_settings, connect
-from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.layout import describes, evolved_spec, new_sort_order, new_spec, spec_text
 from iceberg_ds.names import find_position
-from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.options import SinkOptions, naming_action, parse_options
 from iceberg_ds.spark_transforms import transformed
 from iceberg_ds.spark_types import iceberg_schema, is_writable
 from iceberg_ds.terms import quoted
@@ -134,7 +134,7 @@ class _Layout:
 def _find_layout(dataframe: StructType, options: SinkOptions, mode: Mode | None) -> _Layout:
     name = ".".join(options.table)
     table = connect(catalog_settings(options)).find_table(options.table)
-    with _naming(name):
+    with naming_action(f"distribute for {name}"):
         if table is None:
             schema, properties = iceberg_schema(dataframe), options.table_properties
             spec, order = new_spec(options.partition_by or (), schema), UNSORTED_SORT_ORDER
@@ -165,17 +165,6 @@ def _spec(options: SinkOptions, metadata: TableMetadata, name: str) -> Partition
         f"partitioned by {spec_text(metadata.spec(), schema) or 'nothing'}. Drop the option, or give "
         "evolve-partitioning=true here and to the write."
     )
-
-
-@contextmanager
-def _naming(table: str) -> Iterator[None]:
-    """Turn what is wrong with the terms of the options into an error of the options."""
-    try:
-        yield
-    except IcebergSinkError:
-        raise
-    except ValueError as problem:
-        raise OptionError(f"Cannot distribute for {table}: {problem}.") from problem
 
 
 def _table_mode(properties: Mapping[str, str], name: str) -> Mode | None:

@@ -9,12 +9,13 @@ None here.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_ds import option_values as values
-from iceberg_ds.errors import OptionError
+from iceberg_ds.errors import IcebergSinkError, OptionError
 from iceberg_ds.evolution import SchemaEvolution
 from iceberg_ds.layout import PartitionTerm, SortTerm
 from iceberg_ds.option_table import (
@@ -110,6 +111,21 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
         table_properties=groups[TABLE_PROPERTY_PREFIX],
         snapshot_properties=groups[SNAPSHOT_PROPERTY_PREFIX],
     )
+
+
+@contextmanager
+def naming_action(action: str) -> Iterator[None]:
+    """Turn what is wrong with the terms of `partition-by` or `sort-by` into an error of the options.
+
+    Args:
+        action: What cannot be done then, such as `write to db.events`.
+    """
+    try:
+        yield
+    except IcebergSinkError:
+        raise
+    except ValueError as problem:
+        raise OptionError(f"Cannot {action}: {problem}.") from problem
 
 
 def _prefix(key: str) -> str | None:

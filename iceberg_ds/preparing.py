@@ -6,9 +6,6 @@ changed in small commits of their own, each of which another writer may make at 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -27,10 +24,10 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds.alter import alter_table
 from iceberg_ds.catalog import CatalogClient
-from iceberg_ds.errors import IcebergSinkError, OptionError, TableNotFoundError
+from iceberg_ds.errors import OptionError, TableNotFoundError
 from iceberg_ds.evolution import EvolutionPolicy, propose_request, propose_schema
 from iceberg_ds.layout import describes, describes_order, evolved_spec, new_sort_order, new_spec, spec_text
-from iceberg_ds.options import SinkOptions
+from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NewTable, SchemaChange
 from iceberg_ds.snapshots import LAST_ADDED, CommitRequest
 
@@ -49,7 +46,7 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             f"Table {name} does not exist in {catalog!r}, and option 'create-table' is false: "
             "create it, or allow its creation with create-table=true."
         )
-    with _naming(name, "create"):
+    with naming_action(f"create {name}"):
         new_table = NewTable(
             schema=schema,
             spec=new_spec(options.partition_by or (), schema),
@@ -84,19 +81,8 @@ def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Ta
             )
         return _spec_request(metadata, evolved_spec(terms, metadata))
 
-    with _naming(name, "write to"):
+    with naming_action(f"write to {name}"):
         return alter_table(catalog, options.table, propose, loaded=table)
-
-
-@contextmanager
-def _naming(table: str, action: str) -> Iterator[None]:
-    """Turn what is wrong with the terms of a layout into an error of the options that hold them."""
-    try:
-        yield
-    except IcebergSinkError:
-        raise
-    except ValueError as problem:
-        raise OptionError(f"Cannot {action} {table}: {problem}.") from problem
 
 
 def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest:
@@ -150,7 +136,7 @@ def sort_order_as_asked(catalog: CatalogClient, options: SinkOptions, table: Tab
             updates=(AddSortOrderUpdate(sort_order=order),),
         )
 
-    with _naming(".".join(options.table), "write to"):
+    with naming_action(f"write to {'.'.join(options.table)}"):
         table = alter_table(catalog, options.table, propose, loaded=table)
     return table, recorded(table.metadata)
 
