@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from iceberg_ds.catalog import CatalogClient
 from iceberg_ds.cleanup import Proof, delete_files
-from iceberg_ds.messages import reported_commits
+from iceberg_ds.messages import TaskCommit, reported_commits
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +32,9 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
     write = commits[0].write
     identifier = write.table.split(".")
     if len(commits) < len(messages):
-        paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
-        left = delete_files(catalog.file_io(identifier, paths[0]), paths, Proof.NEVER_SENT) if paths else 0
-        logger.info("Gave up %s before any commit: deleted %d files", write, len(paths) - left)
+        left = delete_reported_files(catalog, commits)
+        reported = sum(len(commit.data_files) for commit in commits)
+        logger.info("Gave up %s before any commit: deleted %d files", write, reported - left)
         return
     table = catalog.find_table(identifier)
     if table is not None and table.metadata.snapshot_by_id(write.snapshot_id) is not None:
@@ -42,3 +42,16 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
     else:
         # The commit has deleted them if it could prove that it failed; a request may still be under way.
         logger.warning("Spark gave up %s in its commit; files with this id in their names may be left behind", write)
+
+
+def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> int:
+    """Delete the files of a write of which no commit was ever sent; return how many could not be deleted.
+
+    Raises:
+        CatalogError: The catalog could not be reached; nothing was deleted.
+    """
+    paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
+    if not paths:
+        return 0
+    io = catalog.file_io(commits[0].write.table.split("."), paths[0])
+    return delete_files(io, paths, Proof.NEVER_SENT)

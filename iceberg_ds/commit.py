@@ -47,8 +47,8 @@ from collections.abc import Sequence
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
 
+from iceberg_ds.abort import delete_reported_files
 from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
-from iceberg_ds.cleanup import Proof, delete_files
 from iceberg_ds.commit_loop import CommitLoop, CommitResult
 from iceberg_ds.errors import CatalogError, DataFileError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
@@ -105,12 +105,10 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
     refused = [commit.refused for commit in commits if commit.refused is not None]
     if not refused:
         return
-    paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
-    write = commits[0].write
-    left = delete_files(catalog.file_io(write.table.split("."), paths[0]), paths, Proof.NEVER_SENT) if paths else 0
+    left = delete_reported_files(catalog, commits)
     raise RefusedRowsError(
-        f"Cannot commit to {write.table}, nothing was committed: {sum(rows.count for rows in refused)} rows do not "
-        f"satisfy replace-where, for example {refused[0].example}. They would stay beside the rows that the next such "
+        f"Cannot commit to {commits[0].write.table}, nothing was committed: {sum(rows.count for rows in refused)} "
+        f"rows do not satisfy replace-where, for example {refused[0].example}. They would stay beside the rows that the next such "
         "write replaces: filter them out, or widen the predicate."
         + (f" {left} files could not be deleted; the log names them." if left else "")
     )
