@@ -34,6 +34,7 @@ class SnapshotProducer:
         self._data_files = data_files
         self._rewriter = PartialRewriter(write)
         self._added: list[ManifestFile] = []
+        self._added_counts: dict[str, str] = {}
         self._written: list[str] = []
         self._used: dict[str, set[str]] = {}
         self._numbers = itertools.count()
@@ -69,7 +70,7 @@ class SnapshotProducer:
             return None
         ours = self._manifests(table, replacement, again)
         path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
-        snapshot = new_snapshot(metadata, write, change.operation, change_summary(metadata, change), path)
+        snapshot = new_snapshot(metadata, write, change.operation, self._counts(table, change), path)
         rewritten = {data_file.file_path for data_file in again}
         self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
         write_list(table.io, metadata, snapshot, [*ours, *replacement.untouched])
@@ -87,6 +88,14 @@ class SnapshotProducer:
             return []
         head = write_base(table.metadata, self._write.branch, self._write.fork_from, self._write.publish_to)
         return self._rewriter.rewrite(table, replacement.partial, head.snapshot_id if head else None)
+
+    def _counts(self, table: Table, change: Change) -> dict[str, str]:
+        """Count what the snapshot adds and drops; what an append adds is the same in every attempt, and may be much."""
+        if change.removed:
+            return change_summary(table.metadata, change)
+        if not self._added_counts:
+            self._added_counts = change_summary(table.metadata, change)
+        return self._added_counts
 
     def _manifests(self, table: Table, replacement: Replacement, again: Sequence[DataFile]) -> list[ManifestFile]:
         """Write the manifests that this snapshot adds, those of an earlier attempt as far as they are the same."""
