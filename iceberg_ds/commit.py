@@ -106,10 +106,11 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
     if not refused:
         return
     left = delete_reported_files(catalog, commits)
+    count = sum(rows.count for rows in refused)
     raise RefusedRowsError(
-        f"Cannot commit to {commits[0].write.table}, nothing was committed: {sum(rows.count for rows in refused)} "
-        f"rows do not satisfy replace-where, for example {refused[0].example}. They would stay beside the rows that the next such "
-        "write replaces: filter them out, or widen the predicate."
+        f"Cannot commit to {commits[0].write.table}, nothing was committed: {count} rows do not satisfy replace-where, "
+        f"for example {refused[0].example}. They would stay beside the rows that the next such write replaces: filter "
+        "them out, or widen the predicate."
         + (f" {left} files could not be deleted; the log names them." if left else "")
     )
 
