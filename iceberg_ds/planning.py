@@ -22,7 +22,7 @@ from iceberg_ds.leaves import leaf_columns
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.partitioning import PartitionSplitter, why_not_readable
 from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, SchemaChange, WritePlan
-from iceberg_ds.predicates import EVERY_ROW, parse_predicate
+from iceberg_ds.predicates import EVERY_ROW
 from iceberg_ds.preparing import (
     default_sort_order,
     partitioned_as_asked,
@@ -205,7 +205,7 @@ def _overwrite(options: SinkOptions, metadata: TableMetadata, branch: str, base:
         base_snapshot_id=base_id,
     )
     try:
-        RowFilter(parse_predicate(overwrite.predicate), metadata.schema(), case_sensitive=overwrite.case_sensitive)
+        RowFilter.of(overwrite, metadata.schema())
     except ValueError as problem:
         raise OptionError(f"Cannot write to {name}: option 'replace-where': {problem}.") from problem
     return overwrite

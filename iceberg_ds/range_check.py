@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from iceberg_ds.messages import RefusedRows
 from iceberg_ds.plan import OverwriteByFilter, WritePlan
-from iceberg_ds.predicates import EVERY_ROW, parse_predicate
+from iceberg_ds.predicates import EVERY_ROW
 from iceberg_ds.row_filter import RowFilter
 
 
@@ -27,8 +27,7 @@ class RangeCheck:
         self._example = ""
         overwrite = plan.overwrite
         if isinstance(overwrite, OverwriteByFilter) and overwrite.predicate != EVERY_ROW:
-            predicate = parse_predicate(overwrite.predicate)
-            self._filter = RowFilter(predicate, plan.schema, case_sensitive=overwrite.case_sensitive)
+            self._filter = RowFilter.of(overwrite, plan.schema)
 
     @property
     def refused(self) -> RefusedRows | None:

@@ -17,7 +17,6 @@ from pyiceberg.table import FileScanTask, Table
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import OverwriteByFilter, WritePlan
-from iceberg_ds.predicates import parse_predicate
 from iceberg_ds.row_filter import RowFilter
 from iceberg_ds.row_reader import read_rows
 from iceberg_ds.writers import TaskAttempt, write_task
@@ -67,8 +66,7 @@ class PartialRewriter:
         overwrite = self._write.overwrite
         if not isinstance(overwrite, OverwriteByFilter):
             raise TypeError(f"{overwrite} replaces whole partitions")
-        schema = table.metadata.schema()
-        row_filter = RowFilter(parse_predicate(overwrite.predicate), schema, case_sensitive=overwrite.case_sensitive)
+        row_filter = RowFilter.of(overwrite, table.metadata.schema())
         for batch in read_rows(table.metadata, table.io, task):
             yield row_filter.failing(batch)
 

@@ -11,6 +11,8 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, UUIDType
 
+from iceberg_ds.plan import OverwriteByFilter
+from iceberg_ds.predicates import parse_predicate
 from iceberg_ds.typed_predicates import typed_predicate
 
 
@@ -34,6 +36,11 @@ class RowFilter:
         self._is_true = expression_to_pyarrow(bound)
         used = extract_field_ids(bound)
         self._columns = [(number, field.name) for number, field in enumerate(fields) if field.field_id in used]
+
+    @classmethod
+    def of(cls, overwrite: OverwriteByFilter, schema: Schema) -> RowFilter:
+        """Return the filter of the rows that a write replaces; raises as the constructor does."""
+        return cls(parse_predicate(overwrite.predicate), schema, case_sensitive=overwrite.case_sensitive)
 
     def satisfying(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that satisfy the predicate. Columns are taken by their position in the table."""
