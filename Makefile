@@ -10,6 +10,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # More arguments for pytest, such as PYTEST_ARGS="-k replay".
 PYTEST_ARGS ?=
+# Cells of the matrix, such as MATRIX_ARGS="--quick spark-4.0.5-pyarrow-18.0.0"; all without.
+MATRIX_ARGS ?=
 # More arguments for the benchmarks, such as BENCH_ARGS="--rounds 3".
 BENCH_ARGS ?=
 
@@ -19,6 +21,8 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # The environment of Iceberg's own Spark runtime.
 PEER := .peer/ready.json
+# The real servers that tests start.
+SERVICES := .services/ready.json
 # What Spark needs of Java, found once: lines that set JAVA_HOME, none if the machine's own will do.
 WITH_JAVA = source $(READY);
 
@@ -37,11 +41,17 @@ $(READY): pyproject.toml .ci/constraints.txt .ci/find_java.py
 .PHONY: setup
 setup: $(READY) ## Make the virtual environment
 
-$(PEER): .ci/peer_environment.py $(READY)
+$(PEER): .ci/peer_environment.py .ci/installing.py $(READY)
 	@$(WITH_JAVA) $(BIN)/python .ci/peer_environment.py
 
 .PHONY: peer
 peer: $(PEER) ## Make the environment of Iceberg's own Spark runtime, which the sink is held against
+
+$(SERVICES): .ci/services.py .ci/installing.py $(READY)
+	@$(WITH_JAVA) $(BIN)/python .ci/services.py
+
+.PHONY: services
+services: $(SERVICES) ## Build and fetch the real servers that tests start; needs Go and Maven
 
 ##@ Main job
 .PHONY: demo
@@ -64,12 +74,24 @@ typecheck: $(READY) ## Check types
 	$(BIN)/mypy
 
 .PHONY: test
-test: $(READY) $(PEER) ## Run all tests
+test: $(READY) $(PEER) $(SERVICES) ## Run all tests
 	@$(WITH_JAVA) $(BIN)/pytest $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: $(READY) ## Run the tests that need no Spark
 	@$(BIN)/pytest tests/unit tests/properties $(PYTEST_ARGS)
+
+.PHONY: test-integration
+test-integration: $(READY) $(PEER) $(SERVICES) ## Run the tests with real Spark, and with every catalog and store
+	@$(WITH_JAVA) $(BIN)/pytest tests/integration $(PYTEST_ARGS)
+
+.PHONY: test-lowest
+test-lowest: $(READY) ## Run what most depends on versions with the lowest ones that are allowed
+	@$(WITH_JAVA) $(BIN)/python .ci/test_matrix.py --quick lowest
+
+.PHONY: test-matrix
+test-matrix: $(READY) ## Run the core tests with every supported version of Spark and PyArrow
+	@$(WITH_JAVA) $(BIN)/python .ci/test_matrix.py $(MATRIX_ARGS)
 
 .PHONY: test-kills
 test-kills: $(READY) ## Kill a stream 50 times at random and compare its table with its source
@@ -92,4 +114,4 @@ readme: $(READY) ## Write the table of options into the README
 
 .PHONY: clean
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .peer .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist
+	rm -rf $(VENV) .peer .services .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist

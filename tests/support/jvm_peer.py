@@ -55,6 +55,8 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Amazon's services have stand-ins in tests, which take any key.
+_ANY_KEY = {"AWS_ACCESS_KEY_ID": "peer", "AWS_SECRET_ACCESS_KEY": "peer", "AWS_REGION": "us-east-1"}
 
 Row = dict[str, Any]
 
@@ -139,7 +141,6 @@ class JvmPeer:
             conf: Settings of its session.
         """
         warehouse.mkdir(parents=True, exist_ok=True)
-        session = next(self._names)
         prefix = f"spark.sql.catalog.{CATALOG}"
         settings = {
             prefix: "org.apache.iceberg.spark.SparkCatalog",
@@ -151,7 +152,12 @@ class JvmPeer:
             "spark.sql.defaultCatalog": CATALOG,
             **(conf or {}),
         }
-        self.ask("open", session=session, conf=settings)
+        return self.open_session(settings)
+
+    def open_session(self, settings: Mapping[str, str]) -> PeerCatalog:
+        """Return a session of its own with settings that describe a catalog and make it the current one."""
+        session = next(self._names)
+        self.ask("open", session=session, conf=dict(settings))
         return PeerCatalog(peer=self, session=session)
 
     def ask(self, do: str, timeout_s: float = STATEMENT_TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
@@ -206,6 +212,7 @@ def _environment(python: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     return {
         **inherited,
+        **_ANY_KEY,
         "PYSPARK_PYTHON": str(python),
         "PYTHONPATH": str(TESTS),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -1,0 +1,150 @@
+"""Make `.services/`: the real servers that tests start, built or fetched once, in pinned versions.
+
+An S3 server (Go builds it), Iceberg's REST reference server, Nessie and PostgreSQL (Maven fetches them). Nessie needs
+Java 21 or newer: one of this machine, else that of a wheel. The stamp `ready.json` tells the tests where it is. Does
+nothing if the folder is as it should be; processes that want it at the same time wait for each other.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from find_java import install_java, major_version
+from installing import STAMP, alone, finish, is_finished, run, run_java
+
+FOLDER = Path(__file__).resolve().parents[1] / ".services"
+OBJECT_STORE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+# Both Maven's and Java's names of a processor differ from those that Python has.
+_PROCESSOR = {"aarch64": "arm64v8", "arm64": "arm64v8"}.get(platform.machine(), "amd64")
+_SYSTEM = platform.system().lower()
+# What Maven fetches into the folder of a server: group:artifact:version, and a classifier where there is one.
+MAVEN = {
+    "rest": (
+        "org.apache.iceberg:iceberg-open-api:1.11.0:test-fixtures",
+        "org.apache.iceberg:iceberg-core:1.11.0",
+        "org.apache.iceberg:iceberg-core:1.11.0:tests",
+        "org.apache.iceberg:iceberg-aws:1.11.0",
+        "org.apache.iceberg:iceberg-aws-bundle:1.11.0",
+        "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.5",
+        "org.eclipse.jetty.compression:jetty-compression-server:12.1.5",
+        "org.eclipse.jetty.compression:jetty-compression-gzip:12.1.5",
+        "org.xerial:sqlite-jdbc:3.49.1.0",
+        "org.slf4j:slf4j-simple:2.0.17",
+    ),
+    "nessie": ("org.projectnessie.nessie:nessie-quarkus:0.99.0:runner",),
+    "postgres": (f"io.zonky.test.postgres:embedded-postgres-binaries-{_SYSTEM}-{_PROCESSOR}:17.5.0",),
+}
+# These jars hold all that they need.
+_ALONE = ("nessie", "postgres")
+_NOTHING_MORE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+LOWEST_JAVA = 21
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>services</groupId><artifactId>{name}</artifactId><version>1</version>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+
+
+def wanted() -> dict[str, object]:
+    """Return what a finished folder says of itself."""
+    return {"go": OBJECT_STORE, "maven": {name: list(jars) for name, jars in MAVEN.items()}}
+
+
+def make() -> None:
+    """Make the folder's contents anew.
+
+    Raises:
+        SystemExit: A tool is missing, or failed.
+    """
+    _check_tools()
+    for name in ("bin", *MAVEN):
+        shutil.rmtree(FOLDER / name, ignore_errors=True)
+    run(FOLDER, "go", "install", "-trimpath", "-ldflags=-s -w", OBJECT_STORE, GOBIN=str(FOLDER / "bin"))
+    for name, jars in MAVEN.items():
+        _fetch(name, jars)
+    _unpack_postgres()
+    _link_java()
+
+
+def _check_tools() -> None:
+    needed = {"go": "Go 1.24 or newer", "mvn": "Maven 3.6 or newer"}
+    missing = [text for name, text in needed.items() if shutil.which(name) is None]
+    if missing:
+        raise SystemExit(
+            f"Cannot make {FOLDER}: {' and '.join(missing)} must be on the PATH. Install them with this system's "
+            "package manager (the packages are often called golang and maven) and run this again."
+        )
+
+
+def _fetch(name: str, jars: tuple[str, ...]) -> None:
+    """Fetch jars, and what they need, into the folder of a server."""
+    folder = FOLDER / name
+    folder.mkdir()
+    pom = folder / "pom.xml"
+    inside = _NOTHING_MORE if name in _ALONE else ""
+    pom.write_text(_POM.format(name=name, dependencies="".join(_dependency(jar, inside) for jar in jars)))
+    run_java(FOLDER, "mvn", "-B", "-q", "-f", pom, _COPY, f"-DoutputDirectory={folder}")
+
+
+def _dependency(jar: str, inside: str) -> str:
+    tags = ("groupId", "artifactId", "version", "classifier")
+    parts = (f"<{tag}>{part}</{tag}>" for tag, part in zip(tags, jar.split(":"), strict=False))
+    return f"<dependency>{''.join(parts)}{inside}</dependency>"
+
+
+def _unpack_postgres() -> None:
+    """Unpack PostgreSQL from the archive in its jar; any user may run it, for it refuses to be run by root."""
+    folder = FOLDER / "postgres"
+    (jar,) = folder.glob("embedded-postgres-binaries-*.jar")
+    with zipfile.ZipFile(jar) as outer:
+        (name,) = (name for name in outer.namelist() if name.endswith(".txz"))
+        with outer.open(name) as archive, tarfile.open(fileobj=archive, mode="r:xz") as inner:
+            inner.extractall(folder, filter="data")
+    for path in (FOLDER, folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+
+
+def _javas() -> Iterator[Path]:
+    """Return the Java executables of this machine that are easily found."""
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"], "bin", "java")
+    if found := shutil.which("java"):
+        yield Path(found)
+    yield from sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
+
+
+def _link_java() -> None:
+    """Put a Java that is new enough at `bin/java`."""
+    new_enough = (java for java in _javas() if major_version(str(java)) >= LOWEST_JAVA)
+    java = next(new_enough, None) or install_java() / "bin" / "java"
+    link = FOLDER / "bin" / "java"
+    link.write_text(f'#!/bin/sh\nexec "{java}" "$@"\n')
+    link.chmod(0o755)
+
+
+def _is_usable() -> bool:
+    """Return whether the folder is finished and its Java still runs."""
+    java = FOLDER / "bin" / "java"
+    return is_finished(FOLDER, wanted()) and major_version(str(java)) >= LOWEST_JAVA
+
+
+def main() -> None:
+    """Make the folder unless it is there."""
+    with alone(FOLDER):
+        if not _is_usable():
+            (FOLDER / STAMP).unlink(missing_ok=True)
+            make()
+            finish(FOLDER, wanted())
+        (FOLDER / STAMP).touch()  # newer than this file, for make
+
+
+if __name__ == "__main__":
+    main()
