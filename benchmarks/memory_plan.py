@@ -20,7 +20,8 @@ from pyiceberg.transforms import BucketTransform
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from iceberg_ds.catalog import catalog_settings, connect
+from iceberg_ds.catalog import connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.options import parse_options
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning import plan_write

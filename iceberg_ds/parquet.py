@@ -19,6 +19,7 @@ from pyiceberg.typedef import Record
 from iceberg_ds.cleanup import Proof, delete_files
 from iceberg_ds.leaves import Leaf
 from iceberg_ds.metrics import count_nans, file_metrics
+from iceberg_ds.object_io import DiscardableStream
 from iceberg_ds.parquet_options import bloom_filter_bytes, writer_options
 from iceberg_ds.plan import FileSettings
 
@@ -129,9 +130,13 @@ class ParquetFile:
 
     def discard(self) -> None:
         """Close and delete the file, whatever state it is in."""
-        # An open stream to an object store would hang the interpreter at its exit.
+        is_discarded = isinstance(self._stream, DiscardableStream)
+        if isinstance(self._stream, DiscardableStream):  # before anything closes it, which would make the file appear
+            self._stream.discard()
+        # An open stream of Arrow to an object store would hang the interpreter at its exit.
         with contextlib.suppress(Exception):
             self._writer.close()
         with contextlib.suppress(Exception):
             self._stream.close()
-        delete_files(self._io, [self.path], Proof.TASK_FAILED)
+        if not is_discarded:
+            delete_files(self._io, [self.path], Proof.TASK_FAILED)

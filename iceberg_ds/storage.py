@@ -1,7 +1,7 @@
 """The executors' and the committer's door to files: open, delete, check.
 
-Wraps PyIceberg's FileIO, which is made once per process and set of properties, because Python workers
-live across tasks and micro-batches.
+A FileIO is made once per process and set of properties, because Python workers live across tasks and micro-batches.
+It is ours (`object_io.py`), unless the user has chosen another by PyIceberg's property `py-io-impl`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,33 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlparse
 
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
+from pyiceberg.utils.config import Config
+
+from iceberg_ds.object_io import OBJECT_IO, ObjectIO
 
 
 def file_io(properties: Mapping[str, str], location: str) -> FileIO:
-    """Return the FileIO that opens files below `location`."""
+    """Return the FileIO that opens files below `location`.
+
+    Raises:
+        OptionError: The properties are wrong for that store, or its extra is not installed.
+    """
     return _file_io(frozenset(properties.items()), location)
 
 
 @lru_cache(maxsize=32)
 def _file_io(properties: frozenset[tuple[str, str]], location: str) -> FileIO:
-    return load_file_io(dict(properties), location)
+    io = load_file_io({PY_IO_IMPL: OBJECT_IO, **dict(properties)}, location)
+    if isinstance(io, ObjectIO):
+        io.store_of(location)  # says now what is wrong with the properties
+    return io
+
+
+def default_file_io(catalog: str) -> dict[str, str]:
+    """Return the property that leads a catalog's tables to our FileIO; none if PyIceberg's configuration has it."""
+    configured = Config().get_catalog_config(catalog) or {}
+    return {} if PY_IO_IMPL in configured else {PY_IO_IMPL: OBJECT_IO}
 
 
 def is_local(path: str) -> bool:

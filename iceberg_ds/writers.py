@@ -8,6 +8,7 @@ the task's message reaches the commit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,14 +18,17 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.conform import conform
+from iceberg_ds.diagnosis import advice
 from iceberg_ds.errors import DataFileError, IcebergSinkError
 from iceberg_ds.external_sort import ExternalSort
 from iceberg_ds.partitioning import PartitionKey, PartitionSplitter
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.range_check import RangeCheck
 from iceberg_ds.rolling import MOST_EXPANSION, RollingWriter, TaskFiles
+from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.shape import file_shape
 from iceberg_ds.sorting import RowOrder
+from iceberg_ds.vended import why_ended
 
 # Arrow bytes that wait in all buffers of a task at most; more if the table asks for larger row groups.
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -79,10 +83,13 @@ def _discarding(writer: TaskWriter, plan: WritePlan) -> Iterator[None]:
         writer.discard()
         if isinstance(error, IcebergSinkError) or not isinstance(error, Exception):
             raise
+        reason = mask_text(f"{type(error).__name__}: {error}", plan.io_properties)
+        ended = why_ended(plan.io_properties, int(time.time() * 1000))
         raise DataFileError(
-            f"Cannot write a data file of {plan.table} below {plan.location}: {type(error).__name__}: {error}. "
-            "Nothing was committed; files of this attempt were deleted."
-        ) from error
+            f"Cannot write a data file of {plan.table} below {plan.location}: {reason}. "
+            "Nothing was committed; files of this attempt were deleted. "
+            f"{f'{ended}.' if ended else advice(error)}".rstrip()
+        ) from masked_cause(error, plan.io_properties)
 
 
 class TaskWriter:

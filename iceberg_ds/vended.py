@@ -1,0 +1,177 @@
+"""Pure: storage credentials that a REST catalog vends for a while, and how a task is told to renew them.
+
+Shared by the driver, which plans with them, and by the FileIO of a task, which asks the catalog for
+new ones before they end. Renewal needs a bearer token of the catalog in the task, so that it happens only
+where the user allowed it (`client.refresh-credentials-enabled=true`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TypeAlias
+
+# Iceberg's own names; a catalog may send the second with a table.
+REFRESH_ENABLED = "client.refresh-credentials-enabled"
+REFRESH_ENDPOINT = "client.refresh-credentials-endpoint"
+# The endpoint under the names that Iceberg gives it for other stores.
+REFRESH_ENDPOINTS = (REFRESH_ENDPOINT, "gcs.oauth2.refresh-credentials-endpoint", "adls.refresh-credentials-endpoint")
+# Ours: what else a task needs to ask the endpoint.
+REFRESH_TOKEN = "client.refresh-credentials-token"  # noqa: S105  # a name, no secret
+REFRESH_HEADER_PREFIX = "client.refresh-credentials-header."
+REFRESH_CA_BUNDLE = "client.refresh-credentials-ca-bundle"
+
+_RENEWAL_KEYS = (REFRESH_ENABLED, REFRESH_ENDPOINT, REFRESH_TOKEN, REFRESH_CA_BUNDLE)
+_EXPIRY_KEY = re.compile(
+    r"(s3\.session-token-expires-at-ms|gcs\.oauth2\.token-expires-at|adls\.sas-token-expires-at-ms\..+)$"
+)
+_OWN_S3 = re.compile(
+    r"(s3|client)\.(access-key-id|secret-access-key|session-token|profile-name|role-|assume-role\.|factory$)"
+)
+_SIGNING_KEY = re.compile(r"s3\.(signer($|\.)|remote-signing-enabled$)")
+# What shows that credentials of a store are vended, and which properties they take the place of.
+_STORES = (
+    (re.compile(r"s3\.access-key-id$"), re.compile(rf"{_OWN_S3.pattern}|{_SIGNING_KEY.pattern}")),
+    (re.compile(r"gcs\.oauth2\.token$"), re.compile(r"gcs\.oauth2\.")),
+    (
+        re.compile(r"adls\.sas-token"),
+        re.compile(
+            r"adls\.(account-key|connection-string|sas-token|tenant-id|client-id|client-secret|token|credential)"
+        ),
+    ),
+)
+# What it takes to reach a store, beside credentials; names of one thing together.
+_WAY = (
+    ("s3.endpoint",),
+    ("s3.region", "client.region"),
+    ("s3.path-style-access", "s3.force-virtual-addressing"),
+    ("gcs.service.host",),
+)
+_MARGIN_MS = 5 * 60 * 1000
+
+Credential: TypeAlias = tuple[str, Mapping[str, str]]
+
+
+def storage_credentials(answer: object) -> list[Credential]:
+    """Return prefix and properties of each entry of `storage-credentials` in a catalog's answer.
+
+    Args:
+        answer: The parsed JSON of a table that was loaded, or of the credentials endpoint.
+
+    Raises:
+        ValueError: It is not of that form; its text shows nothing of it, because it holds secrets.
+    """
+    entries = answer.get("storage-credentials") or [] if isinstance(answer, Mapping) else None
+    if not isinstance(entries, list):
+        raise ValueError("the catalog's answer holds no list 'storage-credentials'")  # noqa: TRY004  # not of the caller
+    credentials: list[Credential] = []
+    for entry in entries:
+        prefix, config = (entry.get("prefix"), entry.get("config")) if isinstance(entry, Mapping) else (None, None)
+        if not isinstance(prefix, str) or not isinstance(config, Mapping):
+            raise ValueError("an entry of 'storage-credentials' lacks its prefix or its config")  # noqa: TRY004
+        credentials.append((prefix, {str(key): str(value) for key, value in config.items()}))
+    return credentials
+
+
+def credentials_for(location: str, credentials: Sequence[Credential]) -> dict[str, str] | None:
+    """Return the properties whose prefix matches `location` best (the longest), None if none does."""
+    matching = [(prefix, config) for prefix, config in credentials if _plain(location).startswith(_plain(prefix))]
+    if not matching:
+        return None
+    return dict(max(matching, key=lambda credential: len(credential[0]))[1])
+
+
+def expires_at_ms(properties: Mapping[str, str]) -> int | None:
+    """Return when the first of the credentials in `properties` ends (milliseconds since 1970), None if none does."""
+    ends = [value for key, value in properties.items() if _EXPIRY_KEY.match(key)]
+    return min((int(float(value)) for value in ends if _is_number(value)), default=None)
+
+
+def needs_renewal(end_ms: int | None, now_ms: int, lifetime_ms: int | None = None) -> bool:
+    """Return whether credentials have to be asked for anew before a file is opened.
+
+    Args:
+        end_ms: When they end, None for never.
+        now_ms: The time now.
+        lifetime_ms: How long they were good for when they came, None if they came from another process. It keeps
+            short-lived ones from being renewed at every file: the margin is half of it, and five minutes at most.
+    """
+    if end_ms is None:
+        return False
+    margin_ms = _MARGIN_MS if lifetime_ms is None else min(_MARGIN_MS, lifetime_ms // 2)
+    return now_ms >= end_ms - margin_ms
+
+
+def why_ended(properties: Mapping[str, str], now_ms: int) -> str | None:
+    """Return that credentials which nobody renews have ended, and what to do; None if they have not.
+
+    Stores answer an ended key in many ways, so that their errors alone do not tell.
+    """
+    end_ms = expires_at_ms(properties)
+    if end_ms is None or now_ms < end_ms or properties.get(REFRESH_ENABLED) == "true":
+        return None
+    ended = datetime.fromtimestamp(end_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")
+    return (
+        f"The storage credentials that the catalog vended ended at {ended}: let tasks renew them "
+        f"({REFRESH_ENABLED}=true as a property of the catalog), let the catalog vend longer ones, or write with "
+        "shorter tasks"
+    )
+
+
+def renewal_headers(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a request to the credentials endpoint, its bearer token among them."""
+    headers = {
+        key.removeprefix(REFRESH_HEADER_PREFIX): value
+        for key, value in properties.items()
+        if key.startswith(REFRESH_HEADER_PREFIX)
+    }
+    if (token := properties.get(REFRESH_TOKEN)) is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    return headers
+
+
+def renewal_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the properties that tell how to renew."""
+    return {
+        key: value for key, value in properties.items() if key in _RENEWAL_KEYS or key.startswith(REFRESH_HEADER_PREFIX)
+    }
+
+
+def opens_more(own: Mapping[str, str], vended: Mapping[str, str]) -> bool:
+    """Return whether what a catalog sent with a table opens storage that the user's properties do not."""
+    has_vended = any(telling.match(key) for telling, _ in _STORES for key in vended)
+    return has_vended or any(not _is_told(group, own) and _is_told(group, vended) for group in _WAY)
+
+
+def _is_told(names: tuple[str, ...], properties: Mapping[str, str]) -> bool:
+    return any(properties.get(name) for name in names)
+
+
+def with_vended(own: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's storage properties with the vended ones instead of his credentials for the same store.
+
+    A session token or a role of the user's would not go with a vended key.
+    """
+    replaced = [credentials for telling, credentials in _STORES if any(telling.match(key) for key in vended)]
+    kept = {key: value for key, value in own.items() if not any(pattern.match(key) for pattern in replaced)}
+    return {**kept, **vended}
+
+
+def without_signing(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties without those that let the catalog sign each request to the store."""
+    return {key: value for key, value in properties.items() if not _SIGNING_KEY.match(key)}
+
+
+def has_credentials(properties: Mapping[str, str]) -> bool:
+    """Return whether the properties themselves, and not the machine's surroundings, hold credentials for S3."""
+    return any(_OWN_S3.match(key) for key in properties)
+
+
+def _plain(location: str) -> str:
+    """Return the location by the one scheme of S3, of which Hadoop has more."""
+    return re.sub("^s3[an]://", "s3://", location)
+
+
+def _is_number(value: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?", value) is not None
