@@ -16,12 +16,16 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError, stays_refused
+from iceberg_ds.catalog import CatalogClient
+from iceberg_ds.catalog_answers import CommitAnswerLostError, CommitRefusedError, asked_wait_ms, stays_refused
+from iceberg_ds.diagnosis import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.retry import RetryPolicy
 from iceberg_ds.snapshots import CommitRequest
 
 logger = logging.getLogger(__name__)
+
+_TO_CHECK = "Check that you may change the table."
 
 Propose: TypeAlias = Callable[[TableMetadata], CommitRequest | None]
 
@@ -87,7 +91,8 @@ class _Alteration:
                 problem = self._send(table, request)
             rounds += 1
             if problem is not None:
-                time.sleep(policy.wait_ms(rounds, random.random()) / 1000)  # noqa: S311  # jitter is no secret
+                draw = random.random()  # noqa: S311  # jitter is no secret
+                time.sleep(policy.wait_ms(rounds, draw, asked_ms=asked_wait_ms(problem)) / 1000)
 
     def _send(self, table: Table, request: CommitRequest) -> Exception | None:
         """Send one request. Return the failure, whose truth the next look finds out, None if there was none."""
@@ -116,7 +121,7 @@ class _Alteration:
         reason = problem or "another writer has undone each change"
         summary = f"Cannot change table {self._name} after {self._attempts} attempts: {reason}. Nothing was written."
         if isinstance(problem, CommitRefusedError) and problem.is_lasting:
-            raise CatalogError(f"{summary} Check that you may change the table.") from problem
+            raise CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}") from problem
         raise CommitConflictError(
             f"{summary} Run the write again; many writers at once need more commit.retry.num-retries."
         ) from problem

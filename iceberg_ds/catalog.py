@@ -7,119 +7,36 @@ never cached. Runs on the driver only.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from pyiceberg.catalog import Catalog, MetastoreCatalog, load_catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
-    TooManyRequestsError,
-    UnauthorizedError,
 )
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import StagedTable, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.utils.config import Config
-from sqlalchemy.engine import URL, make_url
 
-from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.option_table import CATALOG_PREFIX
-from iceberg_ds.option_values import embedded_warehouse
-from iceberg_ds.options import DEFAULT_WAREHOUSE, SinkOptions
+from iceberg_ds.catalog_answers import StagingRefusedError, commit_failure
+from iceberg_ds.catalog_loading import load
+from iceberg_ds.catalog_settings import CatalogSettings
+from iceberg_ds.diagnosis import catalog_service, diagnose
+from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, TableNotFoundError, UnsupportedTableError
+from iceberg_ds.nessie import guarded, is_nessie
 from iceberg_ds.plan import NewTable
-from iceberg_ds.secrets import mask_properties, mask_text, storage_properties
+from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
+from iceberg_ds.snapshots import CommitRequest
+from iceberg_ds.vended import renewal_properties
 
-_SQLITE_LOCK_TIMEOUT_S = 60
-_CONNECT_ATTEMPTS = 5
-_CONNECT_WAIT_S = 0.2
 # PyIceberg stages no table below several namespaces in catalogs that keep their metadata as files.
 _FLAT_LEVELS = 2
 
-# The catalog's own word that it did not do what it was asked.
-_REFUSALS = (
-    CommitFailedException,
-    TableAlreadyExistsError,
-    NoSuchTableError,
-    NoSuchNamespaceError,
-    BadRequestError,
-    UnauthorizedError,
-    ForbiddenError,
-    TooManyRequestsError,
-)
-# Refusals that the same request meets again, unless the table has changed.
-_LASTING_REFUSALS = (BadRequestError, UnauthorizedError, ForbiddenError, NoSuchNamespaceError)
-
 _Result = TypeVar("_Result")
-
-
-class CommitRefusedError(Exception):
-    """The catalog says that it did not commit; whether to believe it, the table tells."""
-
-    def __init__(self, reason: str, *, is_lasting: bool) -> None:
-        super().__init__(reason)
-        self.is_lasting = is_lasting
-
-
-class CommitAnswerLostError(Exception):
-    """The request was sent, and what became of it is unknown."""
-
-
-def stays_refused(problem: Exception | None, before: TableMetadata | None, now: TableMetadata) -> bool:
-    """Return whether the catalog refused for a reason that does not go away, as long as the table is as it was."""
-    is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
-    return is_lasting and before is not None and before.last_updated_ms == now.last_updated_ms
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogSettings:
-    """Which catalog: its name and, beside PyIceberg's own configuration, its properties."""
-
-    name: str
-    properties: tuple[tuple[str, str], ...]
-
-    def __repr__(self) -> str:
-        return f"catalog '{self.name}' {mask_properties(dict(self.properties))}"
-
-
-def catalog_settings(options: SinkOptions) -> CatalogSettings:
-    """Return the catalog that `options`, PyIceberg's configuration and its environment name.
-
-    Without any of them it is the embedded one: SQLite and files under `warehouse`.
-
-    Raises:
-        OptionError: `catalog` names an unknown catalog, or `warehouse` is given beside a configured one.
-    """
-    config = Config()
-    name = options.catalog or config.get_default_catalog_name()
-    configured = bool(options.catalog_properties) or config.get_catalog_config(name) is not None
-    if configured:
-        if options.warehouse is not None:
-            raise OptionError(
-                f"Option 'warehouse' is the folder of the embedded catalog, and catalog '{name}' is configured "
-                f"by options, ~/.pyiceberg.yaml or the environment: use '{CATALOG_PREFIX}warehouse', or drop one."
-            )
-        return CatalogSettings(name=name, properties=tuple(sorted(options.catalog_properties.items())))
-    if options.catalog is not None:
-        raise OptionError(
-            f"Catalog '{name}' is not configured (known: {', '.join(sorted(config.get_known_catalogs())) or 'none'}): "
-            f"describe it with '{CATALOG_PREFIX}*' options, in ~/.pyiceberg.yaml or in the environment."
-        )
-    return CatalogSettings(name=name, properties=_embedded(options.warehouse or embedded_warehouse(DEFAULT_WAREHOUSE)))
-
-
-def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:
-    uri = URL.create("sqlite", database=f"{warehouse}/catalog.db", query={"timeout": str(_SQLITE_LOCK_TIMEOUT_S)})
-    return (("type", "sql"), ("uri", uri.render_as_string()), ("warehouse", f"file://{warehouse}"))
 
 
 class CatalogClient:
@@ -136,6 +53,24 @@ class CatalogClient:
     def io_properties(self) -> dict[str, str]:
         """What opens storage; safe to ship to executors."""
         return storage_properties(self._catalog.properties)
+
+    @property
+    def raw(self) -> Catalog:
+        """PyIceberg's own catalog, for what looks at the catalog itself."""
+        return self._catalog
+
+    def another(self) -> CatalogClient:
+        """Return the same catalog over a connection of its own.
+
+        Raises:
+            CatalogError: It could not be reached.
+        """
+        return CatalogClient(load(self._settings), self._settings)
+
+    @property
+    def holds_branches(self) -> bool:
+        """Whether a table in it can have branches of its own."""
+        return not is_nessie(self._catalog.properties)
 
     def load_table(self, identifier: Sequence[str]) -> Table:
         """Load the table afresh.
@@ -172,10 +107,13 @@ class CatalogClient:
             return bool(self._catalog.view_exists(tuple(identifier)))
         return False
 
-    def stage_table(self, identifier: Sequence[str], new_table: NewTable) -> TableMetadata:
+    def stage_table(self, identifier: Sequence[str], new_table: NewTable) -> TableMetadata | None:
         """Return the metadata of a new table that nobody sees before it is committed.
 
         Creates the namespace, parents first, if it is missing.
+
+        Returns:
+            None if the table exists now: the catalog had to create it at once, or another writer has.
 
         Raises:
             CatalogError: The catalog could not be reached or refused.
@@ -184,14 +122,23 @@ class CatalogClient:
         if new_table.format_version is not None:
             properties[TableProperties.FORMAT_VERSION] = new_table.format_version
 
-        def stage() -> TableMetadata:
+        def stage() -> TableMetadata | None:
             self._create_namespaces(identifier[:-1])
             location = new_table.location or self._nested_location(identifier)
             if location is not None and isinstance(self._catalog, MetastoreCatalog):
                 return new_table_metadata(new_table.schema, new_table.spec, new_table.sort_order, location, properties)
-            return self._catalog.create_table_transaction(
-                tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
-            ).table_metadata
+            try:
+                return self._catalog.create_table_transaction(
+                    tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
+                ).table_metadata
+            except StagingRefusedError:
+                with suppress(TableAlreadyExistsError):  # another writer was first
+                    self._catalog.create_table(
+                        tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
+                    )
+                return None
+            except TableAlreadyExistsError:  # another writer has made it in between
+                return None
 
         return self._translated(stage, f"create table {'.'.join(identifier)}")
 
@@ -221,6 +168,12 @@ class CatalogClient:
             identifier=tuple(identifier), metadata=metadata, metadata_location="", io=io, catalog=self._catalog
         )
 
+    def plan_properties(self, table: Table) -> dict[str, str]:
+        """Return what opens the table's files, and renews vended credentials if the user allowed it, in a task."""
+        # Only the REST catalog has it; with others, a table's own properties could name a place to renew at.
+        may_renew = getattr(self._catalog, "may_renew", False)
+        return storage_properties(table.io.properties) | (renewal_properties(table.io.properties) if may_renew else {})
+
     def file_io(self, identifier: Sequence[str], path: str) -> FileIO:
         """Return what opens `path`, a file of the table or of one that was to be created."""
         table = self.find_table(identifier)
@@ -238,25 +191,42 @@ class CatalogClient:
         Raises:
             CommitRefusedError: The catalog says that it did not commit.
             CommitAnswerLostError: Anything else: it may have committed.
+            UnsupportedTableError: The catalog cannot carry it out; nothing was sent.
         """
+        request = CommitRequest(requirements=requirements, updates=updates)
+        if not self.holds_branches:
+            request = guarded(request, table.metadata, table_name=".".join(table.name()))
         try:
-            return self._catalog.commit_table(table, requirements, updates).metadata
-        except _REFUSALS as refusal:
-            reason = self._describe(refusal)
-            raise CommitRefusedError(reason, is_lasting=isinstance(refusal, _LASTING_REFUSALS)) from None
-        except Exception as error:  # connection, time-out, 5xx, an answer that does not parse: all the same
-            raise CommitAnswerLostError(self._describe(error)) from None
+            return self._catalog.commit_table(table, request.requirements, request.updates).metadata
+        except Exception as failure:  # every library below raises its own
+            raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
 
     def _translated(self, call: Callable[[], _Result], action: str) -> _Result:
         try:
             return call()
+        except OptionError:  # the properties of the store are wrong
+            raise
         except Exception as error:  # every library below raises its own
             raise CatalogError(
-                f"Cannot {action} in {self!r}: {self._describe(error)}. "
-                "Check that the catalog runs, that its address is right and that you may use it."
+                f"Cannot {action} in {self!r}: {self.describe(error)}. "
+                f"{diagnose(error, catalog_service(self._catalog.properties)).next_step}"
             ) from None  # the cause may show credentials
 
-    def _describe(self, error: BaseException) -> str:
+    @contextmanager
+    def hiding_secrets(self) -> Iterator[None]:
+        """Let no error of another library pass with a secret in it: Spark prints it with all of its causes."""
+        try:
+            yield
+        except IcebergSinkError:
+            raise
+        except Exception as error:  # no place below has understood it
+            shown = masked_cause(error, {**self._catalog.properties})
+            if shown is error:
+                raise
+            raise shown from None
+
+    def describe(self, error: BaseException) -> str:
+        """Return an error of another library in words, without any secret in them."""
         return mask_text(f"{type(error).__name__}: {error}", {**self._catalog.properties})
 
 
@@ -271,30 +241,5 @@ def connect(settings: CatalogSettings) -> CatalogClient:
     """
     client = _clients.get(settings)
     if client is None:
-        client = _clients[settings] = CatalogClient(_load(settings), settings)
+        client = _clients[settings] = CatalogClient(load(settings), settings)
     return client
-
-
-def _load(settings: CatalogSettings) -> Catalog:
-    properties = dict(settings.properties)
-    _create_sqlite_folder(properties)
-    for attempt in range(1, _CONNECT_ATTEMPTS + 1):
-        try:
-            return load_catalog(settings.name, **properties)
-        except Exception as error:
-            # Two processes that make the tables of one new SQL catalog at once: the second finds them made.
-            if attempt < _CONNECT_ATTEMPTS and "already exists" in str(error):
-                time.sleep(_CONNECT_WAIT_S)
-                continue
-            reason = mask_text(f"{type(error).__name__}: {error}", properties)
-            raise CatalogError(
-                f"Cannot connect to {settings!r}: {reason}. Check its properties, and that it runs and can be reached."
-            ) from None  # the cause may show credentials
-    raise AssertionError("unreachable: the last attempt returns or raises")
-
-
-def _create_sqlite_folder(properties: Mapping[str, str]) -> None:
-    uri = properties.get("uri", "")
-    if uri.startswith("sqlite:///"):
-        with suppress(OSError):  # the catalog itself says better what is wrong with the folder
-            Path(make_url(uri).database or "").parent.mkdir(parents=True, exist_ok=True)

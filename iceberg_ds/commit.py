@@ -48,8 +48,10 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.abort import delete_reported_files
-from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError
+from iceberg_ds.catalog import CatalogClient
+from iceberg_ds.catalog_answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.commit_loop import CommitLoop, CommitResult
+from iceberg_ds.diagnosis import advice
 from iceberg_ds.errors import CatalogError, DataFileError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
@@ -125,7 +127,10 @@ def _commit_nothing(catalog: CatalogClient, write: WriteIdentity) -> CommitResul
             catalog.send(catalog.staged_table(identifier, metadata), request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
             if catalog.find_table(identifier) is None:  # else somebody has created it meanwhile
-                raise CatalogError(f"Cannot create {write.table}, nothing was committed: {failure}.") from failure
+                step = advice(failure, otherwise="Check that you may create tables there.")
+                raise CatalogError(
+                    f"Cannot create {write.table}, nothing was committed: {failure}. {step}"
+                ) from failure
     logger.info("Nothing to add to %s", write)
     return CommitResult(snapshot_id=None)
 

@@ -16,8 +16,10 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.branches import branch_head, branch_snapshot_id
-from iceberg_ds.catalog import CatalogClient, CommitAnswerLostError, CommitRefusedError, stays_refused
+from iceberg_ds.catalog import CatalogClient
+from iceberg_ds.catalog_answers import CommitAnswerLostError, CommitRefusedError, asked_wait_ms, stays_refused
 from iceberg_ds.cleanup import Proof, delete_files
+from iceberg_ds.diagnosis import advice
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -32,10 +34,14 @@ from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.producer import SnapshotProducer
 from iceberg_ds.retry import RetryPolicy
 from iceberg_ds.schema_changes import metadata_with, schema_request
+from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots import CommitRequest, commit_request, dropped_metadata_files
 from iceberg_ds.target import check_target
 
 logger = logging.getLogger(__name__)
+
+_TO_CHECK = "Check that you may write to the table."
+_RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +104,8 @@ class CommitLoop:
                     return outcome
                 problem = outcome
             failures += 1
-            time.sleep(policy.wait_ms(failures, random.random()) / 1000)  # noqa: S311  # jitter is no secret
+            draw = random.random()  # noqa: S311  # jitter is no secret
+            time.sleep(policy.wait_ms(failures, draw, asked_ms=asked_wait_ms(problem)) / 1000)
 
     def _load(self) -> tuple[Table, bool]:
         """Return the table, and whether this commit has to create it."""
@@ -161,7 +168,7 @@ class CommitLoop:
             self._clean_up_refused(finding, table, refusal)
             raise
         except Exception as failure:  # of whatever storage library; nothing was sent
-            return failure
+            return masked_cause(failure, table.io.properties)
         if snapshot is None:
             return CommitResult(snapshot_id=None)
         request = self._request(table, snapshot, is_new=is_new)
@@ -242,10 +249,10 @@ class CommitLoop:
             "Nothing was committed and its files were deleted."
         )
         if isinstance(problem, CommitRefusedError) and problem.is_lasting:
-            raise CatalogError(f"{summary} Check that you may write to the table.") from problem
-        raise CommitConflictError(
-            f"{summary} Run it again; many writers at once need more commit.retry.num-retries."
-        ) from problem
+            raise CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}") from problem
+        if problem is None or isinstance(problem, CommitRefusedError):
+            raise CommitConflictError(f"{summary} {_RUN_AGAIN}") from problem
+        raise CommitConflictError(f"{summary} {advice(problem, otherwise=_RUN_AGAIN)}") from problem  # the store, say
 
     def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
         if self._attempts:

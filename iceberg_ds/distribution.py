@@ -22,7 +22,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import DataType, StructType
 
-from iceberg_ds.catalog import catalog_settings, connect
+from iceberg_ds.catalog import connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.layout import describes, evolved_spec, new_sort_order, new_spec, spec_text
 from iceberg_ds.names import find_position

@@ -35,12 +35,14 @@ class EpochMark:
         snapshot_id: The snapshot that holds its rows; it may have expired since.
         timestamp_ms: When it was committed, milliseconds since the Unix epoch.
         run_id: The run of the query that committed it, None if it is not known.
+        previous_run_id: The other run that committed last before this one, None if there is none or it is not known.
     """
 
     epoch_id: int
     snapshot_id: int
     timestamp_ms: int
     run_id: str | None = None
+    previous_run_id: str | None = None
 
 
 def property_key(branch: str, query_id: str) -> str:
@@ -55,6 +57,7 @@ def property_mark(branch: str, query_id: str, mark: EpochMark) -> dict[str, str]
         "snapshot-id": mark.snapshot_id,
         "timestamp-ms": mark.timestamp_ms,
         "run-id": mark.run_id,
+        **({"previous-run-id": mark.previous_run_id} if mark.previous_run_id is not None else {}),
     }
     return {property_key(branch, query_id): json.dumps(value)}
 
@@ -87,6 +90,7 @@ def _from_property(metadata: TableMetadata, branch: str, query_id: str) -> Epoch
         snapshot_id=int(value["snapshot-id"]),
         timestamp_ms=int(value["timestamp-ms"]),
         run_id=value["run-id"],
+        previous_run_id=value.get("previous-run-id"),
     )
 
 
@@ -103,6 +107,13 @@ def _from_history(metadata: TableMetadata, branch: str, query_id: str, stop_at: 
                 run_id=snapshot.summary[RUN_ID_KEY],
             )
     return None
+
+
+def run_before(last: EpochMark | None, run_id: str | None) -> str | None:
+    """Return which other run committed last, for the mark that `run_id` leaves after `last`."""
+    if last is None:
+        return None
+    return last.previous_run_id if last.run_id == run_id else last.run_id
 
 
 def has_committed(metadata: TableMetadata, branch: str, run_id: str) -> bool:

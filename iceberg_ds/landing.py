@@ -103,7 +103,8 @@ def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark
     """
     if epoch.run_id is None or mark.run_id == epoch.run_id:
         return False
-    return has_committed(metadata, branch, epoch.run_id)
+    # The mark tells it where the snapshots have expired, or the catalog shows the newest one only.
+    return mark.previous_run_id == epoch.run_id or has_committed(metadata, branch, epoch.run_id)
 
 
 def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[Attempt]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from enum import Enum, auto
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql.types import StructType
@@ -16,9 +17,10 @@ from pyspark.sql.types import StructType
 from iceberg_ds.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
 from iceberg_ds.catalog import CatalogClient
 from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.evolution import EvolutionPolicy
+from iceberg_ds.evolution import EvolutionPolicy, propose_schema
 from iceberg_ds.file_settings import file_settings, metrics_properties
 from iceberg_ds.leaves import leaf_columns
+from iceberg_ds.nessie import check_branch
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.partitioning import PartitionSplitter, why_not_readable
 from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, SchemaChange, WritePlan
@@ -33,9 +35,9 @@ from iceberg_ds.preparing import (
 )
 from iceberg_ds.row_filter import RowFilter
 from iceberg_ds.schema_changes import metadata_with
-from iceberg_ds.secrets import storage_properties
 from iceberg_ds.sorting import RowOrder
 from iceberg_ds.spark_types import iceberg_schema, json_schema
+from iceberg_ds.storage import file_io
 
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
@@ -72,17 +74,19 @@ def plan_write(
     """
     name = ".".join(options.table)
     _check_mode(options, mode, name, is_stream=is_stream)
+    if not catalog.holds_branches:
+        for branch in (options.branch or MAIN_BRANCH, options.staging_branch or MAIN_BRANCH):
+            check_branch(branch, table_name=name)
     if options.nested_as_json:
         dataframe = json_schema(dataframe)
-    table = catalog.find_table(options.table)
+    table, metadata = _find_or_stage(catalog, options, dataframe)
     schema_change: SchemaChange | None = None
     if table is None:
-        metadata = stage_table(catalog, options, iceberg_schema(dataframe, case_sensitive=options.case_sensitive))
         io_properties = catalog.io_properties
         sort_order = default_sort_order(metadata)
         _check_supported(metadata, name)
     else:
-        _check_supported(table.metadata, name)
+        _check_supported(metadata, name)
         policy = _evolution_policy(options, mode, is_stream=is_stream)
         if not policy.replace_types:
             table = with_columns_of(dataframe, catalog, options, table, policy)
@@ -91,7 +95,8 @@ def plan_write(
         metadata = table.metadata
         if policy.replace_types and (change := schema_change_for(dataframe, options, metadata, policy)) is not None:
             schema_change, metadata = change, metadata_with(metadata, change.schema, table_name=name)
-        io_properties = storage_properties(table.io.properties)
+        io_properties = catalog.plan_properties(table)
+    file_io(io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
     branch, fork_from, publish_to = _branches(options, metadata, name, is_new=table is None)
     base = write_base(metadata, branch, fork_from, publish_to)
     operation_id = uuid.uuid4()
@@ -116,6 +121,41 @@ def plan_write(
         snapshot_properties=options.snapshot_properties,
         new_table=metadata.model_dump_json() if table is None else None,
     )
+
+
+def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType | None) -> str:
+    """Return, in words, what an append would change in an existing table; changes nothing.
+
+    Args:
+        options: The options of the write.
+        metadata: The table as it is.
+        dataframe: The columns of the write, None if they are not known.
+
+    Raises:
+        OptionError, SchemaMismatchError, UnsupportedTableError: As `plan_write`.
+    """
+    name = ".".join(options.table)
+    _check_supported(metadata, name)
+    _branches(options, metadata, name, is_new=False)
+    if dataframe is None:
+        return "columns not compared"
+    columns = json_schema(dataframe) if options.nested_as_json else dataframe
+    policy = _evolution_policy(options, WriteMode.APPEND, is_stream=False)
+    changed = propose_schema(columns, metadata, policy, table_name=name)
+    return "the columns fit" if changed is None else "the write changes the table's columns, and then they fit"
+
+
+def _find_or_stage(
+    catalog: CatalogClient, options: SinkOptions, dataframe: StructType
+) -> tuple[Table | None, TableMetadata]:
+    """Return the table, None if the commit creates it, and its metadata."""
+    table = catalog.find_table(options.table)
+    if table is None:
+        schema = iceberg_schema(dataframe, case_sensitive=options.case_sensitive)
+        if (staged := stage_table(catalog, options, schema)) is not None:
+            return None, staged
+        table = catalog.load_table(options.table)
+    return table, table.metadata
 
 
 def _check_mode(options: SinkOptions, mode: WriteMode, name: str, *, is_stream: bool) -> None:

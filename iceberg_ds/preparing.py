@@ -32,8 +32,8 @@ from iceberg_ds.plan import NewTable, SchemaChange
 from iceberg_ds.snapshots import LAST_ADDED, CommitRequest
 
 
-def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata:
-    """Return the metadata of the table that the first commit of the write creates.
+def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:
+    """Return the metadata of the table that the first commit of the write creates, None if it had to be created now.
 
     Raises:
         OptionError: `partition-by` or `sort-by` do not fit the columns.

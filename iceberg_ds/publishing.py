@@ -15,7 +15,8 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
 from iceberg_ds.alter import alter_table
 from iceberg_ds.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, contains, why_not_writable
-from iceberg_ds.catalog import CatalogClient, catalog_settings, connect
+from iceberg_ds.catalog import CatalogClient, connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.options import parse_options
 from iceberg_ds.snapshots import CommitRequest, move_branch

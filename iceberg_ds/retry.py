@@ -46,12 +46,13 @@ class RetryPolicy:
         """Return whether there is no further attempt after `failed_attempts` in `elapsed_ms`."""
         return failed_attempts > self.num_retries or elapsed_ms >= self.total_timeout_ms
 
-    def wait_ms(self, failed_attempts: int, draw: float) -> float:
+    def wait_ms(self, failed_attempts: int, draw: float, *, asked_ms: float = 0) -> float:
         """Return the wait before the next attempt.
 
         Args:
             failed_attempts: How many have failed, from 1.
             draw: Random number in [0, 1).
+            asked_ms: What the catalog asks to wait at least; the draw spreads those that it asks at once.
         """
         doubled = self.min_wait_ms << min(failed_attempts - 1, 30)
-        return draw * min(self.max_wait_ms, doubled)
+        return asked_ms + draw * min(self.max_wait_ms, doubled)

@@ -10,13 +10,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import Field
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
 from pyiceberg.table.update import (
-    AddSchemaUpdate,
     AssertCurrentSchemaId,
     AssertLastAssignedFieldId,
     AssertTableUUID,
@@ -33,7 +31,7 @@ from iceberg_ds.differences import ROOT_ID
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.leaves import METRICS_PREFIX
 from iceberg_ds.schema import children
-from iceberg_ds.snapshots import LAST_ADDED, CommitRequest
+from iceberg_ds.snapshots import LAST_ADDED, AddSchema, CommitRequest
 from iceberg_ds.spark_types import convert_type
 
 _COLUMN_METRICS_PREFIX = f"{METRICS_PREFIX}column."
@@ -56,12 +54,6 @@ class SchemaChanges:
     replaced: dict[int, spark.StructField] = field(default_factory=dict)
     relaxed: set[int] = field(default_factory=set)
     dropped: set[int] = field(default_factory=set)
-
-
-class AddSchema(AddSchemaUpdate):
-    """PyIceberg's update, with the entry that its own lacks and that some REST catalogs insist on."""
-
-    last_column_id: int = Field(alias="last-column-id")
 
 
 def changed_schema(metadata: TableMetadata, changes: SchemaChanges, *, case_sensitive: bool | None) -> Schema:

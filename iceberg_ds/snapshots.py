@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import Field
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -44,13 +45,22 @@ from pyiceberg.typedef import Record
 
 from iceberg_ds._version import __version__
 from iceberg_ds.branches import branch_snapshot_id, write_base
-from iceberg_ds.epochs import EpochMark, property_mark, summary_mark
+from iceberg_ds.epochs import EpochMark, find_last_epoch, property_mark, run_before, summary_mark
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.partitioning import partition_path
 
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
 # What a request calls a schema, spec or order that it adds itself.
 LAST_ADDED = -1
+
+
+class AddSchema(AddSchemaUpdate):
+    """PyIceberg's update, with the entry that its own lacks and that some REST catalogs insist on.
+
+    Source: REST catalog spec, `AddSchemaUpdate`; `rest_requests` puts it into what is sent.
+    """
+
+    last_column_id: int = Field(alias="last-column-id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,20 +155,19 @@ def commit_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snap
 
     It is refused if the branch is not where `metadata` shows it: check and commit are one step.
     """
-    properties = {} if write.epoch is None else _mark(write, snapshot)
+    properties = {} if write.epoch is None else _mark(metadata, write, snapshot)
     updates: tuple[TableUpdate, ...] = (
-        *((SetPropertiesUpdate(updates=properties),) if properties else ()),
         AddSnapshotUpdate(snapshot=snapshot),
         move_branch(metadata, write.branch, snapshot.snapshot_id),
     )
     if is_new:
-        return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata), *updates))
+        return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata, properties), *updates))
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),
         ),
-        updates=updates,
+        updates=(*((SetPropertiesUpdate(updates=properties),) if properties else ()), *updates),
     )
 
 
@@ -177,33 +186,37 @@ def move_branch(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSn
 
 def creation_request(metadata: TableMetadata) -> CommitRequest:
     """Return the request that creates the table without any snapshot."""
-    return CommitRequest(requirements=(AssertCreate(),), updates=_creation(metadata))
+    return CommitRequest(requirements=(AssertCreate(),), updates=_creation(metadata, {}))
 
 
-def _mark(write: WriteIdentity, snapshot: Snapshot) -> dict[str, str]:
+def _mark(metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot) -> dict[str, str]:
     if write.epoch is None:
         return {}
+    last = find_last_epoch(metadata, write.branch, write.epoch.query_id)
     mark = EpochMark(
         epoch_id=write.epoch.epoch_id,
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
         run_id=write.epoch.run_id,
+        previous_run_id=run_before(last, write.epoch.run_id),
     )
     return property_mark(write.branch, write.epoch.query_id, mark)
 
 
-def _creation(metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+def _creation(metadata: TableMetadata, properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
+    """Return what makes the table, with these properties beside its own."""
     return (
         AssignUUIDUpdate(uuid=metadata.table_uuid),
         UpgradeFormatVersionUpdate(format_version=metadata.format_version),
-        AddSchemaUpdate(schema_=metadata.schema()),
+        AddSchema(schema_=metadata.schema(), last_column_id=metadata.last_column_id),
         SetCurrentSchemaUpdate(schema_id=LAST_ADDED),
         AddPartitionSpecUpdate(spec=metadata.spec()),
         SetDefaultSpecUpdate(spec_id=LAST_ADDED),
         AddSortOrderUpdate(sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id)),
         SetDefaultSortOrderUpdate(sort_order_id=LAST_ADDED),
         SetLocationUpdate(location=metadata.location),
-        SetPropertiesUpdate(updates=metadata.properties),
+        # In one update: Nessie refuses to create a table with two of a kind.
+        SetPropertiesUpdate(updates={**metadata.properties, **properties}),
     )
 
 

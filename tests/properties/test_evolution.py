@@ -19,7 +19,8 @@ from support.strategies import EVERYTHING, ROW, Frame, struct_types, values
 from support.tables import Sink, embedded_options
 
 from iceberg_ds.alter import alter_table
-from iceberg_ds.catalog import catalog_settings, connect
+from iceberg_ds.catalog import connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.evolution import EvolutionPolicy, propose_request, propose_schema
 from iceberg_ds.schema import can_still_read, children

@@ -18,7 +18,8 @@ from pyspark.sql import types as spark
 from support.strategies import ROW, Filter, Ranges, both, either, filters, specs, texts, values
 from support.tables import Row, Sink, embedded_options, local
 
-from iceberg_ds.catalog import catalog_settings, connect
+from iceberg_ds.catalog import connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.spark_types import iceberg_schema
 
 UTC = dt.timezone.utc

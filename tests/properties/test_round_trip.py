@@ -38,7 +38,8 @@ from support.strategies import (
 )
 from support.tables import Row, Sink, arrow_batch, embedded_options, local
 
-from iceberg_ds.catalog import catalog_settings, connect
+from iceberg_ds.catalog import connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.commit import commit_write
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.spark_types import iceberg_schema

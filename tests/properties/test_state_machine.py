@@ -26,7 +26,8 @@ from support.invariants import check_clean
 from support.predicate_strategies import KINDS, Kind, Predicate, predicates, values
 from support.tables import IDENTIFIER, Row, Sink, embedded_options, epoch
 
-from iceberg_ds.catalog import CatalogClient, catalog_settings, connect
+from iceberg_ds.catalog import CatalogClient, connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.commit import CommitResult
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.messages import TaskCommit

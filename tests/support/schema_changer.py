@@ -10,7 +10,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from support.tables import IDENTIFIER, SCHEMA, embedded_options
 
 from iceberg_ds.alter import alter_table
-from iceberg_ds.catalog import catalog_settings, connect
+from iceberg_ds.catalog import connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.evolution import EvolutionPolicy, propose_request
 
 _TIMEOUT_S = 60

@@ -22,7 +22,8 @@ from support.jvm_peer import CATALOG, PeerCatalog, Row, sql_literal
 from support.spark_tables import Warehouse
 from support.tables import NAME, Sink, embedded_options
 
-from iceberg_ds.catalog import catalog_settings, connect
+from iceberg_ds.catalog import connect
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.commit_loop import CommitResult
 from iceberg_ds.planning import WriteMode, plan_write
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from iceberg_ds import IcebergSink
+from iceberg_ds.datasource import DataSourceStreamArrowWriter  # Spark 4.0 has none of its own
 
 _OPTION = "fault"
 _WAIT_S = 300
@@ -42,6 +43,7 @@ class Action(Enum):
     KILL_WORKER = "kill this Python worker"
     EXIT_WORKER = "end this Python worker at once"
     KILL_DRIVER = "kill Spark's driver"
+    KILL_EXECUTOR = "kill the executor of this task; where Spark is local, that is its driver"
     WAIT = "wait until somebody ends this process, or removes the file beside the fuse"
 
 
@@ -95,7 +97,7 @@ class Fault:
                 os.kill(os.getpid(), signal.SIGKILL)
             case Action.EXIT_WORKER:
                 os._exit(3)
-            case Action.KILL_DRIVER:
+            case Action.KILL_DRIVER | Action.KILL_EXECUTOR:
                 os.kill(_find_java(), signal.SIGKILL)
                 os._exit(3)
             case Action.WAIT:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from iceberg_ds import IcebergSink
+from iceberg_ds.datasource import DataSourceStreamArrowWriter  # Spark 4.0 has none of its own
 
 _OPTION = "probe"
 # In these forms the secret is not itself in the memory of who looks for it.

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from iceberg_ds import IcebergSink
+from iceberg_ds.datasource import DataSourceStreamArrowWriter  # Spark 4.0 has none of its own
 
 _OPTION = "note"
 

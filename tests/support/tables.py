@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from iceberg_ds.catalog import CatalogClient, catalog_settings
+from iceberg_ds.catalog import CatalogClient
+from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.commit import CommitResult, commit_write
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
@@ -34,6 +36,7 @@ SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringTy
 Row = dict[str, Any]
 
 _attempts = count()
+_ARROW_SCHEMA_TAKES = signature(to_arrow_schema).parameters
 
 
 def rows(*ids: int) -> list[Row]:
@@ -43,7 +46,9 @@ def rows(*ids: int) -> list[Row]:
 
 def arrow_batch(data: Sequence[Mapping[str, Any]], schema: StructType, timezone: str = "UTC") -> pa.RecordBatch:
     """Return the rows as Spark would hand them to a task in a session with that time zone."""
-    return pa.RecordBatch.from_pylist(list(data), schema=to_arrow_schema(schema, timezone=timezone))
+    # Below Spark 4.2 the function cannot be told a zone, and takes UTC.
+    zone = {"timezone": timezone} if timezone != "UTC" or "timezone" in _ARROW_SCHEMA_TAKES else {}
+    return pa.RecordBatch.from_pylist(list(data), schema=to_arrow_schema(schema, **zone))
 
 
 def epoch(epoch_id: int, query_id: str = QUERY) -> EpochId:

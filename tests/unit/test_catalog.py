@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyiceberg.catalog
 import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError, UnauthorizedError
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.utils.config import Config
 from support.faulty_catalog import (
     FaultyCatalog,
     When,
@@ -26,15 +30,10 @@ from support.faulty_catalog import (
 from support.metadata import ID_AND_NAME, identity
 from support.tables import IDENTIFIER, NAME, Sink, embedded_options
 
-from iceberg_ds import catalog as catalog_module
-from iceberg_ds.catalog import (
-    CatalogClient,
-    CatalogSettings,
-    CommitAnswerLostError,
-    CommitRefusedError,
-    catalog_settings,
-    connect,
-)
+from iceberg_ds import catalog_loading
+from iceberg_ds.catalog import CatalogClient, connect
+from iceberg_ds.catalog_answers import CommitAnswerLostError, CommitRefusedError
+from iceberg_ds.catalog_settings import CatalogSettings, catalog_settings
 from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import NewTable
@@ -117,7 +116,8 @@ def test_configured_catalog_is_the_one_that_is_opened(tmp_path: Path) -> None:
         f"catalog:\n  lake:\n    type: sql\n    uri: sqlite:///{tmp_path}/lake.db\n    warehouse: file://{tmp_path}/wh\n"
     )
     script = (
-        "from iceberg_ds.catalog import *; from iceberg_ds.options import parse_options\n"
+        "from iceberg_ds.catalog import connect; from iceberg_ds.catalog_settings import catalog_settings\n"
+        "from iceberg_ds.options import parse_options\n"
         "client = connect(catalog_settings(parse_options({'table': 'db.t', 'catalog': 'lake'})))\n"
         "print(client.find_table(('db', 't')))\n"
     )
@@ -191,6 +191,38 @@ def test_catalog_that_cannot_be_opened_is_named_without_secrets(properties: dict
     assert raised.value.__suppress_context__
 
 
+def test_secrets_of_the_configuration_are_hidden_as_those_of_options_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who keeps secrets out of options would find them in an error."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "quoted://nowhere")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TOKEN", "quoted")
+    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+
+    with pytest.raises(CatalogError, match="Cannot connect to catalog 'lake'") as raised:
+        connect(catalog_settings(options(catalog="lake")))
+
+    assert "***" in str(raised.value)
+    assert "quoted" not in str(raised.value)
+
+
+def test_error_that_no_place_understands_shows_no_secret() -> None:
+    """Spark prints an unforeseen error of a library with all of its texts and causes."""
+    client = CatalogClient(InMemoryCatalog("lake", token=SECRET), CatalogSettings(name="lake", properties=()))
+
+    with pytest.raises(RuntimeError, match=r"KeyError: .*\*\*\*") as raised, client.hiding_secrets():
+        raise KeyError(f"unforeseen {SECRET}")
+
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_error_without_secrets_passes_as_it_is() -> None:
+    """A user could not see the class of an unforeseen error."""
+    client = CatalogClient(InMemoryCatalog("lake", token=SECRET), CatalogSettings(name="lake", properties=()))
+
+    with pytest.raises(KeyError, match="unforeseen"), client.hiding_secrets():
+        raise KeyError("unforeseen")
+
+
 def test_missing_table_is_named_with_what_to_do(sink: Sink) -> None:
     """A user would not learn what is missing."""
     assert sink.catalog.find_table(IDENTIFIER) is None
@@ -246,14 +278,17 @@ def test_existing_table_in_nested_namespaces_is_written(sink: Sink) -> None:
     assert nested.ids() == [1]
 
 
-@pytest.mark.parametrize("error", [connection_lost, server_error, forbidden, timed_out])
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [(connection_lost, "Check host"), (server_error, "Look into"), (forbidden, "Grant"), (timed_out, "firewall")],
+)
 def test_unreachable_catalog_is_our_error(
-    faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception]
+    faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception], step: str
 ) -> None:
     """A user would get another library's error, without a hint at what to do."""
     faulty_catalog.fail_next_loads(1, error)
 
-    with pytest.raises(CatalogError, match=r"Cannot load table db\.t in catalog 'default'.*Check that"):
+    with pytest.raises(CatalogError, match=rf"Cannot load table db\.t in catalog 'default'.*{step}"):
         faulty_sink.catalog.find_table(IDENTIFIER)
 
 
@@ -351,7 +386,8 @@ def test_tasks_get_no_credential_of_the_catalog(tmp_path: Path) -> None:
     sink.append(1)
     of_existing_table = sink.plan().io_properties
 
-    assert dict(of_new_table) == dict(of_existing_table) == {"s3.endpoint": "http://127.0.0.1:1"}
+    assert dict(of_new_table) == dict(of_existing_table)
+    assert dict(of_new_table) == {"s3.endpoint": "http://127.0.0.1:1", "py-io-impl": "iceberg_ds.object_io.ObjectIO"}
 
 
 def test_storage_of_a_dropped_table_can_still_be_opened(sink: Sink) -> None:
@@ -365,7 +401,8 @@ def test_two_processes_may_create_the_embedded_catalog_at_once(tmp_path: Path) -
     """One of two first jobs on a machine would fail."""
     script = (
         "import sys\n"
-        "from iceberg_ds.catalog import *; from iceberg_ds.options import parse_options\n"
+        "from iceberg_ds.catalog import connect; from iceberg_ds.catalog_settings import catalog_settings\n"
+        "from iceberg_ds.options import parse_options\n"
         "settings = catalog_settings(parse_options({'table': 'db.t', 'warehouse': sys.argv[1]}))\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "print(connect(settings).find_table(('db', 't')))\n"
@@ -397,7 +434,7 @@ def test_tables_that_another_process_is_creating_are_waited_for(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, waits: list[float]
 ) -> None:
     """One of two first jobs on a machine would fail."""
-    original = catalog_module.load_catalog
+    original = catalog_loading.load_catalog
     failures = iter([RuntimeError("table iceberg_tables already exists")] * 2)
 
     def racing(*args: object, **properties: str) -> object:
@@ -405,7 +442,7 @@ def test_tables_that_another_process_is_creating_are_waited_for(
             raise error
         return original(*args, **properties)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(catalog_module, "load_catalog", racing)
+    monkeypatch.setattr(catalog_loading, "load_catalog", racing)
 
     client = connect(catalog_settings(embedded_options(warehouse)))
 

@@ -16,6 +16,7 @@ from iceberg_ds.epochs import (
     has_committed,
     property_key,
     property_mark,
+    run_before,
     summary_mark,
 )
 from iceberg_ds.plan import EpochId
@@ -46,7 +47,7 @@ def test_summary_has_the_keys_of_icebergs_spark_runtime() -> None:
 
 def test_mark_comes_back_from_the_property_whole() -> None:
     """An error could not say which run committed what, and when."""
-    mark = EpochMark(epoch_id=7, snapshot_id=2**63 - 1, timestamp_ms=START_MS, run_id="r")
+    mark = EpochMark(epoch_id=7, snapshot_id=2**63 - 1, timestamp_ms=START_MS, run_id="r", previous_run_id="q")
 
     metadata = metadata_of(properties=property_mark("main", QUERY, mark))
 
@@ -131,6 +132,27 @@ def test_run_is_known_by_its_summaries() -> None:
     assert has_committed(metadata, "main", "second")
     assert not has_committed(metadata, "main", "third")
     assert not has_committed(metadata_of(), "main", "first")
+
+
+@pytest.mark.parametrize(
+    ("last_run", "before_it", "run", "expected"),
+    [
+        ("a", None, "a", None),
+        ("a", None, "b", "a"),
+        ("b", "a", "b", "a"),
+        ("b", "a", "a", "b"),
+        ("b", "a", "c", "b"),
+        (None, None, "a", None),
+    ],
+)
+def test_mark_remembers_the_other_run(
+    last_run: str | None, before_it: str | None, run: str, expected: str | None
+) -> None:
+    """A second live driver could not be told from a restart where snapshots have expired."""
+    last = EpochMark(epoch_id=1, snapshot_id=1, timestamp_ms=1, run_id=last_run, previous_run_id=before_it)
+
+    assert run_before(last, run) == expected
+    assert run_before(None, run) is None
 
 
 def test_epoch_names_query_and_number() -> None:

@@ -192,6 +192,40 @@ def test_refused_value_does_not_show_credentials_of_a_url() -> None:
     assert SECRET not in refusal({"table": "db.t", "warehouse": f"s3://key:{SECRET}@bucket/x"})
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "table-property.s3.secret-access-key",
+        "table-property.adls.sas-token.account",
+        "table-property.token",
+        "snapshot-property.credential",
+        "snapshot-property.header.authorization",
+    ],
+)
+def test_secret_as_a_property_of_table_or_snapshot_is_refused(option: str) -> None:
+    """A credential would stand in the table's metadata for all of its readers and for ever."""
+    refused = refusal({"table": "db.t", option: SECRET})
+
+    assert f"options {option} would write secrets into the table's metadata" in refused
+    assert "below 'catalog.'" in refused
+    assert SECRET not in refused
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "table-property.write.metadata.metrics.column.session_id",
+        "table-property.write.parquet.bloom-filter-enabled.column.user",
+        "table-property.author",
+        "snapshot-property.session-id",
+        "snapshot-property.token-count",
+    ],
+)
+def test_property_that_only_sounds_like_a_secret_is_taken(option: str) -> None:
+    """A user could not set a property because of a column's name."""
+    parse_options({"table": "db.t", option: "1"})
+
+
 def test_documented_table_has_every_option_once() -> None:
     """The README would not tell of an option."""
     table = options_table()

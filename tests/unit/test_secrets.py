@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import traceback
+from base64 import b64encode
+from urllib.parse import quote, quote_plus
+
 import pytest
 
-from iceberg_ds.secrets import MASK, is_secret, mask_properties, mask_text, storage_properties
+from iceberg_ds.secrets import MASK, is_secret, mask_properties, mask_text, masked_cause, storage_properties
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -19,11 +24,33 @@ CREDENTIAL_KEYS = [
     "adls.sas-token",
     "adls.client-secret",
     "gcs.oauth2.token",
-    "rest.authorization-url",
+    "adls.connection-string",
+    "adls.sas-token.account.dfs.core.windows.net",
+    "client.refresh-credentials-token",
+    "gcs.encryption-key",
     "header.Authorization",
+    "header.X-Api-Key",
+    "header.Cookie",
+    "hf.token",
     "dynamodb.session-token",
     "password",
-    "hive.kerberos-authentication",
+    "s3.sse.key",
+]
+# Names that only sound like secrets.
+PLAIN_KEYS = [
+    "uri",
+    "warehouse",
+    "type",
+    "s3.endpoint",
+    "s3.region",
+    "io-impl",
+    "oauth2-server-uri",
+    "rest.authorization-url",
+    "auth.type",
+    "token-refresh-enabled",
+    "header.X-Iceberg-Access-Delegation",
+    "client.refresh-credentials-endpoint",
+    "s3.role-session-name",
 ]
 
 
@@ -34,7 +61,7 @@ def test_credential_keys_are_secret_in_any_case(key: str) -> None:
     assert is_secret(key.upper())
 
 
-@pytest.mark.parametrize("key", ["uri", "warehouse", "type", "s3.endpoint", "s3.region", "io-impl"])
+@pytest.mark.parametrize("key", PLAIN_KEYS)
 def test_plain_keys_are_shown(key: str) -> None:
     """A user could not see in an error which catalog was meant."""
     assert mask_properties({key: "value"}) == {key: "value"}
@@ -75,9 +102,140 @@ def test_text_of_another_library_loses_secret_values() -> None:
     """A library's error that quotes a credential would put it into our error."""
     properties = {"token": SECRET, "s3.region": "eu-west-1", "s3.session-token": ""}
 
-    masked = mask_text(f"401 for Bearer {SECRET} in eu-west-1", properties)
+    masked = mask_text(f"401 for key {SECRET} in eu-west-1", properties)
 
-    assert masked == f"401 for Bearer {MASK} in eu-west-1"
+    assert masked == f"401 for key {MASK} in eu-west-1"
+
+
+DIFFICULT = "pa+ss/w\"o rd'é\\%=1xyz"
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        DIFFICULT,
+        quote(DIFFICULT),
+        quote(DIFFICULT, safe=""),
+        quote(DIFFICULT, safe="").lower(),
+        quote_plus(DIFFICULT),
+        json.dumps(DIFFICULT),
+        json.dumps(DIFFICULT, ensure_ascii=False),
+        repr(DIFFICULT),
+        str(b64encode(DIFFICULT.encode()), "ascii"),
+        str(b64encode(f"writer:{DIFFICULT}".encode()), "ascii"),
+        DIFFICULT[:11],
+    ],
+)
+def test_secret_is_found_in_every_form_in_which_libraries_quote_it(quoted: str) -> None:
+    """A library that encodes, escapes or cuts off what it quotes would put a usable credential into our error."""
+    masked = mask_text(f"cannot send <{quoted}>", {"credential": f"writer:{DIFFICULT}"})
+
+    assert masked.replace('"', "").replace("'", "") == f"cannot send <{MASK}>"
+
+
+def test_secret_within_a_url_is_found_outside_of_it() -> None:
+    """A database driver takes the address apart, and quotes the password without it."""
+    properties = {"uri": "postgresql+psycopg2://writer:hun%40ter%2F2@db.example/catalog?sslpassword=three-letters"}
+
+    masked = mask_text("no host '2@db', tried hun@ter/2 and hun%40ter%2F2, three-letters for writer at db", properties)
+
+    assert masked == f"no host '2@db', tried {MASK} and {MASK}, {MASK} for writer at db"
+
+
+def test_password_that_a_parser_takes_for_a_host_is_found() -> None:
+    """A password with @ in it that is not percent-encoded ends up in `could not translate host name`."""
+    properties = {"uri": f"postgresql://writer:2@{SECRET}@db.example/catalog"}
+
+    assert mask_text(f'could not translate host name "{SECRET}@db.example"', properties) == (
+        f'could not translate host name "{MASK}@db.example"'
+    )
+
+
+def test_short_secret_is_hidden_only_where_it_stands_alone() -> None:
+    """Every error would be riddled with masks, because some property's value is one letter."""
+    masked = mask_text("password a for database 'catalog' was refused, truly", {"password": "a", "x-token": "true"})
+
+    assert masked == f"password {MASK} for database 'catalog' was refused, truly"
+
+
+def test_nested_properties_are_secret_below_a_secret_one() -> None:
+    """PyIceberg's configuration file nests the credentials of `auth`."""
+    properties = {"auth": {"type": "oauth2", "oauth2": {"client_id": "writer", "client_secret": SECRET}}}
+
+    assert mask_properties(properties) == {"auth": MASK}
+    assert mask_text(f"refused {SECRET}", properties) == f"refused {MASK}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'RESTError 200: {{"access_token": "{SECRET}", "expires_in": 1}}',
+        f"input_value={{'config': {{'s3.secret-access-key': '{SECRET}'}}}}",
+        f"{{'body': '{{\"s3.session-token\": \"{SECRET}\"}}'}}",
+        f'{{\\"client_secret\\":\\"{SECRET}\\"}}',
+        f"the answer began with {{'adls.sas-token.a': 'sv=1&{SECRET}",
+        f"Authorization: Bearer {SECRET}",
+        f"authorization: Basic {SECRET}",
+        f"connection to 'host=db password={SECRET} user=x' failed",
+        f"403, url=URL('https://a.blob.example/f?sv=1&sig={SECRET}&se=2')",
+        f"GET /t?X-Amz-Signature={SECRET} HTTP/1.1",
+    ],
+)
+def test_secrets_that_no_property_holds_are_found_by_what_names_them(text: str) -> None:
+    """The credentials that a catalog vends, and the tokens that it gives, stand in no property of the user's."""
+    assert SECRET not in mask_text(text, {})
+    assert MASK in mask_text(text, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot open abfss://container@account.dfs.core.windows.net/table/file.parquet",
+        "cannot open s3://bucket/user@example.com/file.parquet",
+        'create it, or let the write create it with create-table=true ("token", perhaps)',
+        "HTTPConnectionPool(host='127.0.0.1', port=8181): Max retries exceeded with url: /v1/config",
+        "basic authentication is not known",
+        "expected 'unauthorized_client', 'unsupported_grant_type' or 'invalid_scope'",
+    ],
+)
+def test_text_without_secrets_stays_as_it_is(text: str) -> None:
+    """A user could not see in an error which file or server was meant."""
+    assert mask_text(text, {"s3.region": "eu-west-1"}) == text
+
+
+def test_masked_cause_shows_where_it_was_raised_and_no_secret() -> None:
+    """Spark prints the causes of an error with all of their texts."""
+    try:
+        open_with(SECRET)
+    except OSError as error:
+        cause = masked_cause(error, {"s3.secret-access-key": SECRET})
+
+    printed = "".join(traceback.format_exception(cause))
+    assert SECRET not in printed
+    assert f"OSError: refused {MASK}" in printed
+    assert "in open_with" in printed
+
+
+def test_cause_without_secrets_stays_as_it_is() -> None:
+    """A user could not see the classes and the causes of a storage library's error."""
+    error = OSError("no route to host")
+
+    assert masked_cause(error, {"s3.secret-access-key": SECRET}) is error
+
+
+@pytest.mark.parametrize("is_explicit", [True, False])
+def test_cause_of_a_cause_is_searched_too(*, is_explicit: bool) -> None:
+    """Spark prints the whole chain of causes."""
+    error, deeper = OSError("refused"), OSError(f"key {SECRET}")
+    error.__cause__, error.__context__ = (deeper, None) if is_explicit else (None, deeper)
+    error.__suppress_context__ = is_explicit
+
+    assert SECRET not in "".join(traceback.format_exception(masked_cause(error, {"s3.session-token": SECRET})))
+
+
+def open_with(key: str) -> None:
+    """Fail as a storage library does that quotes what it was given."""
+    raise OSError(f"refused {key}")
 
 
 def test_tasks_get_storage_keys_and_no_catalog_credential() -> None:
@@ -93,3 +251,47 @@ def test_tasks_get_storage_keys_and_no_catalog_credential() -> None:
     of_catalog = {"token": SECRET, "credential": SECRET, "uri": f"postgresql://u:{SECRET}@h/d", "rest.sigv4": "true"}
 
     assert storage_properties({**storage, **of_catalog}) == storage
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "token",
+        "TOKEN",
+        "credential",
+        "oauth2-server-uri",
+        "scope",
+        "uri",
+        "warehouse",
+        "password",
+        "header.authorization",
+        "header.s3.token",
+        "auth",
+        "auth.oauth2.client-secret",
+        "auth.basic.password",
+        "rest.authorization-url",
+        "rest.signing-name",
+        "ssl.client.key",
+        "glue.secret-access-key",
+        "dynamodb.session-token",
+        "hive.kerberos-authentication",
+        "client.refresh-credentials-enabled",
+        "client.refresh-credentials-token",
+        "client.refresh-credentials-header.authorization",
+        "gcs.oauth2.refresh-credentials-endpoint",
+        "adls.refresh-credentials-endpoint",
+        "x.s3.secret-access-key",
+    ],
+)
+def test_tasks_never_get_what_opens_the_catalog(key: str) -> None:
+    """Code in any task could use the catalog in the user's name."""
+    assert storage_properties({key: SECRET}) == {}
+
+
+def test_keys_for_all_services_go_to_tasks_only_where_the_store_has_none_of_its_own() -> None:
+    """A user who gives the store keys of its own would hand the catalog's keys to every task."""
+    shared = {"client.access-key-id": "catalog", "client.secret-access-key": SECRET, "client.session-token": SECRET}
+    own = {"s3.access-key-id": "store", "s3.secret-access-key": SECRET, "client.region": "eu-west-1"}
+
+    assert storage_properties(shared) == shared
+    assert storage_properties({**shared, **own}) == own

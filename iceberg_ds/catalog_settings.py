@@ -1,0 +1,58 @@
+"""Which catalog a write goes to: by its options, PyIceberg's configuration, or the embedded one. Opens nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.utils.config import Config
+from sqlalchemy.engine import URL
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.option_table import CATALOG_PREFIX
+from iceberg_ds.option_values import embedded_warehouse
+from iceberg_ds.options import DEFAULT_WAREHOUSE, SinkOptions
+from iceberg_ds.secrets import mask_properties
+
+_SQLITE_LOCK_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSettings:
+    """Which catalog: its name and, beside PyIceberg's own configuration, its properties."""
+
+    name: str
+    properties: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return f"catalog '{self.name}' {mask_properties(dict(self.properties))}"
+
+
+def catalog_settings(options: SinkOptions) -> CatalogSettings:
+    """Return the catalog that `options`, PyIceberg's configuration and its environment name.
+
+    Without any of them it is the embedded one: SQLite and files under `warehouse`.
+
+    Raises:
+        OptionError: `catalog` names an unknown catalog, or `warehouse` is given beside a configured one.
+    """
+    config = Config()
+    name = options.catalog or config.get_default_catalog_name()
+    configured = bool(options.catalog_properties) or config.get_catalog_config(name) is not None
+    if configured:
+        if options.warehouse is not None:
+            raise OptionError(
+                f"Option 'warehouse' is the folder of the embedded catalog, and catalog '{name}' is configured "
+                f"by options, ~/.pyiceberg.yaml or the environment: use '{CATALOG_PREFIX}warehouse', or drop one."
+            )
+        return CatalogSettings(name=name, properties=tuple(sorted(options.catalog_properties.items())))
+    if options.catalog is not None:
+        raise OptionError(
+            f"Catalog '{name}' is not configured (known: {', '.join(sorted(config.get_known_catalogs())) or 'none'}): "
+            f"describe it with '{CATALOG_PREFIX}*' options, in ~/.pyiceberg.yaml or in the environment."
+        )
+    return CatalogSettings(name=name, properties=_embedded(options.warehouse or embedded_warehouse(DEFAULT_WAREHOUSE)))
+
+
+def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:
+    uri = URL.create("sqlite", database=f"{warehouse}/catalog.db", query={"timeout": str(_SQLITE_LOCK_TIMEOUT_S)})
+    return (("type", "sql"), ("uri", uri.render_as_string()), ("warehouse", f"file://{warehouse}"))

@@ -1,0 +1,38 @@
+"""Fixtures of the tests with real catalogs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from support.catalog_table import CatalogTable
+from support.jvm_peer import PeerCatalog, shared_peer
+from support.service_fixtures import glue, hive_metastore, nessie, object_store, postgres, rest_catalog, sqlite, sts
+from support.services import CatalogService
+
+__all__ = ["glue", "hive_metastore", "nessie", "object_store", "postgres", "rest_catalog", "sqlite", "sts"]
+
+CATALOGS = ("rest_catalog", "nessie", "hive_metastore", "postgres", "sqlite", "glue")
+
+
+@pytest.fixture(scope="session", params=CATALOGS)
+def service(request: pytest.FixtureRequest) -> CatalogService:
+    """Return each catalog in turn."""
+    found: CatalogService = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="session")
+def peer(service: CatalogService) -> Iterator[PeerCatalog]:
+    """Return the catalog as Iceberg's own Spark runtime sees it."""
+    catalog = shared_peer().open_session(service.peer_settings)
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest, service: CatalogService, peer: PeerCatalog) -> CatalogTable:
+    """Return a table that does not exist yet, in a namespace that no other test uses."""
+    namespace = re.sub(r"\W+", "_", request.node.originalname.removeprefix("test_"))[:50]
+    return CatalogTable(service=service, peer=peer, name=f"{namespace}.t")

@@ -1,0 +1,46 @@
+"""The conformance check on real servers: what each keeps, and that nothing is left in catalog and store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from support.services import CatalogService, ObjectStore
+
+from iceberg_ds.catalog import connect
+from iceberg_ds.catalog_settings import CatalogSettings
+from iceberg_ds.conformance import check_conformance
+
+ALL_OF_IT = "rows land exactly once"
+# What a server does not keep; all else holds.
+GAPS: Mapping[str, set[str]] = {
+    "rest_catalog": set(),
+    "postgres": set(),
+    "hive_metastore": set(),
+    "nessie": {
+        "a commit for an empty branch is refused if it has a snapshot",
+        "of two first commits into an empty table one is refused",
+        "all snapshots are shown",
+        "branches are held",
+        "a snapshot does not take back a change of the schema",
+    },
+}
+
+
+@pytest.mark.parametrize("server", GAPS)
+def test_check_names_what_a_server_does_not_keep(
+    request: pytest.FixtureRequest, object_store: ObjectStore, server: str
+) -> None:
+    """A user would trust a catalog that loses rows, mistrust a sound one, or find scratch tables in it."""
+    service: CatalogService = request.getfixturevalue(server)
+    catalog = connect(CatalogSettings(name=service.name, properties=tuple(sorted(service.properties.items()))))
+    namespaces = catalog.raw.list_namespaces()
+
+    results = check_conformance(catalog, ("conformance",))
+
+    problems = {result.name: result.detail for result in results if result.passed is not True}
+    assert problems.keys() == GAPS[server], problems
+    assert results[-1].name == ALL_OF_IT
+    assert catalog.raw.list_namespaces() == namespaces
+    assert [path for path in object_store.folder.rglob("iceberg_ds_check_*") if path.is_file()] == []
+    assert [path for path in object_store.folder.rglob("*iceberg_ds_check_*/**/*") if path.is_file()] == []

@@ -1,0 +1,39 @@
+"""What is particular to a REST catalog, against Iceberg's own reference server; the rest is in `test_every_catalog`."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from support.rest_sinks import rest_sink
+from support.services import CatalogService
+from support.tables import Sink, epoch
+
+
+@pytest.fixture
+def sink(rest_catalog: CatalogService) -> Sink:
+    """Return what writes to a table that does not exist yet, as a client that has to fetch a token."""
+    properties = {**rest_catalog.properties, "credential": "writer:s3cr3t", "scope": "catalog"}
+    return rest_sink(properties, table=f"rest_{uuid.uuid4().hex[:8]}.inner.t")
+
+
+def test_client_credentials_flow_writes_and_replays(sink: Sink) -> None:
+    """No catalog with OAuth2 could be used, or a replayed epoch would be there twice."""
+    sink.append(1, of_epoch=epoch(0))
+    sink.append(2, of_epoch=epoch(1))
+    sink.append(2, of_epoch=epoch(1))
+
+    assert sink.ids() == [1, 2]
+
+
+def test_table_comes_into_being_with_its_first_rows(sink: Sink) -> None:
+    """Readers would see an empty table while the first rows are written."""
+    plan = sink.plan()
+
+    assert plan.new_table is not None
+    assert sink.catalog.find_table(sink.options.table) is None
+
+    sink.append(1)
+
+    assert len(sink.table().metadata.snapshots) == 1
+    assert len(sink.table().metadata.metadata_log) == 0
