@@ -185,7 +185,8 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _connect(options: SinkOptions) -> CatalogClient:
-    from iceberg_ds.catalog import catalog_settings, connect
+    from iceberg_ds.catalog import connect
+    from iceberg_ds.catalog_settings import catalog_settings
 
     return connect(catalog_settings(options))
 
@@ -194,7 +195,9 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
     from iceberg_ds.planning import WriteMode, plan_write
 
     mode = WriteMode.OVERWRITE if overwrite else WriteMode.APPEND
-    return plan_write(_connect(options), options, schema, mode, is_stream=is_stream)
+    catalog = _connect(options)
+    with catalog.hiding_secrets():
+        return plan_write(catalog, options, schema, mode, is_stream=is_stream)
 
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
@@ -230,10 +233,12 @@ def _task_context() -> TaskContext:
 def _commit(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None], epoch_id: int | None) -> None:
     from iceberg_ds.commit import commit_write
 
-    commit_write(catalog, messages, epoch_id=epoch_id)
+    with catalog.hiding_secrets():
+        commit_write(catalog, messages, epoch_id=epoch_id)
 
 
 def _abort(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None]) -> None:
     from iceberg_ds.abort import abort_write
 
-    abort_write(catalog, messages)
+    with catalog.hiding_secrets():
+        abort_write(catalog, messages)

@@ -26,7 +26,7 @@ from iceberg_ds.option_table import (
     TABLE_PROPERTY_PREFIX,
     Option,
 )
-from iceberg_ds.secrets import mask_properties, mask_url
+from iceberg_ds.secrets import is_credential, mask_properties, mask_url
 
 DEFAULT_WAREHOUSE = Path("iceberg-warehouse")
 
@@ -35,7 +35,8 @@ SPARK_KEYS = frozenset({"path", "checkpointlocation", "queryname"})
 
 
 _BY_NAME = {option.name: option for option in OPTIONS}
-_PREFIXES = (CATALOG_PREFIX, TABLE_PROPERTY_PREFIX, SNAPSHOT_PROPERTY_PREFIX)
+_PUBLIC_PREFIXES = (TABLE_PROPERTY_PREFIX, SNAPSHOT_PROPERTY_PREFIX)
+_PREFIXES = (CATALOG_PREFIX, *_PUBLIC_PREFIXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +196,12 @@ def _contradictions(
         problems.append("option 'evolve-partitioning' needs 'partition-by'")
     if parsed.get("staging-branch") is not None and parsed["staging-branch"] == parsed.get("branch", "main"):
         problems.append("options 'staging-branch' and 'branch' are the same: readers would see the rows at once")
+    public = [f"{prefix}{key}" for prefix in _PUBLIC_PREFIXES for key in groups[prefix] if is_credential(key)]
+    if public:
+        problems.append(
+            f"options {', '.join(public)} would write secrets into the table's metadata, which all of its readers can "
+            f"see: a secret belongs below '{CATALOG_PREFIX}', or better into the configuration of PyIceberg"
+        )
     reserved = sorted(key for key in groups[SNAPSHOT_PROPERTY_PREFIX] if _is_reserved(key))
     if reserved:
         problems.append(

@@ -153,7 +153,7 @@ class WritePlan:
         case_sensitive: How names of columns are matched; None for exactly, else as the only one that differs in case.
         location: Location of the table.
         properties: The table's properties that decide where data files go (`write.*`).
-        io_properties: What opens storage, without any credential of a catalog.
+        io_properties: What opens storage, its credentials among them, without any of a catalog; never shown.
         operation_id: Part of the name of every file of this write.
         snapshot_id: Id of the snapshot that the commit will add, fixed before any attempt.
         files: How data files are written.
@@ -168,7 +168,7 @@ class WritePlan:
     spec: PartitionSpec
     location: str
     properties: Mapping[str, str]
-    io_properties: Mapping[str, str]
+    io_properties: Mapping[str, str] = field(repr=False)
     operation_id: str
     snapshot_id: int
     files: FileSettings

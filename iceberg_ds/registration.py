@@ -1,7 +1,10 @@
-"""`register(spark)`: makes the sink known to a session, and sets what makes it fast."""
+"""`register(spark)`: makes the sink known to a session, and sets what makes it fast and keeps secrets out of sight."""
 
 from __future__ import annotations
 
+import logging
+import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -11,17 +14,47 @@ from iceberg_ds.datasource import IcebergSink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+logger = logging.getLogger(__name__)
+
 _MAX_BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 # Exactly this value makes Spark skip a size check per row that halves the throughput to Python.
 _UNCHECKED = "2147483647"
 
+# Options whose name or value it matches are hidden in plans, in the UI and in event logs. Spark's own default, `url`,
+# and its `spark.redaction.regex` leave these in clear: access-key-id, account-key, header.*, addresses with passwords.
+_OPTIONS_REGEX = "spark.sql.redaction.options.regex"
+_TELLING_WORDS = (
+    "access-?key|account-?key|api-?key|authorization|connection-?string|cookie|credential|cryption-key|passw|private|"
+    r"secret|sse\.key|token|\bsas\b"
+)
+_PASSWORD_IN_URL = r"://[^/\s:@'\"]*:[^/\s'\"]*@"  # noqa: S105  # a pattern, no password
+_PARAMETER_OF_URL = r"[?&;](?:sig|[^=&\s]*(?:signature|key|passw|secret|token)[^=&\s]*)="
+_SECRET_OPTIONS = rf"(?i)url|header\.|{_TELLING_WORDS}|{_PASSWORD_IN_URL}|{_PARAMETER_OF_URL}"
+_NOT_HIDDEN_BY_SPARK = ("catalog.s3.access-key-id", "catalog.adls.account-key", "catalog.header.authorization")
+
+# What it matches is hidden in texts. Spark Connect puts every request as text, its options in clear, into the
+# descriptions of jobs, into the UI and into event logs; there the options are `key: "catalog.token" value: "..."`,
+# and in SQL they are `'catalog.token' = '...'`. Quotes within quotes are escaped. The possessive `*+` keeps Java from
+# running out of stack over a long value.
+_TEXT_REGEX = "spark.sql.redaction.string.regex"
+_TEXT_REGEX_OF_CONTEXT = "spark.redaction.string.regex"
+_SECRET_TEXT = (
+    rf"(?i)catalog\.[^'\"\\=\s]*(?:header\.|{_TELLING_WORDS})[^'\"\\=\s]*\\*['\"]\s*(?:=|,|value:)\s*"
+    r"(?<mark>\\*['\"])(?:(?!\k<mark>)(?:\\.|[^\\]))*+"
+    rf"|{_PASSWORD_IN_URL}|{_PARAMETER_OF_URL}[^&\s'\"\\]*"
+)
+
 
 def register(spark: SparkSession) -> None:
-    """Make `format("icebergsink")` known to `spark`, and tune its Arrow batches.
+    """Make `format("icebergsink")` known to `spark`, tune its Arrow batches and hide secret options.
 
-    Sets `spark.sql.execution.arrow.maxBytesPerBatch` to 2147483647, unless it is set already: batches are
-    then bounded by `spark.sql.execution.arrow.maxRecordsPerBatch` alone, which rows of more than about
-    100 kB should lower.
+    Sets, unless they are set already:
+
+    * `spark.sql.execution.arrow.maxBytesPerBatch` to 2147483647: batches are then bounded by
+      `spark.sql.execution.arrow.maxRecordsPerBatch` alone, which rows of more than about 100 kB should lower;
+    * `spark.sql.redaction.options.regex` and `spark.sql.redaction.string.regex`, so that Spark shows no secret
+      option in plans, in its UI and in event logs. Its own defaults leave some in clear, and all of them with
+      Spark Connect.
     """
     try:
         spark.dataSource.register(IcebergSink)
@@ -29,5 +62,25 @@ def register(spark: SparkSession) -> None:
         # Spark 4.0 refuses a name that it has already found by itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-    if spark.conf.get(_MAX_BYTES_PER_BATCH, None) is None:
-        spark.conf.set(_MAX_BYTES_PER_BATCH, _UNCHECKED)
+    _set_unless_set(spark, _MAX_BYTES_PER_BATCH, _UNCHECKED)
+    _set_unless_set(spark, _OPTIONS_REGEX, _SECRET_OPTIONS)
+    _warn_of_shown_options(str(spark.conf.get(_OPTIONS_REGEX, "")))
+    if spark.conf.get(_TEXT_REGEX_OF_CONTEXT, None) is None:
+        _set_unless_set(spark, _TEXT_REGEX, _SECRET_TEXT)
+
+
+def _warn_of_shown_options(regex: str) -> None:
+    with suppress(re.error):  # Java knows more of them
+        hides = re.compile(regex).search
+        if shown := [option for option in _NOT_HIDDEN_BY_SPARK if not hides(option)]:
+            logger.warning(
+                "Spark shows options such as %s in plans and in its UI, because %s does not match them: widen it, or "
+                "keep secrets out of options",
+                ", ".join(shown),
+                _OPTIONS_REGEX,
+            )
+
+
+def _set_unless_set(spark: SparkSession, key: str, value: str) -> None:
+    if spark.conf.get(key, None) is None:
+        spark.conf.set(key, value)

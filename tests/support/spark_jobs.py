@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from support.spark_faulty_sink import FaultySink
+from support.spark_marked_sink import MarkedSink
+from support.spark_probe_sink import ProbeSink
+
+import iceberg_ds
 
 _FIRST_FILE_S = 1_700_000_000
 SCHEMA = "id BIGINT, name STRING"
@@ -30,6 +34,7 @@ class StreamJob:
         trigger: Arguments of `trigger()`.
         where: Which rows go into the table.
         files_per_epoch: How many files an epoch takes.
+        register: Whether the job registers the sink, as it must where PySpark does not find it.
     """
 
     source: str
@@ -40,10 +45,11 @@ class StreamJob:
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"availableNow": True})
     where: str = "true"
     files_per_epoch: int = 1
+    register: bool = False
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query."""
-        _register(spark, self.sink)
+        _register(spark, self.sink, real=self.register)
         source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", self.files_per_epoch)
         writer = source.json(self.source).where(self.where).writeStream.format(self.sink).options(**self.options)
         return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start(self.table)
@@ -74,7 +80,9 @@ class BatchJob:
         partitions: Partitions of each.
         table: Identifier of the table, as `save` takes it.
         options: Options of the sink.
-        sink: `icebergsink`, or `faultysink` with its option `fault`.
+        sink: `icebergsink`, or `faultysink` with its option `fault`, or `probesink` with its option `probe`.
+        mode: `append` or `overwrite`.
+        register: Whether the job registers the sink, as it must where PySpark does not find it.
     """
 
     first: int = 0
@@ -84,22 +92,52 @@ class BatchJob:
     table: str = "db.t"
     options: Mapping[str, str] = field(default_factory=dict)
     sink: str = "icebergsink"
+    mode: str = "append"
+    register: bool = False
 
     def run(self, spark: SparkSession) -> None:
-        """Append all batches."""
-        _register(spark, self.sink)
+        """Write all batches."""
+        _register(spark, self.sink, real=self.register)
         for number in range(self.appends):
             start = self.first + number * self.rows
             rows = numbered(spark, start, start + self.rows, self.partitions)
-            rows.write.format(self.sink).mode("append").options(**self.options).save(self.table)
+            rows.write.format(self.sink).mode(self.mode).options(**self.options).save(self.table)
 
 
-Job = StreamJob | BatchJob
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlJob:
+    """Statements of SQL, in a session in which the sink and the one that keeps evidence get registered.
+
+    Attributes:
+        statements: The statements, one after the other.
+        rows: File that gets the rows of all of them as text, None to drop them.
+        log_level: What Java logs from then on, None for what it logs already.
+    """
+
+    statements: Sequence[str]
+    rows: str | None = None
+    log_level: str | None = None
+
+    def run(self, spark: SparkSession) -> None:
+        """Run all statements."""
+        iceberg_ds.register(spark)
+        spark.dataSource.register(MarkedSink)
+        if self.log_level is not None:
+            spark.sparkContext.setLogLevel(self.log_level)
+        found = [str(row) for statement in self.statements for row in spark.sql(statement).collect()]
+        if self.rows is not None:
+            Path(self.rows).write_text("\n".join(found))
 
 
-def _register(spark: SparkSession, sink: str) -> None:
-    if sink == FaultySink.name():  # the real one is found without
-        spark.dataSource.register(FaultySink)
+Job = StreamJob | BatchJob | SqlJob
+
+
+def _register(spark: SparkSession, sink: str, *, real: bool) -> None:
+    for known in (FaultySink, ProbeSink):
+        if sink == known.name():
+            spark.dataSource.register(known)
+    if real:
+        iceberg_ds.register(spark)
 
 
 def dump(job: Job) -> str:
@@ -110,7 +148,7 @@ def dump(job: Job) -> str:
 def load(text: str) -> Job:
     """Return the job that `dump` wrote."""
     values = json.loads(text)
-    kind = {"StreamJob": StreamJob, "BatchJob": BatchJob}[values.pop("kind")]
+    kind = {"StreamJob": StreamJob, "BatchJob": BatchJob, "SqlJob": SqlJob}[values.pop("kind")]
     return kind(**values)
 
 
