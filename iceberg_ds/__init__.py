@@ -28,11 +28,16 @@ from iceberg_ds.errors import (
 from iceberg_ds.registration import register
 
 if TYPE_CHECKING:
+    from iceberg_ds.checking import check
     from iceberg_ds.distribution import distribute
     from iceberg_ds.publishing import publish
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
-_LATER = {"distribute": "iceberg_ds.distribution", "publish": "iceberg_ds.publishing"}
+_LATER = {
+    "check": "iceberg_ds.checking",
+    "distribute": "iceberg_ds.distribution",
+    "publish": "iceberg_ds.publishing",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -55,6 +60,7 @@ __all__ = [
     "TableNotFoundError",
     "UnsupportedTableError",
     "__version__",
+    "check",
     "distribute",
     "publish",
     "register",

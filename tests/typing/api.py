@@ -42,6 +42,12 @@ def commit_stream(options: dict[str, str], schema: StructType, messages: Sequenc
     writer.abort(messages, 0)
 
 
+def check_set_up(spark: SparkSession | None, options: dict[str, str], schema: StructType) -> list[str]:
+    """Try all that a write needs."""
+    result = iceberg_ds.check(spark, options, schema=schema)
+    return [] if result.ok else [f"{check.name}: {check.detail} {check.next_step}" for check in result.failures]
+
+
 root: type[Exception] = iceberg_ds.IcebergSinkError
 errors: list[type[iceberg_ds.IcebergSinkError]] = [
     iceberg_ds.CatalogError,
