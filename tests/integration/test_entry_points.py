@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from support.spark_jobs import BatchJob, StreamJob, dump, numbered, write_source
 from support.spark_process import SparkProcess
@@ -73,7 +76,9 @@ def configured_driver(
 
 def test_spark_registers_the_class(new_session: SparkSession, house: Warehouse) -> None:
     """The way that PySpark's own documentation shows would not work."""
-    new_session.dataSource.register(IcebergSink)
+    is_refused = pyspark.__version__.startswith("4.0.")  # a name that Spark has found by itself
+    with pytest.raises(AnalysisException, match="DATA_SOURCE_ALREADY_EXISTS") if is_refused else nullcontext():
+        new_session.dataSource.register(IcebergSink)
     house.append(numbered(new_session, 0, 3))
 
     assert house.ids() == [0, 1, 2]

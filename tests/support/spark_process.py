@@ -46,7 +46,7 @@ class SparkProcess:
         folder: For its log and temporary files; created if missing.
         master: Spark's master.
         cwd: Its working directory, `folder` unless given.
-        environment: Environment variables beside this process's.
+        environment: Environment variables beside this process's; PYSPARK_PYTHON is the driver's interpreter, too.
         conf: Settings of Spark, `_` for a dot.
     """
 
@@ -66,10 +66,11 @@ class SparkProcess:
         self._answers, write_end = os.pipe()
         inherited = {**os.environ, **(environment or {})}
         prepare_environment(inherited, folder)
+        python = inherited["PYSPARK_PYTHON"] = (environment or {}).get("PYSPARK_PYTHON", sys.executable)
         arguments = [str(folder), master, str(write_end), json.dumps(dict(conf or {}))]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "support.spark_driver", *arguments],
+                [python, "-m", "support.spark_driver", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,70 @@
+"""The page that says what was run where: each cell names a test that is there, or says that none is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+SUPPORT = REPOSITORY / "docs" / "support.md"
+SUITE = REPOSITORY / "tests" / "integration" / "catalogs"
+NOT_RUN = "not run here"
+
+
+def matrix() -> list[list[str]]:
+    """Return the cells of the matrix, its head first and the line below it left out."""
+    text = SUPPORT.read_text().partition("<!-- matrix -->")[2].partition("<!-- end of matrix -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return [rows[0], *rows[2:]]
+
+
+def functions(path: Path) -> set[str]:
+    """Return the names of the functions of a Python file, none if there is no such file."""
+    if not path.exists():
+        return set()
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def variants() -> set[str]:
+    """Return the names of the catalogs that the suite runs on."""
+    found = re.search(r"^CATALOGS = \((.*?)\)$", (SUITE / "conftest.py").read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return set(ast.literal_eval(f"({found[1]},)"))
+
+
+def is_shown(cell: str, test: str) -> bool:
+    """Return whether the test that `cell` names, in the column of `test`, is there."""
+    if cell == NOT_RUN:
+        return True
+    if variant := re.fullmatch(r"`\[(\w+)\]`", cell):
+        return variant[1] in variants() and test in functions(SUITE / "test_every_catalog.py")
+    named = re.fullmatch(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", cell)
+    if named is None:
+        return False
+    path = REPOSITORY / named[1]
+    return path.exists() if named[2] is None else named[2] in functions(path)
+
+
+def test_every_cell_names_a_test_or_says_that_it_was_not_run() -> None:
+    """A user would trust a combination that nobody has tried."""
+    head, *rows = matrix()
+    tests = [cell.strip("`") for cell in head]
+
+    assert len(rows) >= 10
+    cells = [(test, cell) for row in rows for test, cell in zip(tests[2:], row[2:], strict=True)]
+    assert [(test, cell) for test, cell in cells if not is_shown(cell, test)] == []
+
+
+def test_every_catalog_of_the_suite_is_in_the_matrix() -> None:
+    """A catalog would be tested, and its users would not know."""
+    shown = {cell.strip("`[]") for row in matrix() for cell in row if cell.startswith("`[")}
+
+    assert shown == variants()
+
+
+def test_every_test_of_the_suite_is_in_the_matrix() -> None:
+    """What a catalog can do would not be said."""
+    suite = {name for name in functions(SUITE / "test_every_catalog.py") if name.startswith("test_")}
+
+    assert {cell.strip("`") for cell in matrix()[0][2:]} == suite

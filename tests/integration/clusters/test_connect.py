@@ -1,0 +1,99 @@
+"""Spark Connect: the sink is installed where the server runs, and clients need not know of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cluster_environment import documented
+from support.cluster_tables import Lake
+from support.connect import EVENTS, Client
+from support.spark_jobs import write_source
+
+from iceberg_ds.epochs import EPOCH_ID_KEY
+
+ON_SERVER = {"catalog": "lake"}  # the server's environment describes it
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_client_needs_pyspark_alone(thin_client: Client, lake: Lake) -> None:
+    """Every notebook that connects would need the sink, PyIceberg and the catalog's settings."""
+    table, replaced = lake.new_name(), lake.new_name()
+
+    modules, *_ = thin_client.run(
+        ("modules", []),
+        ("write", [table, ON_SERVER, ["append", 0, 10], ["append", 10, 20]]),
+        ("write", [replaced, lake.options, ["append", 0, 10], ["overwrite", 5, 8]]),
+    )
+
+    thin_client.call("-c", documented("connect"))
+
+    assert modules == ["grpc"]
+    assert lake.ids(table) == list(range(20))
+    assert len(lake.summaries(table)) == 2
+    assert lake.ids(replaced) == [5, 6, 7]
+    assert lake.ids("db.from_a_notebook") == list(range(10))
+
+
+def test_streams_of_a_client_land_once(thin_client: Client, lake: Lake, tmp_path: Path) -> None:
+    """A client that starts its stream again would write the rows again."""
+    table, several, source = lake.new_name(), [lake.new_name(), lake.new_name()], tmp_path / "source"
+    write_source(source, [range(10), range(10, 20)])
+    one = ("stream", [table, ON_SERVER, str(source), str(tmp_path / "one")])
+    many = ("split", [several, ON_SERVER, str(source), str(tmp_path / "many")])
+
+    before = thin_client.run(one)
+    write_source(source, [range(20, 30)], first_file=2)
+    after, _ = thin_client.run(one, many)
+
+    assert before == [after]
+    assert lake.ids(table) == list(range(30))
+    assert [found[EPOCH_ID_KEY] for found in lake.summaries(table)] == ["0", "1", "2"]
+    assert [lake.ids(name) for name in several] == [list(range(30))] * 2
+
+
+def test_client_is_told_what_to_do_and_no_secret(thin_client: Client, lake: Lake, connect_folder: Path) -> None:
+    """A client would read of an error on the server, or the server's credentials."""
+    table, secret = lake.new_name(), lake.service.properties["s3.secret-access-key"]
+
+    _, wrong_type, missing, misspelt, refused = thin_client.run(
+        ("write", [table, ON_SERVER, ["append", 0, 10]]),
+        ("refusal", [table, ON_SERVER]),
+        ("refusal", ["db.none", {**lake.options, "create-table": "false"}]),
+        ("refusal", [table, {**ON_SERVER, "merge-shema": "true"}]),
+        ("refusal", [lake.new_name(), {**lake.options, "catalog.s3.access-key-id": "nobody"}]),
+    )
+
+    assert "column 'id' is string in the DataFrame and long in the table: cast it to that" in wrong_type
+    assert "Table db.none does not exist in catalog" in missing
+    assert "create-table" in missing
+    assert "merge-schema" in misspelt
+    assert "DataFileError" in refused or "CatalogError" in refused
+    assert secret not in wrong_type + missing + misspelt + refused
+    assert secret not in (connect_folder / "server.log").read_text(errors="replace")
+
+
+def test_client_that_has_the_sink_can_register_distribute_and_publish(full_client: Client, lake: Lake) -> None:
+    """The functions of the package would work in Spark's classic sessions only."""
+    table = lake.new_name()
+
+    assert full_client.run(("package", [table, lake.options])) == ["2147483647"]
+
+    assert lake.ids(table) == list(range(50))
+    assert len(lake.summaries(table)) == 2
+
+
+def test_client_that_registers_has_its_secrets_hidden_in_event_logs(
+    full_client: Client, lake: Lake, connect_folder: Path
+) -> None:
+    """Spark Connect would keep every option of every write in clear, in files for all who look at old jobs."""
+    secret = "MARKED-secret-of-an-option"  # noqa: S105  # the thing to hide
+    options = {**lake.options, "catalog.header.x-any": secret, "catalog.token": secret}
+
+    full_client.run(("package", [lake.new_name(), options]))
+
+    events = "".join(path.read_text() for path in (connect_folder / EVENTS).rglob("*") if path.is_file())
+    assert "SparkListenerConnectOperationStarted" in events
+    assert "*********(redacted)" in events
+    assert secret not in events

@@ -1,0 +1,102 @@
+"""What Spark Connect clients do: `python connect_client.py STEPS`, a file of names and arguments as JSON.
+
+A client that is to have PySpark alone runs this file, so it imports nothing else at module level. What the steps
+return is printed as JSON.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+FORMAT = "icebergsink"
+TIMEOUT_S = 240
+Options = dict[str, str]
+
+
+def modules(spark: SparkSession) -> list[str]:
+    """Return which of the modules that matter the client has."""
+    names = ("iceberg_ds", "pyiceberg", "s3fs", "grpc")
+    spark.range(1).collect()  # it is a client, of a server that answers
+    return [name for name in names if importlib.util.find_spec(name) is not None]
+
+
+def write(spark: SparkSession, table: str, options: Options, *batches: tuple[str, int, int]) -> None:
+    """Write batches, each a mode, its first id and the one after its last."""
+    for mode, first, end in batches:
+        rows = spark.range(first, end, 1, 2).selectExpr("id", "concat('row ', id) AS name")
+        rows.write.format(FORMAT).mode(mode).options(**options).save(table)
+
+
+def stream(spark: SparkSession, table: str, options: Options, source: str, checkpoint: str) -> str:
+    """Run a stream to its end, and return the query's id."""
+    return _run(_rows(spark, source).writeStream.format(FORMAT).options(**options), checkpoint, table)
+
+
+def split(spark: SparkSession, tables: list[str], options: Options, source: str, checkpoint: str) -> str:
+    """Run a stream that writes every micro-batch into several tables, and return the query's id."""
+
+    def write_to_all(rows: DataFrame, _: int) -> None:
+        for table in tables:
+            rows.write.format("icebergsink").mode("append").options(**options).save(table)
+
+    return _run(_rows(spark, source).writeStream.foreachBatch(write_to_all), checkpoint, None)
+
+
+def _rows(spark: SparkSession, source: str) -> DataFrame:
+    return spark.readStream.schema("id BIGINT, name STRING").option("maxFilesPerTrigger", 1).json(source)
+
+
+def _run(writer: DataStreamWriter, checkpoint: str, table: str | None) -> str:
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(table)
+    if not query.awaitTermination(TIMEOUT_S):
+        raise TimeoutError(f"The query did not end: {query.status}")
+    return str(query.id)
+
+
+def refusal(spark: SparkSession, table: str, options: Options) -> str:
+    """Return what a client reads if ids are written as text."""
+    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS id")
+    try:
+        rows.write.format(FORMAT).mode("append").options(**options).save(table)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was refused"
+
+
+def package(spark: SparkSession, table: str, options: Options) -> str | None:
+    """Use the functions of the package, which this client has; return the setting that `register` makes."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    iceberg_ds.register(spark)
+    iceberg_ds.register(spark)
+    asked = {**options, "partition-by": "bucket(4, id)"}
+    rows = iceberg_ds.distribute(spark.range(40), table, options=asked, num_partitions=2)
+    rows.write.format(FORMAT).mode("append").options(**asked).save(table)
+    on_branch = {**options, "branch": "audit", "create-branch": "true"}
+    spark.range(40, 50).write.format(FORMAT).mode("append").options(**on_branch).save(table)
+    iceberg_ds.publish(table, "audit", options=options)
+    return spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
+
+
+STEPS: dict[str, Callable[..., Any]] = {
+    step.__name__: step for step in (modules, write, stream, split, refusal, package)
+}
+
+
+def main() -> None:
+    """Take the steps that are asked for, one after the other, and print what they return."""
+    spark = SparkSession.builder.getOrCreate()
+    steps = json.loads(Path(sys.argv[1]).read_text())
+    sys.stdout.write(f"{json.dumps([STEPS[name](spark, *arguments) for name, arguments in steps])}\n")
+
+
+if __name__ == "__main__":
+    main()
