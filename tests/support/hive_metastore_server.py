@@ -1,6 +1,6 @@
 """Run a Hive Metastore from the jars inside PySpark: `python hive_metastore_server.py PORT FOLDER WAREHOUSE BUCKETS`.
 
-Its database is Derby on disk, below FOLDER. It knows no S3, but makes the folder of every table: paths that begin
+Its database is Derby in memory; its log goes below FOLDER. It knows no S3, but makes the folder of every table: paths that begin
 with `s3:`, as WAREHOUSE does, lead it to the folders in BUCKETS, which an S3 server serves as buckets.
 """
 
@@ -18,14 +18,14 @@ from support.services import QUICK_JAVA, java, spark_jars
 _OPENED = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "net", "util")]
 
 
-def settings(folder: Path, warehouse: str, buckets: Path) -> dict[str, str]:
+def settings(warehouse: str, buckets: Path) -> dict[str, str]:
     """Return what the metastore must know."""
     return {
         "datanucleus.connectionPoolingType": "HikariCP",
         "datanucleus.schema.autoCreateAll": "true",
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": warehouse,
-        "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/derby;create=true",
+        "javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
         "fs.s3.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
         "fs.viewfs.overload.scheme.target.s3.impl": "org.apache.hadoop.fs.LocalFileSystem",
         **{f"fs.viewfs.mounttable.{bucket.name}.linkFallback": f"file://{bucket}" for bucket in buckets.iterdir()},
@@ -58,7 +58,7 @@ def main() -> None:
     port, folder, warehouse, buckets = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     jvm = start_java(folder)
     hive = jvm.org.apache.hadoop.hive
-    conf = configuration(jvm, settings(folder, warehouse, buckets))
+    conf = configuration(jvm, settings(warehouse, buckets))
     hive.metastore.txn.TxnDbUtil.setConfValues(conf)
     conf.set("hive.in.test", "true")  # makes the tables of locks, which are not DataNucleus'
     hive.metastore.txn.TxnDbUtil.prepDb(conf)

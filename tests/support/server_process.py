@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 180
 HOST = "127.0.0.1"
 _STOP_TIMEOUT_S = 15
 _LOOK_EVERY_S = 0.05
