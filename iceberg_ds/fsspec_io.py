@@ -6,7 +6,6 @@ Each comes with an extra of this package.
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import time
 from abc import abstractmethod
@@ -16,19 +15,20 @@ from threading import Lock
 from typing import Any
 
 from fsspec import AbstractFileSystem
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.fsspec_settings import azure_arguments, gcs_arguments
-from iceberg_ds.fsspec_streams import READ_AHEAD_BYTES, FsspecDownload, FsspecUpload
+from iceberg_ds.fsspec_streams import FsspecDownload, FsspecUpload
+from iceberg_ds.object_streams import ObjectFile
 from iceberg_ds.renewal import CurrentProperties, renewing
 
 # What gcsfs takes for a way to find credentials, and not for a token.
 _GCS_WORDS = frozenset({"anon", "cache", "cloud", "google_default"})
 
 
-class FsspecFile(InputFile, OutputFile):
+class FsspecFile(ObjectFile):
     """One object, to read or to write."""
 
     def __init__(self, files: AbstractFileSystem, location: str) -> None:
@@ -39,25 +39,11 @@ class FsspecFile(InputFile, OutputFile):
         """Return the size in bytes."""
         return int(self._files.info(self.location)["size"])
 
-    def exists(self) -> bool:
-        """Return whether there is such an object."""
-        try:
-            len(self)
-        except FileNotFoundError:
-            return False
-        return True
+    def _download(self) -> FsspecDownload:
+        return FsspecDownload(self._files, self.location)
 
-    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  # PyIceberg's signature
-        """Return a stream of its bytes; a missing object is found out at the first read."""
-        return io.BufferedReader(FsspecDownload(self._files, self.location), READ_AHEAD_BYTES)
-
-    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  # PyIceberg's signature
-        """Return a stream into it; one that exists and may not be overwritten is found out at its end."""
-        return FsspecUpload(self._files, self.location, if_absent=not overwrite)
-
-    def to_input_file(self) -> FsspecFile:
-        """Return it, to be read."""
-        return self
+    def _upload(self, *, if_absent: bool) -> FsspecUpload:
+        return FsspecUpload(self._files, self.location, if_absent=if_absent)
 
 
 class _FsspecFileIO(FileIO):

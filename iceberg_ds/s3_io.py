@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import time
@@ -10,12 +9,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from threading import Lock
 
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from iceberg_ds.object_streams import ObjectFile
 from iceberg_ds.renewal import renewing
 from iceberg_ds.s3_client import FreshCredentials
-from iceberg_ds.s3_download import READ_AHEAD_BYTES, S3Download
+from iceberg_ds.s3_download import S3Download
 from iceberg_ds.s3_settings import s3_settings
 from iceberg_ds.s3_store import ObjectPlace, S3Store, storage_errors
 from iceberg_ds.s3_upload import S3Upload
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _BULK = 1000  # keys of one request at most
 
 
-class S3File(InputFile, OutputFile):
+class S3File(ObjectFile):
     """One object, to read or to write."""
 
     def __init__(self, store: S3Store, location: str) -> None:
@@ -39,25 +39,11 @@ class S3File(InputFile, OutputFile):
         with storage_errors("read", self._place):
             return int(self._store.client.head_object(**self._place.arguments)["ContentLength"])
 
-    def exists(self) -> bool:
-        """Return whether there is such an object."""
-        try:
-            len(self)
-        except FileNotFoundError:
-            return False
-        return True
+    def _download(self) -> S3Download:
+        return S3Download(self._store, self._place)
 
-    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  # PyIceberg's signature
-        """Return a stream of its bytes; a missing object is found out at the first read."""
-        return io.BufferedReader(S3Download(self._store, self._place), READ_AHEAD_BYTES)
-
-    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  # PyIceberg's signature
-        """Return a stream into it; one that exists and may not be overwritten is found out at its end."""
-        return S3Upload(self._store, self._place, if_absent=not overwrite)
-
-    def to_input_file(self) -> S3File:
-        """Return it, to be read."""
-        return self
+    def _upload(self, *, if_absent: bool) -> S3Upload:
+        return S3Upload(self._store, self._place, if_absent=if_absent)
 
 
 class S3FileIO(FileIO):

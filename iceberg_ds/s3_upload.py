@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from typing_extensions import Self
-
+from iceberg_ds.object_streams import Upload
 from iceberg_ds.s3_store import ObjectPlace, S3Store, code_of, is_refusal, storage_errors
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ _CONDITION_UNKNOWN = "NotImplemented"
 _open: WeakSet[S3Upload] = WeakSet()
 
 
-class S3Upload:
+class S3Upload(Upload):
     """A stream into a new object.
 
     Args:
@@ -41,81 +38,29 @@ class S3Upload:
     """
 
     def __init__(self, store: S3Store, place: ObjectPlace, *, if_absent: bool) -> None:
-        self.closed = False
+        super().__init__(place.location, if_absent=if_absent)
         self._store = store
         self._place = place
-        self._if_absent = if_absent
-        self._process = os.getpid()
         self._buffer = bytearray()
         self._size = 0
         self._upload_id: str | None = None
         self._parts: list[Future[dict[str, Any]]] = []
-        self._may_exist = False
-        self._is_given_up = False
         _open.add(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
-
-    def __del__(self) -> None:
-        # Dropped without a word: its object must not appear.
-        with suppress(Exception):
-            self.discard_unfinished()
-
-    def readable(self) -> bool:
-        """Return that it cannot be read."""
-        return False
-
-    def writable(self) -> bool:
-        """Return that it can be written."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return that it goes forward only."""
-        return False
 
     def tell(self) -> int:
         """Return how many bytes were written."""
         return self._size
 
-    def flush(self) -> None:
-        """Do nothing: what is written is seen when the object is closed, and not before."""
-
-    def write(self, data: Buffer) -> int:
-        """Take bytes and return their number.
-
-        Raises:
-            OSError: An earlier part could not be uploaded.
-            ValueError: It is closed.
-        """
-        with memoryview(data) as view:
-            size = view.nbytes
-        if self._is_given_up:  # an encoder that is closed after that writes its end
-            return size
-        if self.closed:
-            raise ValueError(f"Cannot write to {self._place.location}: it is closed.")
+    def _take(self, data: Buffer) -> None:
         self._buffer += data
-        self._size += size
+        with memoryview(data) as view:
+            self._size += view.nbytes
         # A last part is kept back: it is never empty, and a file of one part needs one request only.
         while len(self._buffer) > self._store.settings.part_bytes:
             self._send_part(self._store.settings.part_bytes)
-        return size
 
     def close(self) -> None:
-        """Make the object appear, whole.
-
-        Raises:
-            FileExistsError: There is one already, and it may not be replaced.
-            OSError: It could not be uploaded; nothing is left of it.
-        """
+        """Make the object appear, whole; raises as `Upload.close` does."""
         if self.closed:
             return
         self.closed = True
@@ -132,23 +77,13 @@ class S3Upload:
             self._buffer = bytearray()
             _open.discard(self)
 
-    def discard(self) -> None:
-        """Make sure that nothing is left of it, closed or not; what cannot be removed is logged."""
-        self.discard_unfinished()
-        if self._may_exist and not self._if_absent:
-            self._may_exist = False
-            try:
-                self._store.client.delete_object(**self._place.arguments)
-            except Exception as error:  # the caller has its own failure to report
-                logger.warning("Left behind %s, which no table refers to: %s", self._place.location, error)
+    def _give_up(self) -> None:
+        self._buffer = bytearray()
+        _open.discard(self)
+        self._abort()
 
-    def discard_unfinished(self) -> None:
-        """Give up an upload that was not closed."""
-        if not self.closed and self._process == os.getpid():
-            self.closed = self._is_given_up = True
-            self._buffer = bytearray()
-            _open.discard(self)
-            self._abort()
+    def _delete(self) -> None:
+        self._store.client.delete_object(**self._place.arguments)
 
     def _put(self) -> None:
         self._finish(self._store.client.put_object, Body=bytes(self._buffer), **self._new_object_arguments)

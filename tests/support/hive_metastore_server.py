@@ -1,7 +1,7 @@
 """Run a Hive Metastore from the jars inside PySpark: `python hive_metastore_server.py PORT FOLDER WAREHOUSE BUCKETS`.
 
-Its database is Derby in memory; its log goes below FOLDER. It knows no S3, but makes the folder of every table: paths that begin
-with `s3:`, as WAREHOUSE does, lead it to the folders in BUCKETS, which an S3 server serves as buckets.
+Its database is Derby in memory; its log goes below FOLDER. It knows no S3, but makes the folder of every table: paths
+that begin with `s3:`, as WAREHOUSE does, lead it to the folders in BUCKETS, which an S3 server serves as buckets.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ PURE = {
     "sorting",
     "parquet_options",
 }
-FILES = {"http_transport", "storage", "listing", "cleanup", "object_io", "renewal", "fsspec_io"}
+FILES = {"http_transport", "storage", "listing", "cleanup", "object_io", "object_streams", "renewal", "fsspec_io"}
 FILES |= {"s3_client", "s3_store", "s3_upload", "s3_download", "s3_io", "fsspec_streams"}
 EXECUTOR = {"range_check", "parquet", "rolling", "external_sort", "writers"}
 DRIVER = {
