@@ -17,6 +17,10 @@ BENCH_ARGS ?=
 
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
+# What the demo does not need: tests, benchmarks, checks.
+TOOLS := $(VENV)/.tools
+# Modules are compiled when they are first imported: most of them never are.
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint .ci/constraints.txt
 # Spark's Python workers run in the same environment.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # The environment of Iceberg's own Spark runtime.
@@ -34,20 +38,24 @@ $(READY): pyproject.toml .ci/constraints.txt .ci/find_java.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; name one with PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint .ci/constraints.txt --editable . --group dev
+	$(INSTALL) --editable . --group demo
 	$(BIN)/python .ci/find_java.py > $@.new
 	@mv $@.new $@
 
-.PHONY: setup
-setup: $(READY) ## Make the virtual environment
+$(TOOLS): $(READY)
+	$(INSTALL) --group dev
+	@touch $@
 
-$(PEER): .ci/peer_environment.py .ci/installing.py $(READY)
+.PHONY: setup
+setup: $(TOOLS) ## Make the virtual environment
+
+$(PEER): .ci/peer_environment.py .ci/installing.py $(TOOLS)
 	@$(WITH_JAVA) $(BIN)/python .ci/peer_environment.py
 
 .PHONY: peer
 peer: $(PEER) ## Make the environment of Iceberg's own Spark runtime, which the sink is held against
 
-$(SERVICES): .ci/services.py .ci/installing.py $(READY)
+$(SERVICES): .ci/services.py .ci/installing.py $(TOOLS)
 	@$(WITH_JAVA) $(BIN)/python .ci/services.py
 
 .PHONY: services
@@ -60,56 +68,56 @@ demo: $(READY) ## Stream the flights into a table, killed in the middle, and pro
 
 ##@ Checks
 .PHONY: format
-format: $(READY) ## Format the code
+format: $(TOOLS) ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 .PHONY: lint
-lint: $(READY) typecheck ## Check style and types
+lint: $(TOOLS) typecheck ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
 .PHONY: typecheck
-typecheck: $(READY) ## Check types
+typecheck: $(TOOLS) ## Check types
 	$(BIN)/mypy
 
 .PHONY: test
-test: $(READY) $(PEER) $(SERVICES) ## Run all tests
+test: $(TOOLS) $(PEER) $(SERVICES) ## Run all tests
 	@$(WITH_JAVA) $(BIN)/pytest $(PYTEST_ARGS)
 
 .PHONY: test-unit
-test-unit: $(READY) ## Run the tests that need no Spark
+test-unit: $(TOOLS) ## Run the tests that need no Spark
 	@$(BIN)/pytest tests/unit tests/properties $(PYTEST_ARGS)
 
 .PHONY: test-integration
-test-integration: $(READY) $(PEER) $(SERVICES) ## Run the tests with real Spark, and with every catalog and store
+test-integration: $(TOOLS) $(PEER) $(SERVICES) ## Run the tests with real Spark, and with every catalog and store
 	@$(WITH_JAVA) $(BIN)/pytest tests/integration $(PYTEST_ARGS)
 
 .PHONY: test-lowest
-test-lowest: $(READY) ## Run what most depends on versions with the lowest ones that are allowed
+test-lowest: $(TOOLS) ## Run what most depends on versions with the lowest ones that are allowed
 	@$(WITH_JAVA) $(BIN)/python .ci/test_matrix.py --quick lowest
 
 .PHONY: test-matrix
-test-matrix: $(READY) ## Run the core tests with every supported version of Spark and PyArrow
+test-matrix: $(TOOLS) ## Run the core tests with every supported version of Spark and PyArrow
 	@$(WITH_JAVA) $(BIN)/python .ci/test_matrix.py $(MATRIX_ARGS)
 
 .PHONY: test-kills
-test-kills: $(READY) ## Kill a stream 50 times at random and compare its table with its source
+test-kills: $(TOOLS) ## Kill a stream 50 times at random and compare its table with its source
 	@$(WITH_JAVA) $(BIN)/python tests/faults/kill_stream.py --kills 50
 
 ##@ Speed
 .PHONY: bench
-bench: $(READY) ## Measure writes and commits, and draw the charts
+bench: $(TOOLS) ## Measure writes and commits, and draw the charts
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_write.py $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_commit.py $(BENCH_ARGS)
 
 .PHONY: bench-peer
-bench-peer: $(READY) $(PEER) ## Measure appends beside Iceberg's own Spark runtime
+bench-peer: $(TOOLS) $(PEER) ## Measure appends beside Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_peer.py $(BENCH_ARGS)
 
 ##@ Upkeep
 .PHONY: readme
-readme: $(READY) ## Write the table of options into the README
+readme: $(TOOLS) ## Write the table of options into the README
 	$(BIN)/python .ci/write_options_table.py
 
 .PHONY: clean
