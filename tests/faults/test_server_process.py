@@ -25,16 +25,22 @@ with Server(name="a server", command=command, log=log, is_ready=lambda: accepts(
 """
 
 
-def test_server_ends_with_a_starter_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_server_ends_with_a_starter_that_is_ended(tmp_path: Path, ending: signal.Signals) -> None:
     """Each run of the tests that is broken off would leave servers behind, and their ports taken."""
     port = free_port()
     command = [sys.executable, "-c", _STARTER, str(port), str(tmp_path / "log"), HOST]
     environment = {**os.environ, "PYTHONPATH": str(_TESTS)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as starter:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+    ) as starter:
         assert starter.stdout is not None
         assert starter.stdout.readline() == b"ready\n"
         was_up = accepts(port)
-        starter.send_signal(signal.SIGKILL)
+        if ending is signal.SIGKILL:
+            starter.send_signal(ending)
+        else:  # as a terminal and `timeout` do, to all processes of the run
+            os.killpg(starter.pid, ending)
 
     assert was_up
     wait_until(lambda: not accepts(port), "the server is gone", 20)

@@ -22,6 +22,8 @@ def main() -> int:
     stop_signal, user, command = signal.Signals[sys.argv[1]], sys.argv[2] or None, sys.argv[3:]
     other = {} if user is None else {"user": user, "extra_groups": []}
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **other)
+    for ending in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # of a whole run, from a terminal or `timeout`
+        signal.signal(ending, lambda *_: server.send_signal(stop_signal))
     threading.Thread(target=_stop_at_the_end, args=(server, stop_signal), daemon=True).start()
     status = server.wait()
     with suppress(ProcessLookupError):
