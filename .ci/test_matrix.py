@@ -6,7 +6,7 @@ what it was made from stays the same. The cells run one after the other: each wa
 
     python .ci/test_matrix.py                 all cells
     python .ci/test_matrix.py lowest          some of them, by name
-    python .ci/test_matrix.py --quick lowest  only what most depends on versions, as CI runs it
+    python .ci/test_matrix.py --quick lowest  only what most depends on versions
     python .ci/test_matrix.py --list          their names
 
 Prints a table, writes it to `.matrix/results.json` and ends with 1 if a cell failed.
