@@ -24,7 +24,7 @@ _OPTIONS = re.compile(
 )
 _NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-TIMEOUT_S = 240
+TIMEOUT_S = 500
 
 
 def read_examples() -> dict[str, str]:

@@ -18,7 +18,7 @@ from support.stream_runs import Stream
 
 from iceberg_ds.epochs import property_key
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from support.spark_process import wait_until
 from support.spark_tables import Warehouse
 
 WRITERS = 2
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 def append_at_once(house: Warehouse, folder: Path, appends: int) -> None:

@@ -24,7 +24,7 @@ from support.spark_tables import FORMAT, Warehouse
 
 from iceberg_ds.epochs import EPOCH_ID_KEY
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 def overwrite(rows: DataFrame, house: Warehouse, name: str = FORMAT, **options: str) -> None:

@@ -20,7 +20,7 @@ from support.spark_jobs import SCHEMA, numbered, write_source
 from support.spark_tables import FORMAT, Warehouse
 from support.tables import local
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 def refusal(write: Callable[[], object]) -> str:

@@ -22,7 +22,7 @@ from support.spark_jobs import numbered
 from support.spark_process import wait_until
 from support.spark_tables import FORMAT, Warehouse, read_with_chdb
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 WRITERS = 2
 
 

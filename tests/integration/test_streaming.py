@@ -16,7 +16,7 @@ from support.spark_tables import FORMAT, Warehouse
 
 from iceberg_ds.epochs import EPOCH_ID_KEY, QUERY_ID_KEY, RUN_ID_KEY, property_key
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 @pytest.fixture

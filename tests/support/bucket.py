@@ -15,7 +15,7 @@ from iceberg_ds.object_io import ObjectIO
 from iceberg_ds.s3_client import s3_client
 from iceberg_ds.s3_settings import s3_settings
 
-_LOG_TIMEOUT_S = 5
+_LOG_TIMEOUT_S = 30
 _LINE = re.compile(r"\| vgw \|\s*(\d+) \|[^|]*\|[^|]*\|\s*(\w+)\s*\|\s*(/\S*)\s*\|[^|]*\|\s*(\S*)")
 
 

@@ -36,7 +36,7 @@ from support.services import (
 _DATABASE_USER, _DATABASE_PASSWORD = "tests", "tests-password"
 # PostgreSQL refuses to be run by root.
 _NOBODY = "nobody"
-_INITDB_TIMEOUT_S = 60
+_INITDB_TIMEOUT_S = 300
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from iceberg_ds.catalog import connect
 from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.evolution import EvolutionPolicy, propose_request
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 300
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from support.tables import Sink, embedded_options
 from iceberg_ds.catalog import connect
 from iceberg_ds.catalog_settings import catalog_settings
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 300
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-START_TIMEOUT_S = 120
-JOB_TIMEOUT_S = 150
+START_TIMEOUT_S = 300
+JOB_TIMEOUT_S = 300
 _DIE_TIMEOUT_S = 60
 _LOOK_EVERY_S = 0.02
 _LAST_CHARACTERS = 6000
