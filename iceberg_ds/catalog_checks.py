@@ -85,9 +85,9 @@ def checked_catalog(checklist: Checklist, options: SinkOptions) -> Iterator[Cata
     A SQLite file that does not exist yet is not made: another one stands for it.
     """
     settings = catalog_settings(options)
-    checklist.secrets.update(configured_properties(settings))
-    missing = _missing_file(settings)
     configured = configured_properties(settings)
+    checklist.secrets.update(configured)
+    missing = _missing_file(settings)
     quick = quick_properties({}, configured.get("warehouse", ""))
     settings = _with(settings, {key: value for key, value in quick.items() if key not in configured})
     with tempfile.TemporaryDirectory(prefix="iceberg-ds-check-") as folder:

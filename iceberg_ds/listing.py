@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iceberg_ds.storage import is_local
+from iceberg_ds.storage import is_local, is_s3
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -24,7 +24,7 @@ def list_files(properties: Mapping[str, str], location: str) -> list[str]:
         folder = location.removeprefix("file://")
         prefix = location[: len(location) - len(folder)]
         return [f"{prefix}{path}" for path in Path(folder).rglob("*") if path.is_file()]
-    if location.split(":", maxsplit=1)[0] in {"s3", "s3a", "s3n"}:
+    if is_s3(location):
         return _list_objects(properties, location.rstrip("/") + "/")
     return []
 

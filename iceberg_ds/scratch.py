@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -32,7 +31,7 @@ from iceberg_ds.listing import list_files
 from iceberg_ds.manifests import metadata_path, write_list
 from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots import CommitRequest, creation_request, move_branch
-from iceberg_ds.storage import file_io, is_local
+from iceberg_ds.storage import file_io, is_local, local_path
 
 _SCHEMA = Schema(NestedField(1, "id", LongType()))
 _TOTAL = "total-records"
@@ -241,7 +240,7 @@ class ScratchTables:
             self.left_behind.append(f"{left} files below {location}")
         NotingIO.written -= known
         if is_local(location):
-            for folder in (Path(location.removeprefix("file://"), "metadata"), Path(location.removeprefix("file://"))):
+            for folder in (local_path(location) / "metadata", local_path(location)):
                 with suppress(OSError):  # it is not there, or somebody else has put something into it
                     folder.rmdir()
 

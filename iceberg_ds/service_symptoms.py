@@ -9,6 +9,7 @@ import errno
 import re
 
 from iceberg_ds.causes import Service
+from iceberg_ds.symptoms import module_of
 
 _GLUE_OPERATION = re.compile(r"(Get|Create|Update|Delete|BatchGet)(Table|Database|Partition|Catalog)")
 _STS_OPERATION = re.compile(r"AssumeRole|GetCallerIdentity|GetSessionToken")
@@ -34,17 +35,13 @@ _LIBRARIES = (
 )
 
 
-def _module(error: BaseException) -> str:
-    return f"{type(error).__module__}."
-
-
 def service_of(error: BaseException) -> Service | None:
     """Return the service that `error` surely comes from, None if it could be several."""
     if (operation := getattr(error, "operation_name", None)) is not None:
         known = ((_GLUE_OPERATION, Service.GLUE), (_STS_OPERATION, Service.STS), (re.compile(""), Service.S3))
         return next(service for pattern, service in known if pattern.match(str(operation)))
     for module, service in _MODULES:
-        if _module(error).startswith(module):
+        if module_of(error).startswith(module):
             return service
     if not isinstance(error, OSError):
         return None
@@ -52,10 +49,10 @@ def service_of(error: BaseException) -> Service | None:
 
 
 def _disk(error: OSError) -> Service | None:
-    is_own = _module(error) == "builtins." and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+    is_own = module_of(error) == "builtins." and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
     return Service.FILES if is_own else None
 
 
 def likely_service_of(error: BaseException) -> Service | None:
     """Return the service that the library of `error` mostly speaks with."""
-    return next((service for modules, service in _LIBRARIES if _module(error).startswith(modules)), None)
+    return next((service for modules, service in _LIBRARIES if module_of(error).startswith(modules)), None)

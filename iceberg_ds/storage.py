@@ -46,9 +46,19 @@ def is_local(path: str) -> bool:
     return urlparse(path).scheme in ("", "file")
 
 
+def is_s3(path: str) -> bool:
+    """Return whether `path` is in S3, or in a store that speaks like it."""
+    return urlparse(path).scheme in ("s3", "s3a", "s3n")
+
+
+def local_path(path: str) -> Path:
+    """Return where a local file is."""
+    return Path(re.sub("^file:(//)?", "", path))
+
+
 def local_size(path: str) -> int | None:
     """Return the size in bytes of a local file, None if it is not there."""
     try:
-        return Path(re.sub("^file:(//)?", "", path)).stat().st_size
+        return local_path(path).stat().st_size
     except OSError:
         return None

@@ -21,7 +21,7 @@ from iceberg_ds.check_result import Check
 from iceberg_ds.checklist import CheckFailedError, Checklist, NotTriedError
 from iceberg_ds.diagnosis import Cause, diagnose
 from iceberg_ds.listing import list_files
-from iceberg_ds.storage import file_io, is_local
+from iceberg_ds.storage import file_io, is_local, is_s3, local_path
 
 PUT, GET, LIST, DELETE = "storage: write a file", "storage: read it", "storage: list it", "storage: delete it"
 SEES, LARGE, CLOCK = "storage: read the driver's file", "storage: write a large file in parts", "clock"
@@ -29,7 +29,6 @@ SEES, LARGE, CLOCK = "storage: read the driver's file", "storage: write a large 
 MAX_SKEW_S = 60.0
 _CONTENT = b"written by a check of iceberg_ds, and deleted by it"
 _PART_BYTES = 5 * 1024 * 1024  # the least that S3 allows
-_S3_SCHEMES = ("s3://", "s3a://", "s3n://")
 _CLOCK_STEP = "Set the clock of the machine with NTP: it must not differ from the storage's by more than a minute."
 _SHARED_STEP = (
     "Use an object store, or a file system that all machines share, as warehouse: a local folder is another one on "
@@ -62,7 +61,7 @@ class Place:
 
 def quick_properties(properties: Mapping[str, str], folder: str) -> dict[str, str]:
     """Return the properties with time-outs by which a store that does not answer is found out soon."""
-    return {**(_QUICK_S3 if folder.startswith(_S3_SCHEMES) else {}), **properties}
+    return {**(_QUICK_S3 if is_s3(folder) else {}), **properties}
 
 
 def machine() -> str:
@@ -130,7 +129,7 @@ def _get(io: FileIO, path: str) -> tuple[str, None]:
 
 
 def _list(properties: Mapping[str, str], folder: str, path: str) -> tuple[str, None]:
-    if not (is_local(folder) or folder.startswith(_S3_SCHEMES)):
+    if not (is_local(folder) or is_s3(folder)):
         raise NotTriedError("only local folders and S3 are listed; writing needs no listing")
     try:
         listed = list_files(properties, folder)
@@ -149,7 +148,7 @@ def _put_large(properties: Mapping[str, str], folder: str, path: str) -> tuple[s
     if is_local(folder):
         raise NotTriedError("local files are not written in parts")
     # Not set for other stores, whose libraries choose the size of parts.
-    parts = {"s3.multipart.part-size-bytes": str(_PART_BYTES)} if folder.startswith(_S3_SCHEMES) else {}
+    parts = {"s3.multipart.part-size-bytes": str(_PART_BYTES)} if is_s3(folder) else {}
     with file_io({**properties, **parts}, path).new_output(path).create() as stream:
         stream.write(bytes(_PART_BYTES))
         stream.write(_CONTENT)
@@ -173,8 +172,8 @@ def skew_s(other: float, before: float, after: float) -> float:
 def _storage_time(properties: Mapping[str, str], path: str) -> float:
     """Return the storage's time, in seconds since 1970, as it stands in its answers."""
     if is_local(path):
-        return Path(path.removeprefix("file://")).stat().st_mtime
-    if not path.startswith(_S3_SCHEMES):
+        return local_path(path).stat().st_mtime
+    if not is_s3(path):
         raise NotTriedError("the clock of this storage is not asked")
     # It loads Amazon's libraries.
     from iceberg_ds.s3_client import s3_client  # noqa: PLC0415
@@ -236,7 +235,7 @@ def missing_folders(path: str) -> list[Path]:
     """Return the local folders above `path` that do not exist yet, the innermost first; none in object stores."""
     if not is_local(path):
         return []
-    parents = Path(path.removeprefix("file://")).parents
+    parents = local_path(path).parents
     return [folder for folder in parents if not folder.exists()]
 
 

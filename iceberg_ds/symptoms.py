@@ -174,7 +174,8 @@ _NAMES = re.compile(r"'[^']*'|\w+://\S+")
 _FIRST_SERVER_ERROR = 500
 
 
-def _module(error: BaseException) -> str:
+def module_of(error: BaseException) -> str:
+    """Return the module that the class of `error` comes from, with a dot at its end."""
     return f"{type(error).__module__}."
 
 
@@ -186,7 +187,7 @@ def _by_code(error: BaseException) -> Cause | None:
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # botocore's
         return _by_aws_code(response.get("Error", {}))
-    if not _module(error).startswith(("azure.", "gcsfs.", "aiohttp.")):
+    if not module_of(error).startswith(("azure.", "gcsfs.", "aiohttp.")):
         return None
     said = (getattr(error, name, None) for name in ("error_code", "code", "status_code", "status"))
     return next((_CODES[str(code)] for code in said if str(code) in _CODES), None)
@@ -201,7 +202,7 @@ def _by_aws_code(said: Mapping[str, str]) -> Cause | None:
 
 
 def _by_warehouse(error: BaseException) -> Cause | None:
-    is_of_catalog = _module(error).startswith("pyiceberg.")
+    is_of_catalog = module_of(error).startswith("pyiceberg.")
     return Cause.NO_SUCH_WAREHOUSE if is_of_catalog and _WAREHOUSE.search(text_of(error)) else None
 
 
@@ -229,7 +230,7 @@ def text_of(error: BaseException) -> str:
 
     Names of files are left out: they may be anything.
     """
-    is_of_service = isinstance(error, (OSError, ValueError)) or _module(error).startswith(_SPEAKING)
+    is_of_service = isinstance(error, (OSError, ValueError)) or module_of(error).startswith(_SPEAKING)
     return _NAMES.sub("", str(error)) if is_of_service else ""
 
 
