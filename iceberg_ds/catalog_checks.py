@@ -13,14 +13,13 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
-from pyiceberg.utils.config import Config
 from pyspark.sql.types import StructType
 from sqlalchemy.engine import make_url
 
 from iceberg_ds.catalog import CatalogClient
 from iceberg_ds.catalog_answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog_loading import load
-from iceberg_ds.catalog_settings import CatalogSettings, catalog_settings
+from iceberg_ds.catalog_settings import CatalogSettings, catalog_settings, configured_properties
 from iceberg_ds.check_result import Check
 from iceberg_ds.checklist import CheckFailedError, Checklist, NotTriedError, within
 from iceberg_ds.diagnosis import Cause, Service, catalog_service, diagnose
@@ -58,12 +57,6 @@ class Target:
 
     folder: str
     properties: Mapping[str, str]
-
-
-def configured_properties(settings: CatalogSettings) -> dict[str, str]:
-    """Return all properties of a catalog: those of options, and PyIceberg's own configuration."""
-    known = Config().get_catalog_config(settings.name) or {}
-    return {**{key: str(value) for key, value in known.items()}, **dict(settings.properties)}
 
 
 def warehouse_target(options: SinkOptions) -> Target | None:

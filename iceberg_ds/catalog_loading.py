@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.utils.config import Config
 from sqlalchemy.engine import make_url
 
 from iceberg_ds.catalog_kinds import defaults_for
-from iceberg_ds.catalog_settings import CatalogSettings
+from iceberg_ds.catalog_settings import CatalogSettings, configured_properties
 from iceberg_ds.diagnosis import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.rest_properties import rest_properties
@@ -34,11 +33,11 @@ def load(settings: CatalogSettings) -> Catalog:
         CatalogError: It could not be reached, or its properties do not make a catalog.
         OptionError: It would exist in this process only.
     """
-    configured = Config().get_catalog_config(settings.name) or {}
+    configured = configured_properties(settings)
     asked = dict(settings.properties)
     properties = {
         **default_file_io(settings.name),
-        **defaults_for({**{key: str(value) for key, value in configured.items()}, **asked}),
+        **defaults_for(configured),
         **asked,
     }
     rest = rest_properties(settings.name, properties)

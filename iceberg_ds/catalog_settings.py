@@ -53,6 +53,12 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
     return CatalogSettings(name=name, properties=_embedded(options.warehouse or embedded_warehouse(DEFAULT_WAREHOUSE)))
 
 
+def configured_properties(settings: CatalogSettings) -> dict[str, str]:
+    """Return all properties of a catalog: those of options, and those of PyIceberg's own configuration."""
+    known = Config().get_catalog_config(settings.name) or {}
+    return {**{key: str(value) for key, value in known.items()}, **dict(settings.properties)}
+
+
 def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:
     uri = URL.create("sqlite", database=f"{warehouse}/catalog.db", query={"timeout": str(_SQLITE_LOCK_TIMEOUT_S)})
     return (("type", "sql"), ("uri", uri.render_as_string()), ("warehouse", f"file://{warehouse}"))

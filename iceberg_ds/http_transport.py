@@ -16,7 +16,7 @@ from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import ChunkedEncodingError, ConnectionError  # noqa: A004  # requests' own
 
-from iceberg_ds.option_values import integer, positive_integer
+from iceberg_ds.option_values import count, positive_integer
 from iceberg_ds.secrets import mask_url
 
 CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
@@ -77,12 +77,9 @@ def _milliseconds(properties: Mapping[str, str], name: str, default: int) -> int
 def _retries(properties: Mapping[str, str]) -> int:
     text = str(properties.get(MAX_RETRIES, _MAX_RETRIES))
     try:
-        retries = integer(text)
+        return count(text)
     except ValueError as problem:
         raise ValueError(f"property {MAX_RETRIES} is '{text}': {problem}") from None
-    if retries < 0:
-        raise ValueError(f"property {MAX_RETRIES} is '{text}': expected 0 or more")
-    return retries
 
 
 def _mask_logged_addresses(record: logging.LogRecord) -> bool:

@@ -20,6 +20,14 @@ def positive_integer(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """Return a whole number, 0 or more."""
+    number = integer(text)
+    if number < 0:
+        raise ValueError("expected 0 or more")
+    return number
+
+
 def integer(text: str) -> int:
     """Return a whole number."""
     try:

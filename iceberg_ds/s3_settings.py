@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from iceberg_ds.option_values import boolean, integer, positive_integer
+from iceberg_ds.option_values import boolean, count, positive_integer
 from iceberg_ds.store_properties import KnownProperties, PropertyReader
 
 MIN_PART_BYTES = 5 * 1024 * 1024  # of S3, for all parts but the last
@@ -167,7 +167,7 @@ def s3_settings(properties: Mapping[str, str]) -> S3Settings:
         proxy=reader.text(*_PROXY),
         connect_timeout_s=reader.value(_CONNECT_TIMEOUT, _seconds, default=_CONNECT_TIMEOUT_S),
         request_timeout_s=reader.value(_REQUEST_TIMEOUT, _seconds, default=_REQUEST_TIMEOUT_S),
-        retries=reader.value(_RETRIES, _count, default=_DEFAULT_RETRIES),
+        retries=reader.value(_RETRIES, count, default=_DEFAULT_RETRIES),
         part_bytes=reader.value(_PART_BYTES, _part_bytes, default=DEFAULT_PART_BYTES),
         upload_threads=reader.value(_THREADS, positive_integer, default=_UPLOAD_THREADS),
         use_dualstack=reader.value(_DUALSTACK, boolean, default=False),
@@ -249,13 +249,6 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise ValueError("expected seconds above 0")
     return seconds
-
-
-def _count(text: str) -> int:
-    count = integer(text)
-    if count < 0:
-        raise ValueError("expected 0 or more")
-    return count
 
 
 def _part_bytes(text: str) -> int:
