@@ -10,6 +10,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # More arguments for pytest, such as PYTEST_ARGS="-k replay".
 PYTEST_ARGS ?=
+# Processes that run the tests, each with a Spark and servers of its own: some 5 GiB of memory.
+WORKERS ?= 2
 # Cells of the matrix, such as MATRIX_ARGS="--quick spark-4.0.5-pyarrow-18.0.0"; all without.
 MATRIX_ARGS ?=
 # More arguments for the benchmarks, such as BENCH_ARGS="--rounds 3".
@@ -83,7 +85,7 @@ typecheck: $(TOOLS) ## Check types
 
 .PHONY: test
 test: $(TOOLS) $(PEER) $(SERVICES) ## Run all tests
-	@$(WITH_JAVA) $(BIN)/pytest $(PYTEST_ARGS)
+	@$(WITH_JAVA) $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: $(TOOLS) ## Run the tests that need no Spark

@@ -72,7 +72,7 @@ def check(
     parsed = checklist.attempt(OPTIONS, lambda: _parsed(given))
     columns = None
     if schema is not None or sample is not None:
-        columns = checklist.attempt(_COLUMNS, lambda: given_columns(schema, sample))
+        columns = checklist.attempt(_COLUMNS, lambda: given_columns(schema, sample, spark))
     if parsed is None:
         checklist.skip(REACHED, f"not tried, because '{OPTIONS}' was not passed")
         _check_machines(checklist, None, spark, run)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -41,7 +42,7 @@ _SAMPLES = "Parquet (.parquet), CSV with a header (.csv) or JSON with one object
 
 
 def given_columns(
-    schema: spark.StructType | str | None, sample: str | os.PathLike[str] | None
+    schema: spark.StructType | str | None, sample: str | os.PathLike[str] | None, session: SparkSession | None
 ) -> tuple[str, spark.StructType]:
     """Return the columns, and what they are in words.
 
@@ -50,21 +51,27 @@ def given_columns(
     """
     columns = schema if isinstance(schema, spark.StructType) else None
     if columns is None and schema is not None:
-        columns = parse_columns(str(schema))
+        columns = parse_columns(str(schema), session)
     if columns is None:
         columns = _read_sample(Path(str(sample)))
     return columns.simpleString(), columns
 
 
-def parse_columns(text: str) -> spark.StructType:
-    """Return the columns of text such as `id BIGINT NOT NULL, name STRING`; nested types need a running Spark.
+def parse_columns(text: str, session: SparkSession | None) -> spark.StructType:
+    """Return the columns of text such as `id BIGINT NOT NULL, name STRING`; only a session reads nested types.
 
     Raises:
         CheckFailedError: It is malformed.
     """
-    if SparkSession.getActiveSession() is not None:
-        return spark.StructType.fromDDL(text)  # type: ignore[return-value]  # of a list of columns it is a struct
-    return spark.StructType([_column(part) for part in _BETWEEN_COLUMNS.split(text)])
+    if session is None:
+        return spark.StructType([_column(part) for part in _BETWEEN_COLUMNS.split(text)])
+    try:
+        return session.createDataFrame([], text).schema
+    except PySparkException as error:
+        raise CheckFailedError(
+            f"columns {text!r} are not understood: {error.getMessage()}",
+            "Write each as `name TYPE`, with a type of Spark SQL, and commas between them.",
+        ) from error
 
 
 def _column(text: str) -> spark.StructField:

@@ -286,11 +286,40 @@ def as_clickhouse(value: Any, data_type: spark.DataType, *, nullable: bool) -> A
 
 
 def clickhouse_can_read(job: Job) -> bool:
-    """Return whether no partition is null of a required field, as it is where the struct around it is null."""
+    """Return whether nothing that is required is null in a way that ClickHouse 26 does not read.
+
+    No partition is null of a required field, as it is where the struct around it is null; and no null struct has
+    required fixed bytes, of which it makes the bytes of another row.
+    """
     schema = table_schema(job.frame)
     top_level = {field.field_id for field in schema.fields}
     sources = [field.source_id for field in job.spec.fields] if job.spec else []
-    return all(source in top_level or schema.find_field(source).optional for source in sources)
+    drawn = job.frame.drawn or job.frame.schema
+    return all(source in top_level or schema.find_field(source).optional for source in sources) and not any(
+        _has_null_fixed(row, drawn, nullable=False) for row in stored_rows(job)
+    )
+
+
+def _has_null_fixed(value: Any, data_type: spark.DataType, *, nullable: bool) -> bool:
+    """Return whether required fixed bytes are null, as they are where the struct around them is null."""
+    match data_type:
+        case FixedBytes():
+            return value is None and not nullable
+        case spark.StructType():
+            return any(
+                _has_null_fixed(None if value is None else value[field.name], field.dataType, nullable=field.nullable)
+                for field in data_type
+            )
+        case spark.ArrayType():
+            return any(
+                _has_null_fixed(item, data_type.elementType, nullable=data_type.containsNull) for item in value or []
+            )
+        case spark.MapType():
+            return any(
+                _has_null_fixed(item, data_type.valueType, nullable=data_type.valueContainsNull)
+                for _, item in value or []
+            )
+    return False
 
 
 @pytest.mark.usefixtures("_below_root")

@@ -15,7 +15,7 @@ from iceberg_ds.given_columns import given_columns, parse_columns
 
 def test_text_has_names_types_and_what_is_required() -> None:
     """Columns would be compared with others than the write has."""
-    parsed = parse_columns("id BIGINT NOT NULL, `a name` string, price DECIMAL(10, 2), at: timestamp_ntz")
+    parsed = parse_columns("id BIGINT NOT NULL, `a name` string, price DECIMAL(10, 2), at: timestamp_ntz", None)
 
     assert parsed == spark.StructType([
         spark.StructField("id", spark.LongType(), nullable=False),
@@ -29,7 +29,7 @@ def test_text_has_names_types_and_what_is_required() -> None:
 def test_text_that_is_not_understood_is_refused(text: str) -> None:
     """Columns would be compared with others than the write has."""
     with pytest.raises(CheckFailedError, match="is not understood"):
-        parse_columns(text)
+        parse_columns(text, None)
 
 
 def test_samples_have_the_columns_of_their_rows(tmp_path: Path) -> None:
@@ -40,14 +40,14 @@ def test_samples_have_the_columns_of_their_rows(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"id": 1, "t": "x"}\n')
 
     for path in tmp_path.iterdir():
-        assert given_columns(None, path)[1] == wanted, path
+        assert given_columns(None, path, None)[1] == wanted, path
 
 
 def test_schema_is_taken_as_it_is() -> None:
     """A DataFrame's schema could not be compared."""
     schema = spark.StructType([spark.StructField("tags", spark.ArrayType(spark.StringType()))])
 
-    assert given_columns(schema, None) == ("struct<tags:array<string>>", schema)
+    assert given_columns(schema, None, None) == ("struct<tags:array<string>>", schema)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ def test_sample_that_cannot_be_read_is_refused(tmp_path: Path, name: str, text: 
         (tmp_path / name).write_text(text)
 
     with pytest.raises(CheckFailedError) as raised:
-        given_columns(None, tmp_path / name)
+        given_columns(None, tmp_path / name, None)
 
     assert "Parquet" in raised.value.next_step

@@ -288,6 +288,15 @@ def test_columns_that_do_not_fit_are_named(options: Options, tmp_path: Path) -> 
     assert found(result, PUT).outcome == "ok"
 
 
+def test_columns_as_text_are_read_by_the_given_session(spark: SparkSession, options: Options) -> None:
+    """Nested columns could not be checked, or a user would see an error of Spark's parser."""
+    nested = iceberg_ds.check(spark, options, schema="id BIGINT, tags ARRAY<STRING>")
+    unknown = iceberg_ds.check(spark, options, schema="id NUMBER")
+
+    assert found(nested, "given columns").detail == "struct<id:bigint,tags:array<string>>"
+    assert "columns 'id NUMBER' are not understood" in failures(unknown)["given columns"]
+
+
 def old_arrow(folder: Path) -> Path:
     """Return an archive by which Python takes the installed PyArrow for an old one."""
     path = folder / "old_arrow.zip"
