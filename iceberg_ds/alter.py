@@ -21,7 +21,7 @@ from iceberg_ds.catalog_answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.diagnosis import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.retry import RetryPolicy
-from iceberg_ds.snapshots import CommitRequest
+from iceberg_ds.table_requests import CommitRequest
 
 logger = logging.getLogger(__name__)
 

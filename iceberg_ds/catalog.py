@@ -30,7 +30,7 @@ from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, Table
 from iceberg_ds.nessie import guarded, is_nessie
 from iceberg_ds.plan import NewTable
 from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
-from iceberg_ds.snapshots import CommitRequest
+from iceberg_ds.table_requests import CommitRequest
 from iceberg_ds.vended import renewal_properties
 
 # PyIceberg stages no table below several namespaces in catalogs that keep their metadata as files.

@@ -35,7 +35,8 @@ from iceberg_ds.producer import SnapshotProducer
 from iceberg_ds.retry import RetryPolicy
 from iceberg_ds.schema_changes import metadata_with, schema_request
 from iceberg_ds.secrets import masked_cause
-from iceberg_ds.snapshots import CommitRequest, commit_request, dropped_metadata_files
+from iceberg_ds.snapshots import commit_request, dropped_metadata_files
+from iceberg_ds.table_requests import CommitRequest
 from iceberg_ds.target import check_target
 
 logger = logging.getLogger(__name__)

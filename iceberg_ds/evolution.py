@@ -22,7 +22,7 @@ from iceberg_ds.differences import Difference, Kind, find_differences
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.schema import children, mismatch
 from iceberg_ds.schema_changes import SchemaChanges, changed_schema, schema_request
-from iceberg_ds.snapshots import CommitRequest
+from iceberg_ds.table_requests import CommitRequest
 
 SchemaEvolution: TypeAlias = Literal["strict", "add-columns", "full"]
 

@@ -30,7 +30,7 @@ from pyiceberg.types import NestedField
 
 from iceberg_ds.branches import MAIN_BRANCH
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.snapshots import AddSchema, CommitRequest
+from iceberg_ds.table_requests import AddSchema, CommitRequest
 
 # What Nessie tells its clients in the answer to their first request.
 _TELLING_PROPERTY = "nessie.is-nessie-catalog"

@@ -29,7 +29,7 @@ from iceberg_ds.evolution import EvolutionPolicy, propose_request, propose_schem
 from iceberg_ds.layout import describes, describes_order, evolved_spec, new_sort_order, new_spec, spec_text
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NewTable, SchemaChange
-from iceberg_ds.snapshots import LAST_ADDED, CommitRequest
+from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
 
 
 def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:

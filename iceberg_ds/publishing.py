@@ -19,7 +19,8 @@ from iceberg_ds.catalog import CatalogClient, connect
 from iceberg_ds.catalog_settings import catalog_settings
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.options import parse_options
-from iceberg_ds.snapshots import CommitRequest, move_branch
+from iceberg_ds.snapshots import move_branch
+from iceberg_ds.table_requests import CommitRequest
 
 logger = logging.getLogger(__name__)
 

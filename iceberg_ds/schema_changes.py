@@ -31,8 +31,8 @@ from iceberg_ds.differences import ROOT_ID
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.leaves import METRICS_PREFIX
 from iceberg_ds.schema import children
-from iceberg_ds.snapshots import LAST_ADDED, AddSchema, CommitRequest
 from iceberg_ds.spark_types import convert_type
+from iceberg_ds.table_requests import LAST_ADDED, AddSchema, CommitRequest
 
 _COLUMN_METRICS_PREFIX = f"{METRICS_PREFIX}column."
 

@@ -30,8 +30,9 @@ from iceberg_ds.cleanup import Proof, delete_files
 from iceberg_ds.listing import list_files
 from iceberg_ds.manifests import metadata_path, write_list
 from iceberg_ds.plan import NewTable
-from iceberg_ds.snapshots import CommitRequest, creation_request, move_branch
+from iceberg_ds.snapshots import creation_request, move_branch
 from iceberg_ds.storage import file_io, is_local, local_path
+from iceberg_ds.table_requests import CommitRequest
 
 _SCHEMA = Schema(NestedField(1, "id", LongType()))
 _TOTAL = "total-records"

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import Field
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -24,7 +23,6 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
-    AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
     AssertCreate,
@@ -37,7 +35,6 @@ from pyiceberg.table.update import (
     SetLocationUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
-    TableRequirement,
     TableUpdate,
     UpgradeFormatVersionUpdate,
 )
@@ -48,27 +45,9 @@ from iceberg_ds.branches import branch_snapshot_id, write_base
 from iceberg_ds.epochs import EpochMark, find_last_epoch, property_mark, run_before, summary_mark
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.partitioning import partition_path
+from iceberg_ds.table_requests import LAST_ADDED, AddSchema, CommitRequest
 
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
-# What a request calls a schema, spec or order that it adds itself.
-LAST_ADDED = -1
-
-
-class AddSchema(AddSchemaUpdate):
-    """PyIceberg's update, with the entry that its own lacks and that some REST catalogs insist on.
-
-    Source: REST catalog spec, `AddSchemaUpdate`; `rest_requests` puts it into what is sent.
-    """
-
-    last_column_id: int = Field(alias="last-column-id")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRequest:
-    """What one attempt sends to the catalog: it is carried out whole, or refused."""
-
-    requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

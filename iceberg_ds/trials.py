@@ -26,7 +26,8 @@ from iceberg_ds.branches import MAIN_BRANCH
 from iceberg_ds.catalog import CatalogClient
 from iceberg_ds.catalog_answers import CommitRefusedError
 from iceberg_ds.scratch import ScratchTables, total_records
-from iceberg_ds.snapshots import LAST_ADDED, AddSchema, CommitRequest, creation_request
+from iceberg_ds.snapshots import creation_request
+from iceberg_ds.table_requests import LAST_ADDED, AddSchema, CommitRequest
 
 _WRITERS = 3
 _COMMITS = 3

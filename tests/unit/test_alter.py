@@ -33,7 +33,7 @@ from iceberg_ds.errors import (
     TableNotFoundError,
 )
 from iceberg_ds.evolution import EvolutionPolicy, propose_request
-from iceberg_ds.snapshots import CommitRequest
+from iceberg_ds.table_requests import CommitRequest
 
 pytestmark = pytest.mark.usefixtures("waits")
 

@@ -29,7 +29,8 @@ from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, Unsu
 from iceberg_ds.nessie import guarded, is_nessie
 from iceberg_ds.plan import EpochId
 from iceberg_ds.publishing import fast_forward
-from iceberg_ds.snapshots import AddSchema, CommitRequest, commit_request, creation_request, new_snapshot
+from iceberg_ds.snapshots import commit_request, creation_request, new_snapshot
+from iceberg_ds.table_requests import AddSchema, CommitRequest
 
 pytestmark = pytest.mark.usefixtures("waits")
 

@@ -11,7 +11,7 @@ from pyiceberg.table.update import AddSchemaUpdate, AssertCreate, SetPropertiesU
 from support.metadata import ID_AND_NAME
 
 from iceberg_ds.rest_requests import WholeCommitTableRequest, send_updates_whole
-from iceberg_ds.snapshots import AddSchema
+from iceberg_ds.table_requests import AddSchema
 
 UPDATES = (AddSchema(schema_=ID_AND_NAME, last_column_id=7), SetPropertiesUpdate(updates={"a": "b"}))
 

@@ -17,7 +17,7 @@ from support.metadata import metadata_of
 from iceberg_ds.differences import ROOT_ID
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.schema_changes import SchemaChanges, changed_schema, metadata_with, schema_request
-from iceberg_ds.snapshots import AddSchema
+from iceberg_ds.table_requests import AddSchema
 
 MAPPING = "schema.name-mapping.default"
 ID, NAME = NestedField(1, "id", LongType()), NestedField(2, "name", StringType())

@@ -25,13 +25,13 @@ from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots import (
     Change,
-    CommitRequest,
     change_summary,
     commit_request,
     creation_request,
     dropped_metadata_files,
     new_snapshot,
 )
+from iceberg_ds.table_requests import CommitRequest
 
 ADDED = {"added-data-files": "2", "added-records": "5", "added-files-size": "100"}
 LIST = "file:///nowhere/t/metadata/snap-777-0.avro"

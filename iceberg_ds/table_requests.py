@@ -1,0 +1,28 @@
+"""What a commit asks of the catalog, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import Field
+from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
+
+# What a request calls a schema, spec or order that it adds itself.
+LAST_ADDED = -1
+
+
+class AddSchema(AddSchemaUpdate):
+    """PyIceberg's update, with the entry that its own lacks and that some REST catalogs insist on.
+
+    Source: REST catalog spec, `AddSchemaUpdate`; `rest_requests` puts it into what is sent.
+    """
+
+    last_column_id: int = Field(alias="last-column-id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    """What one attempt sends to the catalog: it is carried out whole, or refused."""
+
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
