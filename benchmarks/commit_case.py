@@ -35,9 +35,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from iceberg_ds.catalog import CatalogClient, connect
-from iceberg_ds.catalog_settings import CatalogSettings
-from iceberg_ds.commit_loop import CommitLoop
+from iceberg_ds.catalogs.client import CatalogClient, connect
+from iceberg_ds.catalogs.settings import CatalogSettings
+from iceberg_ds.commits.commit_loop import CommitLoop
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId
 

@@ -28,15 +28,15 @@ from iceberg_ds.errors import (
 from iceberg_ds.registration import register
 
 if TYPE_CHECKING:
-    from iceberg_ds.checking import check
+    from iceberg_ds.checks.checking import check
+    from iceberg_ds.commits.publishing import publish
     from iceberg_ds.distribution import distribute
-    from iceberg_ds.publishing import publish
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
-    "check": "iceberg_ds.checking",
+    "check": "iceberg_ds.checks.checking",
     "distribute": "iceberg_ds.distribution",
-    "publish": "iceberg_ds.publishing",
+    "publish": "iceberg_ds.commits.publishing",
 }
 
 

@@ -12,9 +12,9 @@ import click
 from rich.console import Console
 
 from iceberg_ds._version import __version__
-from iceberg_ds.check_report import print_result
-from iceberg_ds.check_result import Check, CheckResult
-from iceberg_ds.checking import check as check_set_up
+from iceberg_ds.checks.checking import check as check_set_up
+from iceberg_ds.checks.report import print_result
+from iceberg_ds.checks.result import Check, CheckResult
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.options import parse_options
 
@@ -103,11 +103,11 @@ def _session(master: str | None, remote: str | None) -> Iterator[SparkSession | 
 
 
 def _conformance(options: dict[str, str]) -> CheckResult:
-    from iceberg_ds.catalog import CatalogClient  # noqa: PLC0415  # loads libraries that --help does not need
-    from iceberg_ds.catalog_checks import no_new_folders  # noqa: PLC0415
-    from iceberg_ds.catalog_loading import load  # noqa: PLC0415
-    from iceberg_ds.catalog_settings import catalog_settings  # noqa: PLC0415
-    from iceberg_ds.conformance import check_conformance  # noqa: PLC0415
+    from iceberg_ds.catalogs.client import CatalogClient  # noqa: PLC0415  # loads libraries that --help does not need
+    from iceberg_ds.catalogs.loading import load  # noqa: PLC0415
+    from iceberg_ds.catalogs.settings import catalog_settings  # noqa: PLC0415
+    from iceberg_ds.checks.catalog_checks import no_new_folders  # noqa: PLC0415
+    from iceberg_ds.checks.conformance import check_conformance  # noqa: PLC0415
 
     try:
         parsed = parse_options(options)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from iceberg_ds.catalog import CatalogClient
+    from iceberg_ds.catalogs.client import CatalogClient
     from iceberg_ds.options import SinkOptions
     from iceberg_ds.plan import EpochId, WritePlan
 
@@ -119,7 +119,7 @@ class IcebergBatchWriter(DataSourceArrowWriter):
         """Commit what all tasks report.
 
         Raises:
-            IcebergSinkError: See `iceberg_ds.commit.commit_write`.
+            IcebergSinkError: See `iceberg_ds.commits.commit.commit_write`.
         """
         _commit(self._connect(), messages, epoch_id=None)
 
@@ -157,7 +157,7 @@ class IcebergStreamWriter(DataSourceStreamArrowWriter):
         """Commit what all tasks of epoch `batchId` report.
 
         Raises:
-            IcebergSinkError: See `iceberg_ds.commit.commit_write`.
+            IcebergSinkError: See `iceberg_ds.commits.commit.commit_write`.
         """
         try:
             _commit(_connect(self._options), messages, epoch_id=batchId)
@@ -185,8 +185,8 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _connect(options: SinkOptions) -> CatalogClient:
-    from iceberg_ds.catalog import connect
-    from iceberg_ds.catalog_settings import catalog_settings
+    from iceberg_ds.catalogs.client import connect
+    from iceberg_ds.catalogs.settings import catalog_settings
 
     return connect(catalog_settings(options))
 
@@ -202,8 +202,8 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
     from iceberg_ds.messages import TaskCommit, WriteIdentity
-    from iceberg_ds.range_check import RangeCheck
-    from iceberg_ds.writers import TaskAttempt, write_task
+    from iceberg_ds.writing.range_check import RangeCheck
+    from iceberg_ds.writing.writers import TaskAttempt, write_task
 
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
@@ -231,14 +231,14 @@ def _task_context() -> TaskContext:
 
 
 def _commit(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None], epoch_id: int | None) -> None:
-    from iceberg_ds.commit import commit_write
+    from iceberg_ds.commits.commit import commit_write
 
     with catalog.hiding_secrets():
         commit_write(catalog, messages, epoch_id=epoch_id)
 
 
 def _abort(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None]) -> None:
-    from iceberg_ds.abort import abort_write
+    from iceberg_ds.commits.abort import abort_write
 
     with catalog.hiding_secrets():
         abort_write(catalog, messages)

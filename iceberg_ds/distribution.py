@@ -22,15 +22,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import DataType, StructType
 
-from iceberg_ds.catalog import connect
-from iceberg_ds.catalog_settings import catalog_settings
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.layout import describes, evolved_spec, new_sort_order, new_spec, spec_text
-from iceberg_ds.names import find_position
+from iceberg_ds.layouts.layout import describes, evolved_spec, new_sort_order, new_spec, spec_text
+from iceberg_ds.layouts.terms import quoted
 from iceberg_ds.options import SinkOptions, naming_action, parse_options
+from iceberg_ds.schemas.names import find_position
+from iceberg_ds.schemas.spark_types import iceberg_schema, is_writable
 from iceberg_ds.spark_transforms import transformed
-from iceberg_ds.spark_types import iceberg_schema, is_writable
-from iceberg_ds.terms import quoted
 
 Mode: TypeAlias = Literal["none", "hash", "range"]
 _MODES: tuple[Mode, ...] = get_args(Mode)

@@ -17,11 +17,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import BooleanType, PrimitiveType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.leaves import METRICS_PREFIX
 from iceberg_ds.option_table import COMPRESSION_CODECS
 from iceberg_ds.options import SinkOptions
-from iceberg_ds.parquet_options import BLOOM_FILTERS, PAGE_ROW_LIMIT, can_honour
 from iceberg_ds.plan import FileSettings
+from iceberg_ds.schemas.leaves import METRICS_PREFIX
+from iceberg_ds.writing.parquet_options import BLOOM_FILTERS, PAGE_ROW_LIMIT, can_honour
 
 logger = logging.getLogger(__name__)
 

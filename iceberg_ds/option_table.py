@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from iceberg_ds import option_values as values
-from iceberg_ds.layout import parse_partition_by, parse_sort_by
-from iceberg_ds.predicates import predicate_text
+from iceberg_ds.layouts.layout import parse_partition_by, parse_sort_by
+from iceberg_ds.predicates.predicates import predicate_text
 
 CATALOG_PREFIX = "catalog."
 TABLE_PROPERTY_PREFIX = "table-property."

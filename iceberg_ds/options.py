@@ -16,8 +16,7 @@ from pathlib import Path
 
 from iceberg_ds import option_values as values
 from iceberg_ds.errors import IcebergSinkError, OptionError
-from iceberg_ds.evolution import SchemaEvolution
-from iceberg_ds.layout import PartitionTerm, SortTerm
+from iceberg_ds.layouts.layout import PartitionTerm, SortTerm
 from iceberg_ds.option_table import (
     ALIASES,
     CATALOG_PREFIX,
@@ -26,6 +25,7 @@ from iceberg_ds.option_table import (
     TABLE_PROPERTY_PREFIX,
     Option,
 )
+from iceberg_ds.schemas.evolution import SchemaEvolution
 from iceberg_ds.secrets import is_credential, mask_properties, mask_url
 
 DEFAULT_WAREHOUSE = Path("iceberg-warehouse")

@@ -14,18 +14,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql.types import StructType
 
-from iceberg_ds.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
-from iceberg_ds.catalog import CatalogClient
-from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.evolution import EvolutionPolicy, propose_schema
-from iceberg_ds.file_settings import file_settings, metrics_properties
-from iceberg_ds.leaves import leaf_columns
-from iceberg_ds.nessie import check_branch
-from iceberg_ds.options import SinkOptions
-from iceberg_ds.partitioning import PartitionSplitter, why_not_readable
-from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, SchemaChange, WritePlan
-from iceberg_ds.predicates import EVERY_ROW
-from iceberg_ds.preparing import (
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.catalogs.nessie import check_branch
+from iceberg_ds.commits.preparing import (
     default_sort_order,
     partitioned_as_asked,
     schema_change_for,
@@ -33,11 +24,20 @@ from iceberg_ds.preparing import (
     stage_table,
     with_columns_of,
 )
-from iceberg_ds.row_filter import RowFilter
-from iceberg_ds.schema_changes import metadata_with
-from iceberg_ds.sorting import RowOrder
-from iceberg_ds.spark_types import iceberg_schema, json_schema
-from iceberg_ds.storage import file_io
+from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.file_settings import file_settings, metrics_properties
+from iceberg_ds.layouts.partitioning import PartitionSplitter, why_not_readable
+from iceberg_ds.layouts.sorting import RowOrder
+from iceberg_ds.options import SinkOptions
+from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, SchemaChange, WritePlan
+from iceberg_ds.predicates.predicates import EVERY_ROW
+from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.schemas.changes import metadata_with
+from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
+from iceberg_ds.schemas.leaves import leaf_columns
+from iceberg_ds.schemas.spark_types import iceberg_schema, json_schema
+from iceberg_ds.snapshots.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
+from iceberg_ds.storage.files import file_io
 
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"

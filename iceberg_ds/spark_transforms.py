@@ -44,7 +44,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql import types as spark
 
-from iceberg_ds.partitioning import apply_transform
+from iceberg_ds.layouts.partitioning import apply_transform
 
 _CASTS: dict[type[IcebergType], str] = {
     BooleanType: "boolean",

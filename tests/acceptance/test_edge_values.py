@@ -24,8 +24,8 @@ from support.spark_tables import read_with_chdb
 from support.tables import IDENTIFIER, Row, Sink, arrow_batch, local
 
 from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.spark_types import iceberg_schema
-from iceberg_ds.writers import TaskAttempt, write_task
+from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.writing.writers import TaskAttempt, write_task
 
 UTC = dt.timezone.utc
 

@@ -35,9 +35,9 @@ from support.spark_tables import FORMAT, Warehouse
 
 from iceberg_ds.distribution import distribute
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.layout import new_sort_order, new_spec, parse_partition_by, parse_sort_by
-from iceberg_ds.partitioning import PartitionSplitter
-from iceberg_ds.shape import file_shape
+from iceberg_ds.layouts.layout import new_sort_order, new_spec, parse_partition_by, parse_sort_by
+from iceberg_ds.layouts.partitioning import PartitionSplitter
+from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.spark_transforms import transformed
 
 UTC = dt.timezone.utc

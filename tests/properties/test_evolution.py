@@ -18,14 +18,14 @@ from support.metadata import metadata_of
 from support.strategies import EVERYTHING, ROW, Frame, struct_types, values
 from support.tables import Sink, embedded_options
 
-from iceberg_ds.alter import alter_table
-from iceberg_ds.catalog import connect
-from iceberg_ds.catalog_settings import catalog_settings
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.evolution import EvolutionPolicy, propose_request, propose_schema
-from iceberg_ds.schema import can_still_read, children
-from iceberg_ds.schema_changes import metadata_with
-from iceberg_ds.spark_types import iceberg_schema
+from iceberg_ds.schemas.changes import metadata_with
+from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
+from iceberg_ds.schemas.fit import can_still_read, children
+from iceberg_ds.schemas.spark_types import iceberg_schema
 
 pytestmark = pytest.mark.usefixtures("waits")
 FULL = EvolutionPolicy(mode="full")

@@ -26,15 +26,15 @@ from support.invariants import check_clean
 from support.predicate_strategies import KINDS, Kind, Predicate, predicates, values
 from support.tables import IDENTIFIER, Row, Sink, embedded_options, epoch
 
-from iceberg_ds.catalog import CatalogClient, connect
-from iceberg_ds.catalog_settings import catalog_settings
-from iceberg_ds.commit import CommitResult
+from iceberg_ds.catalogs.client import CatalogClient, connect
+from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.commits.commit import CommitResult
+from iceberg_ds.commits.publishing import fast_forward
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
-from iceberg_ds.predicates import parse_predicate
-from iceberg_ds.publishing import fast_forward
-from iceberg_ds.typed_predicates import typed_predicate
+from iceberg_ds.predicates.predicates import parse_predicate
+from iceberg_ds.predicates.typed import typed_predicate
 
 COLUMNS: dict[str, Kind] = {
     "id": replace(KINDS["long"], values=tuple(range(0, 40, 7))),

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.tables import Row, Sink
 
-from iceberg_ds.commit import CommitResult
-from iceberg_ds.layout import parse_partition_by
+from iceberg_ds.commits.commit import CommitResult
+from iceberg_ds.layouts.layout import parse_partition_by
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
 

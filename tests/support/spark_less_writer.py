@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.tables import Sink, embedded_options
 
-from iceberg_ds.catalog import connect
-from iceberg_ds.catalog_settings import catalog_settings
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
 
 _TIMEOUT_S = 300
 

@@ -17,15 +17,15 @@ from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from iceberg_ds.catalog import CatalogClient
-from iceberg_ds.catalog_settings import catalog_settings
-from iceberg_ds.commit import CommitResult, commit_write
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.commits.commit import CommitResult, commit_write
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
-from iceberg_ds.range_check import RangeCheck
-from iceberg_ds.writers import TaskAttempt, write_task
+from iceberg_ds.writing.range_check import RangeCheck
+from iceberg_ds.writing.writers import TaskAttempt, write_task
 
 IDENTIFIER = ("db", "t")
 NAME = "db.t"

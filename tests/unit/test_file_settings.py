@@ -25,8 +25,8 @@ from iceberg_ds import file_settings as module
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.options import SinkOptions
-from iceberg_ds.parquet_options import BLOOM_FILTERS, can_honour
 from iceberg_ds.plan import FileSettings
+from iceberg_ds.writing.parquet_options import BLOOM_FILTERS, can_honour
 
 SCHEMA = Schema(
     NestedField(1, "id", ice.LongType()),

@@ -25,7 +25,7 @@ from iceberg_ds.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from iceberg_ds.layout import order_text, parse_partition_by, parse_sort_by, spec_text
+from iceberg_ds.layouts.layout import order_text, parse_partition_by, parse_sort_by, spec_text
 from iceberg_ds.planning import WriteMode, plan_write
 
 

@@ -14,9 +14,9 @@ from pyiceberg.types import NestedField
 from support.delete_files import delete_positions, entries
 from support.tables import Sink
 
-from iceberg_ds.predicates import parse_predicate
+from iceberg_ds.predicates.predicates import parse_predicate
+from iceberg_ds.predicates.typed import typed_predicate
 from iceberg_ds.pyiceberg_inner import deleted_positions, may_match, must_match
-from iceberg_ds.typed_predicates import typed_predicate
 
 SCHEMA = Schema(
     NestedField(1, "x", ice.DoubleType()),

@@ -20,8 +20,8 @@ from support.services import CatalogService, ObjectStore
 from support.spark_session import stop_shared_session
 
 import iceberg_ds
-from iceberg_ds import storage_probe
-from iceberg_ds.check_result import Check, CheckResult
+from iceberg_ds.checks import storage_probe
+from iceberg_ds.checks.result import Check, CheckResult
 from iceberg_ds.command_line import main
 
 SECRET = "M4rk3d-S3cr3t-0f-Th1s-T3st"  # noqa: S105  # marked, to be looked for

@@ -21,8 +21,8 @@ from support.catalog_services import Moto, serve_moto
 from support.services import ACCESS_KEY, REGION, SECRET_KEY, CatalogService, ObjectStore
 from support.tables import Sink
 
-from iceberg_ds.catalog import connect
-from iceberg_ds.catalog_settings import catalog_settings
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.options import parse_options
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.bucket import Bucket
 
-from iceberg_ds.catalog import connect
-from iceberg_ds.catalog_settings import catalog_settings
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.options import parse_options
 
 ROOT = Path(__file__).parents[3]

@@ -19,9 +19,9 @@ import pytest
 import requests
 from support.catalog_services import Moto
 
-from iceberg_ds.object_io import ObjectIO
-from iceberg_ds.s3_client import s3_client
-from iceberg_ds.s3_settings import s3_settings
+from iceberg_ds.storage.object_io import ObjectIO
+from iceberg_ds.storage.s3_client import s3_client
+from iceberg_ds.storage.s3_settings import s3_settings
 
 ROLE = "arn:aws:iam::123456789012:role/writer"
 AWS_VARIABLES = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")

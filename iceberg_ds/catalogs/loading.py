@@ -1,0 +1,75 @@
+"""Makes PyIceberg's catalog out of settings, and sets up what PyIceberg leaves open.
+
+The libraries of a kind of catalog are loaded only where that kind is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog, load_catalog
+from sqlalchemy.engine import make_url
+
+from iceberg_ds.catalogs.kinds import defaults_for
+from iceberg_ds.catalogs.rest_properties import rest_properties
+from iceberg_ds.catalogs.settings import CatalogSettings, configured_properties
+from iceberg_ds.diagnosis.diagnosing import catalog_service, diagnose
+from iceberg_ds.errors import CatalogError
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.storage.files import default_file_io
+
+_CONNECT_ATTEMPTS = 5
+_CONNECT_WAIT_S = 0.2
+
+
+def load(settings: CatalogSettings) -> Catalog:
+    """Return a new connection to the catalog of `settings`.
+
+    Raises:
+        CatalogError: It could not be reached, or its properties do not make a catalog.
+        OptionError: It would exist in this process only.
+    """
+    configured = configured_properties(settings)
+    asked = dict(settings.properties)
+    properties = {
+        **default_file_io(settings.name),
+        **defaults_for(configured),
+        **asked,
+    }
+    rest = rest_properties(settings.name, properties)
+    _create_sqlite_folder(properties)
+    for attempt in range(1, _CONNECT_ATTEMPTS + 1):
+        try:
+            return _load_rest(settings.name, rest) if rest is not None else load_catalog(settings.name, **properties)
+        except Exception as error:
+            # Two processes that make the tables of one new SQL catalog at once: the second finds them made.
+            if attempt < _CONNECT_ATTEMPTS and "already exists" in str(error):
+                time.sleep(_CONNECT_WAIT_S)
+                continue
+            described = rest or {**configured, **properties}
+            reason = mask_text(f"{type(error).__name__}: {error}", described)
+            step = diagnose(error, catalog_service(described)).next_step
+            raise CatalogError(
+                f"Cannot connect to {settings!r}: {reason}. {step}"
+            ) from None  # the cause may show credentials
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _load_rest(name: str, properties: Mapping[str, Any]) -> Catalog:
+    # They load the REST catalog's libraries.
+    from iceberg_ds.catalogs.rest_client import SinkRestCatalog  # noqa: PLC0415
+    from iceberg_ds.catalogs.rest_requests import send_updates_whole  # noqa: PLC0415
+
+    send_updates_whole()
+    return SinkRestCatalog(name, **properties)
+
+
+def _create_sqlite_folder(properties: Mapping[str, str]) -> None:
+    uri = properties.get("uri", "")
+    if uri.startswith("sqlite:///"):
+        with suppress(OSError):  # the catalog itself says better what is wrong with the folder
+            Path(make_url(uri).database or "").parent.mkdir(parents=True, exist_ok=True)

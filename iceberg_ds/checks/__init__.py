@@ -1,0 +1,1 @@
+"""`iceberg-ds check`: tries what a write needs, and leaves nothing behind."""

@@ -1,0 +1,127 @@
+"""Runs one check after the other: each within a time, and none that rests on one that failed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from iceberg_ds.checks.result import DRIVER, Check
+from iceberg_ds.diagnosis.diagnosing import Service, diagnose
+from iceberg_ds.errors import IcebergSinkError
+from iceberg_ds.secrets import mask_text
+
+_Found = TypeVar("_Found")
+
+
+class CheckFailedError(Exception):
+    """A check found something wrong, and knows what to do about it."""
+
+    def __init__(self, detail: str, next_step: str) -> None:
+        super().__init__(detail)
+        self.next_step = next_step
+
+
+class NotTriedError(Exception):
+    """A check does not apply here, or cannot be made; the text says why."""
+
+
+def within(limit_s: float, call: Callable[[], _Found]) -> _Found:
+    """Return what `call` returns.
+
+    Libraries have time-outs of their own, or none; a call that hangs goes on in a thread that nobody waits for.
+
+    Raises:
+        TimeoutError: It did not return in `limit_s` seconds.
+    """
+    found: list[_Found] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:  # raised again by who waits
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="iceberg-ds-check", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        raise TimeoutError(f"no answer in {limit_s:g} s")
+    if raised:
+        raise raised[0]
+    return found[0]
+
+
+class Checklist:
+    """The checks of one machine, as far as they have been made.
+
+    Args:
+        secrets: Properties whose secret values are masked in all texts.
+        limit_s: Seconds that a check may take.
+        where: The machine.
+    """
+
+    def __init__(self, secrets: Mapping[str, str], limit_s: float, where: str = DRIVER) -> None:
+        self.checks: list[Check] = []
+        self.secrets = dict(secrets)
+        self.limit_s = limit_s
+        self._where = where
+
+    def attempt(
+        self,
+        name: str,
+        call: Callable[[], tuple[str, _Found]],
+        *,
+        needs: Sequence[str] = (),
+        asked: Service | None = None,
+    ) -> _Found | None:
+        """Make a check, and return what it found besides the text that says so; None if it failed or was not made.
+
+        Args:
+            name: What is checked.
+            call: Returns what was found, in words and as a value.
+            needs: Names of the checks that must have been passed.
+            asked: The service that is asked, for the diagnosis.
+        """
+        if (failed := next((need for need in needs if not self.passed(need)), None)) is not None:
+            self.skip(name, f"not tried, because '{failed}' was not passed")
+            return None
+        started = time.monotonic()
+        try:
+            detail, found = within(self.limit_s, call)
+        except NotTriedError as reason:
+            self.skip(name, str(reason))
+            return None
+        except Exception as error:  # every library below raises its own
+            self.fail(name, error, seconds=time.monotonic() - started, asked=asked)
+            return None
+        self.note(Check(name=name, outcome="ok", seconds=time.monotonic() - started, detail=detail))
+        return found
+
+    def passed(self, name: str) -> bool:
+        """Return whether a check was made and passed."""
+        return any(check.name == name and check.outcome == "ok" for check in self.checks)
+
+    def skip(self, name: str, reason: str) -> None:
+        """Note that a check was not made."""
+        self.note(Check(name=name, outcome="skipped", detail=reason))
+
+    def fail(self, name: str, error: Exception, *, seconds: float, asked: Service | None = None) -> None:
+        """Note that a check failed, and what to do about it."""
+        is_own = type(error).__module__.startswith("iceberg_ds.")
+        text = str(error) if is_own else f"{type(error).__name__}: {error}"
+        step = error.next_step if isinstance(error, CheckFailedError) else diagnose(error, asked).next_step
+        if isinstance(error, IcebergSinkError) and error.__context__ is None:
+            step = ""  # its text holds the next step
+        detail = text.removesuffix(step).rstrip()
+        self.note(Check(name=name, outcome="failed", seconds=seconds, detail=detail, next_step=step))
+
+    def note(self, check: Check) -> None:
+        """Add a check that has been made."""
+        masked = {text: mask_text(getattr(check, text), self.secrets) for text in ("detail", "next_step")}
+        where = self._where if check.where == DRIVER else check.where
+        self.checks.append(
+            Check(name=check.name, outcome=check.outcome, where=where, seconds=round(check.seconds, 3), **masked)
+        )

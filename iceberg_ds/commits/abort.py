@@ -1,0 +1,57 @@
+"""Cleans up after a write that Spark gives up, by the rules of the commit protocol.
+
+Spark calls this in a process that does not know what a commit did, with the messages of the tasks that
+succeeded: with one missing no commit ever began; with all there, a commit was tried and failed or died.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.messages import TaskCommit, reported_commits
+from iceberg_ds.storage.cleanup import Proof, delete_files
+
+logger = logging.getLogger(__name__)
+
+
+def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
+    """Delete the reported files if it is certain that no commit began; else leave and log them.
+
+    Args:
+        catalog: The catalog of the table.
+        messages: What Spark hands to `abort`: a message per task, None for those that failed.
+
+    Raises:
+        CatalogError: The catalog could not be reached; nothing was deleted.
+    """
+    commits = reported_commits(messages)
+    if not commits:
+        return
+    write = commits[0].write
+    identifier = write.table.split(".")
+    if len(commits) < len(messages):
+        left = delete_reported_files(catalog, commits)
+        reported = sum(len(commit.data_files) for commit in commits)
+        logger.info("Gave up %s before any commit: deleted %d files", write, reported - left)
+        return
+    table = catalog.find_table(identifier)
+    if table is not None and table.metadata.snapshot_by_id(write.snapshot_id) is not None:
+        logger.warning("Spark gave up %s after it had landed as snapshot %d", write, write.snapshot_id)
+    else:
+        # The commit has deleted them if it could prove that it failed; a request may still be under way.
+        logger.warning("Spark gave up %s in its commit; files with this id in their names may be left behind", write)
+
+
+def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> int:
+    """Delete the files of a write of which no commit was ever sent; return how many could not be deleted.
+
+    Raises:
+        CatalogError: The catalog could not be reached; nothing was deleted.
+    """
+    paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
+    if not paths:
+        return 0
+    io = catalog.file_io(commits[0].write.table.split("."), paths[0])
+    return delete_files(io, paths, Proof.NEVER_SENT)

@@ -1,0 +1,147 @@
+"""How the files of a write become rows of the table, exactly once.
+
+The protocol
+------------
+A write's snapshot id is decided when the write is planned. Every task returns the files that it wrote;
+nothing that a task does can be seen in the table. Then, on the driver:
+
+1. All tasks must have reported, each once, and all about this write. A missing message means that the
+   commit never begins.
+2. Every attempt loads the table afresh and first asks whether the write has landed already. It has if
+   its snapshot is in the table, or if the query's last recorded epoch is this one. The record stands
+   in the summaries of the branch's snapshots and in a table property, which expiry does not touch. An
+   epoch that an earlier run landed is skipped, and the new files are deleted. If this run has committed
+   before, the other run is not an earlier one but a second driver, which is an error; and so is an epoch
+   below the last one, which comes from a rolled-back checkpoint or again from a second driver.
+3. Otherwise one request adds the snapshot, moves the branch and records the epoch, under the condition
+   that the branch still is where it was when we looked. The look and the commit are thereby one
+   compare-and-set: of two drivers that both saw "not landed", one is refused, looks again, and
+   finds itself fenced.
+4. No answer of the catalog is believed on its own. After a refusal, a lost answer, a time-out, the loop
+   waits, loads the table and looks: what the table shows is the outcome. An answer that was lost
+   after landing is found as a landing; one that was lost before is tried again, with the same snapshot
+   id, so that it cannot land twice even if the first request arrives late.
+5. The manifests of what a write adds are written once and reused; each attempt writes its own manifest list.
+   What a write replaces is found anew in each attempt, in the branch as it is then (`replacing`), and the same
+   condition on the branch makes sure that it still is so when the request is carried out.
+6. Files are deleted in three cases only: nothing that names them was ever sent; or every request was
+   refused, or can no longer succeed because the branch has moved on, and the table does not show the
+   write; or the write landed through another file in their place. In any other case they stay, and
+   the error says how to find out.
+
+Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `landing.find_landing`, the request of step 3
+is `snapshots.commit_request`, the loop is `commit_loop.CommitLoop`, and `cleanup.Proof` names the cases of step 6.
+`abort` follows the same rules for a write that Spark gives up. It runs in a process that does not know
+what the commit did, so it may delete only if a message is missing, because then no commit began.
+
+What this rests on: the catalog carries out a request whole or not at all, and refuses it if a
+condition does not hold. Source: Iceberg spec, "Commit Conflict Resolution and Retry"; REST catalog
+spec, `updateTable`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.commits.abort import delete_reported_files
+from iceberg_ds.commits.commit_loop import CommitLoop, CommitResult
+from iceberg_ds.commits.publishing import fast_forward
+from iceberg_ds.diagnosis.diagnosing import advice
+from iceberg_ds.errors import CatalogError, DataFileError, IcebergSinkError, RefusedRowsError
+from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
+from iceberg_ds.plan import OverwriteByFilter
+from iceberg_ds.snapshots.snapshots import creation_request
+from iceberg_ds.storage.files import is_local, local_size
+
+logger = logging.getLogger(__name__)
+
+
+def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id: int | None = None) -> CommitResult:
+    """Commit what the tasks of one write report.
+
+    Args:
+        catalog: The catalog of the table.
+        messages: What Spark hands to `commit`: a message per task.
+        epoch_id: The micro-batch that Spark commits, None for a batch write.
+
+    Raises:
+        CommitMessageError: Messages are missing or contradict each other; nothing was committed.
+        CommitConflictError: Nothing was committed, for certain.
+        CommitStateUnknownError: It may have been committed; nothing was deleted.
+        SchemaMismatchError: The table has changed so that the files do not fit any more.
+        CatalogError: The catalog could not be reached, or refuses for good; nothing was committed.
+        DataFileError: The driver does not see a file that a task reports.
+        RefusedRowsError: Rows lie outside the range that the write replaces; nothing was committed.
+        UnsupportedTableError: What the write replaces cannot be told or read; nothing was committed.
+    """
+    commits = complete_commits(messages, epoch_id=epoch_id)
+    write = commits[0].write
+    data_files = [data_file for commit in commits for data_file in commit.data_files]
+    _check_refused(catalog, commits)
+    if not data_files and (write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)):
+        return _commit_nothing(catalog, write)
+    _check_visible(data_files, write)
+    result = CommitLoop(catalog, write, data_files).run()
+    if write.publish_to is not None and result.snapshot_id is not None:
+        _publish(catalog, write, write.publish_to, result.snapshot_id)
+    return result
+
+
+def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:
+    try:
+        fast_forward(catalog, write.table.split("."), write.branch, to)
+    except IcebergSinkError as failure:
+        raise type(failure)(
+            f"The rows of {write} are on branch '{write.branch}' as snapshot {snapshot_id}, not on '{to}': {failure}"
+        ) from failure
+
+
+def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write of which rows lie outside the range that it replaces, and delete its files."""
+    refused = [commit.refused for commit in commits if commit.refused is not None]
+    if not refused:
+        return
+    left = delete_reported_files(catalog, commits)
+    count = sum(rows.count for rows in refused)
+    raise RefusedRowsError(
+        f"Cannot commit to {commits[0].write.table}, nothing was committed: {count} rows do not satisfy replace-where, "
+        f"for example {refused[0].example}. They would stay beside the rows that the next such write replaces: filter "
+        "them out, or widen the predicate."
+        + (f" {left} files could not be deleted; the log names them." if left else "")
+    )
+
+
+def _commit_nothing(catalog: CatalogClient, write: WriteIdentity) -> CommitResult:
+    """Add no snapshot; a batch without rows still creates its table, as `CREATE TABLE AS` would."""
+    if write.new_table is not None and write.epoch is None:
+        metadata = TableMetadataUtil.parse_raw(write.new_table)
+        request = creation_request(metadata)
+        identifier = tuple(write.table.split("."))
+        try:
+            catalog.send(catalog.staged_table(identifier, metadata), request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            if catalog.find_table(identifier) is None:  # else somebody has created it meanwhile
+                step = advice(failure, otherwise="Check that you may create tables there.")
+                raise CatalogError(
+                    f"Cannot create {write.table}, nothing was committed: {failure}. {step}"
+                ) from failure
+    logger.info("Nothing to add to %s", write)
+    return CommitResult(snapshot_id=None)
+
+
+def _check_visible(data_files: Sequence[DataFile], write: WriteIdentity) -> None:
+    """Refuse local files that the driver does not see: other readers would not see them either."""
+    for data_file in data_files:
+        path, size = data_file.file_path, data_file.file_size_in_bytes
+        if is_local(path) and local_size(path) != size:
+            raise DataFileError(
+                f"Cannot commit to {write.table}: a task reports {path} with {size} bytes, and the driver sees "
+                f"{local_size(path)}. On a cluster, use an object store or a shared file system as warehouse. "
+                "Nothing was committed."
+            )

@@ -1,0 +1,283 @@
+"""The commit loop. Its protocol is the docstring of `commit`; this is its text as code."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import NoReturn
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, asked_wait_ms, stays_refused
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.commits.manifests import manifest_paths
+from iceberg_ds.commits.producer import SnapshotProducer
+from iceberg_ds.commits.retry import RetryPolicy
+from iceberg_ds.commits.target import check_target
+from iceberg_ds.diagnosis.diagnosing import advice
+from iceberg_ds.errors import (
+    CatalogError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    IcebergSinkError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.schemas.changes import metadata_with, schema_request
+from iceberg_ds.secrets import masked_cause
+from iceberg_ds.snapshots.branches import branch_head, branch_snapshot_id
+from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, find_landing
+from iceberg_ds.snapshots.snapshots import commit_request, dropped_metadata_files
+from iceberg_ds.storage.cleanup import Proof, delete_files
+from iceberg_ds.table_requests import CommitRequest
+
+logger = logging.getLogger(__name__)
+
+_TO_CHECK = "Check that you may write to the table."
+_RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """The outcome of a commit that did not fail.
+
+    Attributes:
+        snapshot_id: The snapshot that holds the rows; None if there were none to add.
+        was_replayed: An earlier run had landed this epoch; this one added nothing.
+    """
+
+    snapshot_id: int | None
+    was_replayed: bool = False
+
+
+class CommitLoop:
+    """One write on its way into the table.
+
+    Args:
+        catalog: The catalog of the table.
+        write: The write.
+        data_files: Its files.
+    """
+
+    def __init__(self, catalog: CatalogClient, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
+        self._catalog = catalog
+        self._write = write
+        self._data_files = data_files
+        self._identifier = tuple(write.table.split("."))
+        self._attempts: list[Attempt] = []
+        self._producer = SnapshotProducer(write, data_files)
+        self._started = time.monotonic()
+
+    def run(self) -> CommitResult:
+        """Load, look and attempt, again and again, until the table shows what became of the write."""
+        policy = RetryPolicy()
+        failures = 0
+        base: TableMetadata | None = None
+        problem: Exception | None = None
+        while True:
+            is_exhausted = policy.is_exhausted(failures, (time.monotonic() - self._started) * 1000)
+            try:
+                table, is_new = self._load()
+            except CatalogError as unreachable:
+                problem = unreachable
+                if is_exhausted:
+                    self._give_up_unseen(unreachable)
+            else:
+                policy = RetryPolicy.of(table.metadata.properties)
+                finding = self._look(table)
+                if finding.landing is Landing.REPLAYED:
+                    return self._skip(table, finding)
+                if finding.landing is Landing.LANDED:
+                    return self._succeed(table, base=base or table.metadata, committed=table.metadata)
+                if is_exhausted or _would_fail_again(problem) or stays_refused(problem, base, table.metadata):
+                    self._give_up(table, finding, problem)
+                base = table.metadata
+                outcome = self._attempt(table, finding, is_new=is_new)
+                if isinstance(outcome, CommitResult):
+                    return outcome
+                problem = outcome
+            failures += 1
+            draw = random.random()  # noqa: S311  # jitter is no secret
+            time.sleep(policy.wait_ms(failures, draw, asked_ms=asked_wait_ms(problem)) / 1000)
+
+    def _load(self) -> tuple[Table, bool]:
+        """Return the table, and whether this commit has to create it."""
+        if self._write.new_table is None:
+            return self._load_existing(), False
+        table = self._catalog.find_table(self._identifier)
+        if table is not None:
+            return table, False
+        staged = TableMetadataUtil.parse_raw(self._write.new_table)
+        return self._catalog.staged_table(self._identifier, staged), True
+
+    def _load_existing(self) -> Table:
+        try:
+            return self._catalog.load_table(self._identifier)
+        except TableNotFoundError as gone:
+            raise CommitConflictError(
+                f"Cannot commit {self._write}: the table was dropped while the rows were written. "
+                "Its files were left where they are."
+            ) from gone
+
+    def _look(self, table: Table) -> Finding:
+        """Ask the table what became of the write, and raise if it can no longer land."""
+        write, metadata = self._write, table.metadata
+        finding = find_landing(metadata, write, self._attempts, lambda: self._shares_manifest(table))
+        mark = finding.mark
+        match finding.landing:
+            case Landing.FENCED if mark is not None:
+                self._delete_if(finding, table)
+                raise CommitConflictError(
+                    f"Cannot commit {write}: another live driver of this query committed the same epoch (snapshot "
+                    f"{mark.snapshot_id}, run {mark.run_id}). Nothing of this one was added. Two drivers run from one "
+                    "checkpoint or from copies of it: stop one of them."
+                )
+            case Landing.SURPASSED if mark is not None:
+                self._delete_if(finding, table)
+                raise CommitConflictError(
+                    f"Cannot commit {write}: the table already holds epoch {mark.epoch_id} of this query, committed at "
+                    f"{_utc(mark.timestamp_ms)}. Either the checkpoint was rolled back to an older state, or a second "
+                    "driver runs on it. Nothing was committed. Restore the newest checkpoint and run a single driver; "
+                    "or start with a new checkpoint, knowing that its source begins anew."
+                )
+            case Landing.UNDECIDED:
+                self._raise_unknown("the snapshots that would show it have expired")
+            case Landing.ABSENT:
+                self._check_target(table, finding)
+        return finding
+
+    def _check_target(self, table: Table, finding: Finding) -> None:
+        try:
+            check_target(table.metadata, self._write, self._data_files)
+        except IcebergSinkError as refusal:
+            self._clean_up_refused(finding, table, refusal)
+            raise
+
+    def _attempt(self, table: Table, finding: Finding, *, is_new: bool) -> CommitResult | Exception:
+        """Send one request. Return the result, or the failure, whose truth the next look finds out."""
+        try:
+            snapshot = self._producer.produce(self._with_new_schema(table))
+        except (CommitConflictError, UnsupportedTableError) as refusal:
+            self._clean_up_refused(finding, table, refusal)
+            raise
+        except Exception as failure:  # of whatever storage library; nothing was sent
+            return masked_cause(failure, table.io.properties)
+        if snapshot is None:
+            return CommitResult(snapshot_id=None)
+        request = self._request(table, snapshot, is_new=is_new)
+        try:
+            committed = self._catalog.send(table, request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            was_refused = isinstance(failure, CommitRefusedError)
+            asserted_id = branch_snapshot_id(table.metadata, self._write.branch)
+            self._attempts.append(Attempt(parent_id=asserted_id, was_refused=was_refused))
+            logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
+            return failure
+        return self._succeed(table, base=table.metadata, committed=committed)
+
+    def _with_new_schema(self, table: Table) -> Table:
+        """Return the table as it will be with the schema that lands together with the rows, if there is one."""
+        change = self._write.schema_change
+        if change is None:
+            return table
+        metadata = metadata_with(table.metadata, change.schema, table_name=self._write.table)
+        return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+    def _request(self, table: Table, snapshot: Snapshot, *, is_new: bool) -> CommitRequest:
+        request = commit_request(table.metadata, self._write, snapshot, is_new=is_new)
+        change = self._write.schema_change
+        if change is None:
+            return request
+        before = schema_request(table.metadata, change.schema, table_name=self._write.table)
+        return CommitRequest(
+            requirements=(*request.requirements, *before.requirements), updates=(*before.updates, *request.updates)
+        )
+
+    def _shares_manifest(self, table: Table) -> bool:
+        head = branch_head(table.metadata, self._write.branch)
+        return head is not None and not self._producer.manifest_paths.isdisjoint(manifest_paths(table.io, head))
+
+    def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
+        """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
+        snapshot = committed.snapshot_by_id(self._write.snapshot_id)
+        if snapshot is not None:  # else it has expired already, and its manifest list is not known
+            delete_files(table.io, self._producer.superseded_paths(snapshot), Proof.SUPERSEDED)
+        delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
+        logger.info(
+            "Committed %s: snapshot %d, %d files, %d rows, %d bytes, attempt %d, %.0f ms",
+            self._write,
+            self._write.snapshot_id,
+            len(self._data_files),
+            sum(data_file.record_count for data_file in self._data_files),
+            sum(data_file.file_size_in_bytes for data_file in self._data_files),
+            self._producer.attempts,
+            (time.monotonic() - self._started) * 1000,
+        )
+        return CommitResult(snapshot_id=self._write.snapshot_id)
+
+    def _skip(self, table: Table, finding: Finding) -> CommitResult:
+        """Drop the files of an epoch that an earlier run has landed."""
+        self._delete_if(finding, table)
+        logger.info("Skipped %s: an earlier run committed it", self._write)
+        return CommitResult(snapshot_id=None, was_replayed=True)
+
+    def _delete_if(self, finding: Finding, table: Table) -> None:
+        """Delete all files of this write if it can neither be in the table nor come into it."""
+        if finding.is_final:
+            proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
+            delete_files(table.io, self._producer.all_paths, proof)
+
+    def _clean_up_refused(self, finding: Finding, table: Table, refusal: Exception) -> None:
+        """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands."""
+        if not finding.is_final:
+            self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
+        self._delete_if(finding, table)
+
+    def _give_up(self, table: Table, finding: Finding, problem: Exception | None) -> NoReturn:
+        if not finding.is_final:
+            self._raise_unknown(f"the last request may still be carried out ({problem})")
+        self._delete_if(finding, table)
+        summary = (
+            f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. "
+            "Nothing was committed and its files were deleted."
+        )
+        if isinstance(problem, CommitRefusedError) and problem.is_lasting:
+            raise CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}") from problem
+        if problem is None or isinstance(problem, CommitRefusedError):
+            raise CommitConflictError(f"{summary} {_RUN_AGAIN}") from problem
+        raise CommitConflictError(f"{summary} {advice(problem, otherwise=_RUN_AGAIN)}") from problem  # the store, say
+
+    def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
+        if self._attempts:
+            self._raise_unknown(str(unreachable))
+        if paths := self._producer.all_paths:
+            delete_files(self._catalog.storage_of(paths[0]), paths, Proof.NEVER_SENT)
+        raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
+
+    def _raise_unknown(self, reason: str) -> NoReturn:
+        raise CommitStateUnknownError(
+            f"Commit state of {self._write} is unknown: {reason}. No files were deleted. It landed if the table has "
+            f"or had snapshot {self._write.snapshot_id}"
+            + (
+                "; running the query again finds that out."
+                if self._write.epoch
+                else "; look there before running the write again."
+            )
+        )
+
+
+def _would_fail_again(problem: Exception | None) -> bool:
+    """Return whether the problem was raised while manifests were written, and not by the storage below."""
+    return isinstance(problem, TypeError | ValueError | AttributeError | LookupError)
+
+
+def _utc(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")

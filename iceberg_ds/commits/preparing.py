@@ -1,0 +1,171 @@
+"""Brings a table into the shape that a write asks for, before any row is written: made, or changed.
+
+A new table is only staged here; it comes into being in the commit of its first rows. An existing one is
+changed in small commits of their own, each of which another writer may make at the same moment.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSortOrderUpdate,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedPartitionId,
+    AssertTableUUID,
+    SetDefaultSpecUpdate,
+)
+from pyspark.sql.types import StructType
+
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.errors import OptionError, TableNotFoundError
+from iceberg_ds.layouts.layout import describes, describes_order, evolved_spec, new_sort_order, new_spec, spec_text
+from iceberg_ds.options import SinkOptions, naming_action
+from iceberg_ds.plan import NewTable, SchemaChange
+from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
+from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
+
+
+def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:
+    """Return the metadata of the table that the first commit of the write creates, None if it had to be created now.
+
+    Raises:
+        OptionError: `partition-by` or `sort-by` do not fit the columns.
+        TableNotFoundError: `create-table` is false.
+        CatalogError: The catalog could not be reached or refused.
+    """
+    name = ".".join(options.table)
+    if not options.create_table:
+        raise TableNotFoundError(
+            f"Table {name} does not exist in {catalog!r}, and option 'create-table' is false: "
+            "create it, or allow its creation with create-table=true."
+        )
+    with naming_action(f"create {name}"):
+        new_table = NewTable(
+            schema=schema,
+            spec=new_spec(options.partition_by or (), schema),
+            sort_order=new_sort_order(options.sort_by, schema, 1) if options.sort_by else UNSORTED_SORT_ORDER,
+            location=options.location,
+            format_version=options.format_version,
+            properties=options.table_properties,
+        )
+    return catalog.stage_table(options.table, new_table)
+
+
+def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Table) -> Table:
+    """Return the table with the partition spec that `partition-by` describes, if it is given.
+
+    Raises:
+        OptionError: The table's spec is another one and `evolve-partitioning` is false, or the columns do not fit.
+        CatalogError, CommitConflictError, CommitStateUnknownError: The change could not be committed.
+    """
+    terms = options.partition_by
+    if terms is None:
+        return table
+    name = ".".join(options.table)
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        if describes(terms, metadata.spec(), metadata.schema()):
+            return None
+        if not options.evolve_partitioning:
+            present = spec_text(metadata.spec(), metadata.schema()) or "nothing"
+            raise OptionError(
+                f"Cannot write to {name}: option 'partition-by' is {', '.join(map(str, terms))}, and the table is "
+                f"partitioned by {present}. Drop the option, or change the table with evolve-partitioning=true."
+            )
+        return _spec_request(metadata, evolved_spec(terms, metadata))
+
+    with naming_action(f"write to {name}"):
+        return alter_table(catalog, options.table, propose, loaded=table)
+
+
+def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest:
+    is_known = spec.spec_id in metadata.specs()
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            AssertLastAssignedPartitionId(
+                last_assigned_partition_id=metadata.last_partition_id or PARTITION_FIELD_ID_START - 1
+            ),
+        ),
+        updates=(
+            *(() if is_known else (AddPartitionSpecUpdate(spec=spec),)),
+            SetDefaultSpecUpdate(spec_id=spec.spec_id if is_known else LAST_ADDED),
+        ),
+    )
+
+
+def default_sort_order(metadata: TableMetadata) -> SortOrder | None:
+    """Return the table's sort order, None if it has none."""
+    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+    return None if order is None or order.is_unsorted else order
+
+
+def sort_order_as_asked(catalog: CatalogClient, options: SinkOptions, table: Table) -> tuple[Table, SortOrder | None]:
+    """Return the order of rows within a file, recorded in the table, and the table; None for no order.
+
+    Raises:
+        OptionError: The columns of `sort-by` do not fit.
+        CatalogError, CommitConflictError, CommitStateUnknownError: The order could not be recorded.
+    """
+    terms = options.sort_by
+    if terms is None:
+        return table, default_sort_order(table.metadata)
+
+    def recorded(metadata: TableMetadata) -> SortOrder | None:
+        schema = metadata.schema()
+        return next((order for order in metadata.sort_orders if describes_order(terms, order, schema)), None)
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        if recorded(metadata) is not None:
+            return None
+        highest = max((order.order_id for order in metadata.sort_orders), default=0)
+        order = new_sort_order(terms, metadata.schema(), highest + 1)
+        return CommitRequest(
+            requirements=(
+                AssertTableUUID(uuid=metadata.table_uuid),
+                AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
+            ),
+            updates=(AddSortOrderUpdate(sort_order=order),),
+        )
+
+    with naming_action(f"write to {'.'.join(options.table)}"):
+        table = alter_table(catalog, options.table, propose, loaded=table)
+    return table, recorded(table.metadata)
+
+
+def with_columns_of(
+    dataframe: StructType, catalog: CatalogClient, options: SinkOptions, table: Table, policy: EvolutionPolicy
+) -> Table:
+    """Return the table with columns that `dataframe` fits, changed as far as `policy` allows.
+
+    Raises:
+        SchemaMismatchError: Names every column that does not fit.
+        CatalogError, CommitConflictError, CommitStateUnknownError: The change could not be committed.
+    """
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        return propose_request(dataframe, metadata, policy, table_name=".".join(options.table))
+
+    return alter_table(catalog, options.table, propose, loaded=table)
+
+
+def schema_change_for(
+    dataframe: StructType, options: SinkOptions, metadata: TableMetadata, policy: EvolutionPolicy
+) -> SchemaChange | None:
+    """Return the change that lets the table take `dataframe`, for a write that replaces all its rows.
+
+    It lands together with the rows, so that nobody sees the old rows without their columns.
+
+    Raises:
+        SchemaMismatchError: Names every column that does not fit.
+    """
+    schema = propose_schema(dataframe, metadata, policy, table_name=".".join(options.table))
+    return None if schema is None else SchemaChange(schema=schema, base_schema_id=metadata.current_schema_id)

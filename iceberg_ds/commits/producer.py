@@ -1,0 +1,124 @@
+"""The files of a snapshot: its manifests and its manifest list, written anew as far as an attempt needs it.
+
+What a write adds never changes, so its manifests are written once. What it replaces depends on the branch
+as it is at each attempt. Keeps account of every file, so that the caller can tidy up afterwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.commits.manifests import draft_added, draft_filtered, metadata_path, write_list, write_manifests
+from iceberg_ds.commits.replacing import Replacement, find_replacement
+from iceberg_ds.commits.rewriting import PartialRewriter
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.snapshots.branches import write_base
+from iceberg_ds.snapshots.snapshots import Change, change_summary, new_snapshot
+
+
+class SnapshotProducer:
+    """Makes the snapshot of one write, once for each attempt.
+
+    Args:
+        write: The write.
+        data_files: What its tasks wrote.
+    """
+
+    def __init__(self, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
+        self._write = write
+        self._data_files = data_files
+        self._rewriter = PartialRewriter(write)
+        self._added: list[ManifestFile] = []
+        self._added_counts: dict[str, str] = {}
+        self._written: list[str] = []
+        self._used: dict[str, set[str]] = {}
+        self._numbers = itertools.count()
+
+    @property
+    def all_paths(self) -> list[str]:
+        """Every file that this write has made, those of its tasks included."""
+        tasks = [data_file.file_path for data_file in self._data_files]
+        return [*tasks, *self._rewriter.all_paths, *self._written]
+
+    @property
+    def manifest_paths(self) -> set[str]:
+        """The manifests that no snapshot but this write's lists."""
+        return set(self._written) - self._used.keys()
+
+    @property
+    def attempts(self) -> int:
+        """How many snapshots were made."""
+        return len(self._used)
+
+    def produce(self, table: Table) -> Snapshot | None:
+        """Return the snapshot to add to the table as it is now, None if it would change nothing.
+
+        Raises:
+            CommitConflictError: Another writer changed what this write replaces.
+            UnsupportedTableError: What it replaces cannot be told, or not be read.
+        """
+        metadata, write = table.metadata, self._write
+        replacement = find_replacement(table, write, self._data_files)
+        again = self._rewrite(table, replacement)
+        change = Change(added=[*self._data_files, *again], removed=replacement.removed)
+        if not change.added and not change.removed:
+            return None
+        ours = self._manifests(table, replacement, again)
+        path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
+        snapshot = new_snapshot(metadata, write, change.operation, self._counts(table, change), path)
+        rewritten = {data_file.file_path for data_file in again}
+        self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
+        write_list(table.io, metadata, snapshot, [*ours, *replacement.untouched])
+        return snapshot
+
+    def superseded_paths(self, landed: Snapshot) -> list[str]:
+        """Return the files that attempts other than the landed one made."""
+        used = self._used.get(landed.manifest_list)
+        if used is None:
+            return []
+        return [path for path in [*self._rewriter.all_paths, *self._written] if path not in used]
+
+    def _rewrite(self, table: Table, replacement: Replacement) -> list[DataFile]:
+        if not replacement.partial:
+            return []
+        head = write_base(table.metadata, self._write.branch, self._write.fork_from, self._write.publish_to)
+        return self._rewriter.rewrite(table, replacement.partial, head.snapshot_id if head else None)
+
+    def _counts(self, table: Table, change: Change) -> dict[str, str]:
+        """Count what the snapshot adds and drops; what an append adds is the same in every attempt, and may be much."""
+        if change.removed:
+            return change_summary(table.metadata, change)
+        if not self._added_counts:
+            self._added_counts = change_summary(table.metadata, change)
+        return self._added_counts
+
+    def _manifests(self, table: Table, replacement: Replacement, again: Sequence[DataFile]) -> list[ManifestFile]:
+        """Write the manifests that this snapshot adds, those of an earlier attempt as far as they are the same."""
+        metadata, write = table.metadata, self._write
+        if not self._added:
+            drafts = draft_added(metadata, self._data_files, write)
+            self._written += [draft.path for draft in drafts]
+            self._added = write_manifests(table.io, metadata, drafts, write)
+        drafts = draft_added(metadata, again, write, name=f"r{len(self._used)}-")
+        drafts += [
+            draft_filtered(
+                metadata_path(metadata, f"{write.operation_id}-f{next(self._numbers)}.avro"),
+                change.manifest,
+                change.kept,
+                change.dropped,
+                write.snapshot_id,
+            )
+            for change in replacement.replaced
+        ]
+        self._written += [draft.path for draft in drafts]
+        return [*self._added, *write_manifests(table.io, metadata, drafts, write)]
+
+    def _path(self, table: Table, name: str) -> str:
+        path = metadata_path(table.metadata, name)
+        self._written.append(path)
+        return path

@@ -1,0 +1,94 @@
+"""Fast-forwards one branch to another, in one step: readers see the old rows or the new ones.
+
+The request moves the branch under the condition that both stand where they stood when we looked, so nothing
+that came between is lost. What became of it, the table tells: a branch whose snapshot stands in the other's history
+has been published, by whomever.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+
+from iceberg_ds.catalogs.client import CatalogClient, connect
+from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.errors import CommitConflictError
+from iceberg_ds.options import parse_options
+from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, contains, why_not_writable
+from iceberg_ds.snapshots.snapshots import move_branch
+from iceberg_ds.table_requests import CommitRequest
+
+logger = logging.getLogger(__name__)
+
+
+def publish(table: str, branch: str, *, to: str = MAIN_BRANCH, options: Mapping[str, str] | None = None) -> int:
+    """Make the rows of a branch those of `to`, in one step, and return the id of the snapshot that both stand at then.
+
+    Readers of `to` see its old rows until then and all of the new ones from then on. Publishing again what is
+    published changes nothing.
+
+    Args:
+        table: Identifier of the table, such as `db.events`.
+        branch: The branch to publish.
+        to: The branch that readers use.
+        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`.
+
+    Raises:
+        OptionError: The options are malformed.
+        CommitConflictError: `to` has moved on since `branch` was forked, or one is missing; nothing was changed.
+        CommitStateUnknownError: The catalog's answers were lost; publishing again finds out.
+        TableNotFoundError: There is no such table.
+        CatalogError: The catalog could not be reached or refuses; nothing was changed.
+    """
+    given = {key.lower(): value for key, value in (options or {}).items()}
+    parsed = parse_options({**given, "table": table})
+    return fast_forward(connect(catalog_settings(parsed)), parsed.table, branch, to)
+
+
+def fast_forward(catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str) -> int:
+    """Move branch `to` forward to the snapshot of `branch`, and return its id; raises as `publish` does.
+
+    Nothing happens if it stands there already, or has gone on from there.
+    """
+    name = ".".join(identifier)
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        target = _target(metadata, name, branch, to)
+        return None if contains(metadata, to, target) else _request(metadata, branch, to, target)
+
+    target = _target(alter_table(catalog, identifier, propose).metadata, name, branch, to)
+    logger.info("Published %s: branch %s has snapshot %d of branch %s", name, to, target, branch)
+    return target
+
+
+def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
+    """Return the snapshot that `branch` stands at, if `to` can be moved there without losing any of its own."""
+    for used in (branch, to):
+        if (reason := why_not_writable(metadata, used, None)) is not None:
+            raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}: {reason}. Nothing was changed.")
+    ahead, behind = branch_head(metadata, branch), branch_head(metadata, to)
+    if ahead is None:
+        raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}: it has no snapshot. Nothing changed.")
+    is_published = contains(metadata, to, ahead.snapshot_id)
+    if behind is not None and not is_published and not contains(metadata, branch, behind.snapshot_id):
+        raise CommitConflictError(
+            f"Cannot publish branch '{branch}' of {name}, nothing was changed: branch '{to}' has moved on to snapshot "
+            f"{behind.snapshot_id}, which '{branch}' (snapshot {ahead.snapshot_id}) does not build on. Drop '{branch}' "
+            f"and write it again from '{to}'."
+        )
+    return ahead.snapshot_id
+
+
+def _request(metadata: TableMetadata, branch: str, to: str, target: int) -> CommitRequest:
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId(ref=branch, snapshot_id=target),
+            AssertRefSnapshotId(ref=to, snapshot_id=branch_snapshot_id(metadata, to)),
+        ),
+        updates=(move_branch(metadata, to, target),),
+    )

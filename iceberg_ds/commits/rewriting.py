@@ -1,0 +1,104 @@
+"""Writes the rows again that a replaced file holds outside the replaced range.
+
+Runs in the committer, batch by batch, so memory does not grow with the file. Each file is written again
+once, however many attempts the commit takes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+
+from iceberg_ds.commits.row_reader import read_rows
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import OverwriteByFilter, WritePlan
+from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.writing.writers import TaskAttempt, write_task
+
+
+class PartialRewriter:
+    """The rows to keep of the files that one write replaces in part.
+
+    Args:
+        write: The write.
+    """
+
+    def __init__(self, write: WriteIdentity) -> None:
+        self._write = write
+        self._written: dict[str, tuple[DataFile, ...]] = {}
+        self._numbers = itertools.count()
+        # A name of its own in place of a task's attempt, so that no two files share a path.
+        self._attempt_id = uuid.uuid4().int >> 96
+
+    @property
+    def all_paths(self) -> list[str]:
+        """Every file that was written."""
+        return [data_file.file_path for written in self._written.values() for data_file in written]
+
+    def rewrite(self, table: Table, partial: Sequence[DataFile], snapshot_id: int | None) -> list[DataFile]:
+        """Return the files that hold the rows of `partial` outside the range.
+
+        Args:
+            table: The table, freshly loaded.
+            partial: Files of which some rows are replaced.
+            snapshot_id: The snapshot that they are in.
+
+        Raises:
+            UnsupportedTableError: One of them has rows that equality deletes hide.
+        """
+        new = [data_file for data_file in partial if data_file.file_path not in self._written]
+        tasks = _scan_tasks(table, new, snapshot_id, self._write.table) if new else {}
+        for data_file in new:
+            self._written[data_file.file_path] = self._write_again(table, tasks[data_file.file_path])
+        return [again for data_file in partial for again in self._written[data_file.file_path]]
+
+    def _write_again(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...]:
+        attempt = TaskAttempt(partition_id=next(self._numbers), task_attempt_id=self._attempt_id)
+        return write_task(self._plan(table), self._rows_to_keep(table, task), attempt)
+
+    def _rows_to_keep(self, table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        overwrite = self._write.overwrite
+        if not isinstance(overwrite, OverwriteByFilter):
+            raise TypeError(f"{overwrite} replaces whole partitions")
+        row_filter = RowFilter.of(overwrite, table.metadata.schema())
+        for batch in read_rows(table.metadata, table.io, task):
+            yield row_filter.failing(batch)
+
+    def _plan(self, table: Table) -> WritePlan:
+        metadata, write = table.metadata, self._write
+        return WritePlan(
+            table=write.table,
+            table_uuid=write.table_uuid,
+            branch=write.branch,
+            schema=metadata.schema(),
+            spec=metadata.spec(),
+            location=metadata.location,
+            properties=metadata.properties,
+            io_properties=table.io.properties,
+            operation_id=write.operation_id,
+            snapshot_id=write.snapshot_id,
+            files=write.files,
+            case_sensitive=True,
+        )
+
+
+def _scan_tasks(
+    table: Table, data_files: Sequence[DataFile], snapshot_id: int | None, name: str
+) -> dict[str, FileScanTask]:
+    """Return, by path, how to read each file with the position deletes that apply to it."""
+    paths = {data_file.file_path for data_file in data_files}
+    try:
+        planned = table.scan(snapshot_id=snapshot_id).plan_files()
+        return {task.file.file_path: task for task in planned if task.file.file_path in paths}
+    except ValueError as problem:
+        raise UnsupportedTableError(
+            f"Cannot write to {name} with replace-where, nothing was committed: the rows of "
+            f"{data_files[0].file_path} and {len(data_files) - 1} other files must be written again in part, and they "
+            f"cannot be read: {problem}. Compact the table first, or replace whole partitions."
+        ) from problem

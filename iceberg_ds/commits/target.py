@@ -1,0 +1,74 @@
+"""Pure: whether the files of a write still belong into the table as it is at the moment of the commit.
+
+Between plan and commit a table may be dropped and made again, evolve its schema or spec, or be created
+by somebody else first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.schemas.fit import can_still_read
+from iceberg_ds.snapshots.branches import why_not_writable
+
+
+def check_target(metadata: TableMetadata, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
+    """Check that `data_files` can be added to the table as `metadata` shows it.
+
+    Raises:
+        CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
+        SchemaMismatchError: Its schema has changed so that the files cannot be read in it.
+        CommitConflictError: Another writer created it first, with other columns or partitions.
+    """
+    if str(metadata.table_uuid) != write.table_uuid:
+        written = _check_adoptable(metadata, write)
+    else:
+        written = metadata.schema_by_id(write.schema_id) or metadata.schema()
+    if write.schema_change is not None and write.schema_change.base_schema_id != metadata.current_schema_id:
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
+            "were written. Run the write again."
+        )
+    if (reason := why_not_writable(metadata, write.branch, write.fork_from, write.publish_to)) is not None:
+        raise CommitConflictError(f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began.")
+    missing = {data_file.spec_id for data_file in data_files} - metadata.specs().keys()
+    if missing:
+        raise CommitMessageError(f"Cannot commit to {write.table}: it has no partition spec {sorted(missing)}.")
+    problems = can_still_read(written, metadata.schema()) if written != metadata.schema() else []
+    if problems:
+        raise SchemaMismatchError(
+            f"Cannot commit to {write.table}: its schema changed while the rows were written: "
+            f"{'; '.join(problems)}. Run the write again."
+        )
+
+
+def _check_adoptable(metadata: TableMetadata, write: WriteIdentity) -> Schema:
+    """Return the schema of the files if they fit into a table that another writer created first."""
+    if write.new_table is None:
+        raise CommitMessageError(
+            f"Cannot commit to {write.table}: it is not the table that the rows were written for "
+            f"(UUID {metadata.table_uuid}, planned for {write.table_uuid}). It was dropped and made again: "
+            "run the write again."
+        )
+    planned = TableMetadataUtil.parse_raw(write.new_table)
+    if _columns(planned.schema()) != _columns(metadata.schema()) or planned.spec() != metadata.spec():
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}: another writer created it at the same moment with other columns or "
+            "partitions. Run the write again: it will be planned for that table."
+        )
+    return planned.schema()
+
+
+def _columns(schema: Schema) -> dict[str, tuple[int, str]]:
+    """Return id and type of every field, nested ones included, by full name."""
+    return {
+        name: (field_id, str(schema.find_type(field_id)))
+        for field_id in schema.field_ids
+        if (name := schema.find_column_name(field_id)) is not None
+    }

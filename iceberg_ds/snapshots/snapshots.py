@@ -1,0 +1,207 @@
+"""Pure: the snapshot that a write adds, and the catalog request that adds it.
+
+Decides ids, numbers, summary and marks from the table as it is now; writes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    AssertCreate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    AssignUUIDUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+from pyiceberg.typedef import Record
+
+from iceberg_ds._version import __version__
+from iceberg_ds.layouts.partitioning import partition_path
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.snapshots.branches import branch_snapshot_id, write_base
+from iceberg_ds.snapshots.epochs import EpochMark, find_last_epoch, property_mark, run_before, summary_mark
+from iceberg_ds.table_requests import LAST_ADDED, AddSchema, CommitRequest
+
+_PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a snapshot does to the files of its branch.
+
+    Attributes:
+        added: Data files that it adds.
+        removed: Data and delete files that it drops.
+    """
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile] = ()
+
+    @property
+    def operation(self) -> Operation:
+        """The spec's word for it (table metadata, "Snapshots")."""
+        if not self.removed:
+            return Operation.APPEND
+        return Operation.OVERWRITE if self.added else Operation.DELETE
+
+
+def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
+    """Return the summary entries that count what `change` adds and drops."""
+    limit = metadata.properties.get(_PARTITION_LIMIT_PROPERTY, "0")
+    collector = SnapshotSummaryCollector(partition_summary_limit=int(limit) if limit.isdigit() else 0)
+    specs = {spec_id: _Paths(spec) for spec_id, spec in metadata.specs().items()}
+    # The collector only ever asks a spec for the path of a partition.
+    for data_file in change.added:
+        collector.add_file(data_file, metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
+    for data_file in change.removed:
+        collector.remove_file(data_file, metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
+    return collector.build()
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """The paths of a spec's partitions, those too that PyIceberg cannot put into words."""
+
+    spec: PartitionSpec
+
+    def partition_to_path(self, partition: Record, schema: Schema) -> str:
+        return partition_path(partition, self.spec, schema)
+
+
+def new_snapshot(
+    metadata: TableMetadata, write: WriteIdentity, operation: Operation, counts: Mapping[str, str], manifest_list: str
+) -> Snapshot:
+    """Return the snapshot that adds `write` to the branch as it is in `metadata`.
+
+    Args:
+        metadata: The table, freshly loaded.
+        write: The write.
+        operation: What it does.
+        counts: Its summary entries, as `change_summary` gives them.
+        manifest_list: Where its manifest list will be.
+    """
+    parent = write_base(metadata, write.branch, write.fork_from, write.publish_to)
+    marks = summary_mark(write.epoch) if write.epoch else {}
+    summary = update_snapshot_summaries(
+        Summary(
+            operation=operation,
+            **write.snapshot_properties,
+            **{"engine-name": "icebergsink", "engine-version": __version__},
+            **counts,
+            **marks,
+        ),
+        previous_summary=parent.summary if parent is not None else None,
+    )
+    return Snapshot(
+        snapshot_id=write.snapshot_id,
+        parent_snapshot_id=parent.snapshot_id if parent is not None else None,
+        sequence_number=metadata.next_sequence_number(),
+        # Java refuses metadata whose snapshots go back in time, as a clock set back would make them.
+        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+        manifest_list=manifest_list,
+        summary=summary,
+        schema_id=metadata.current_schema_id,
+    )
+
+
+def commit_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, *, is_new: bool) -> CommitRequest:
+    """Return the request that adds `snapshot` and its epoch's mark, and creates the table if `is_new`.
+
+    It is refused if the branch is not where `metadata` shows it: check and commit are one step.
+    """
+    properties = {} if write.epoch is None else _mark(metadata, write, snapshot)
+    updates: tuple[TableUpdate, ...] = (
+        AddSnapshotUpdate(snapshot=snapshot),
+        move_branch(metadata, write.branch, snapshot.snapshot_id),
+    )
+    if is_new:
+        return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata, properties), *updates))
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),
+        ),
+        updates=(*((SetPropertiesUpdate(updates=properties),) if properties else ()), *updates),
+    )
+
+
+def move_branch(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Return the update that points `branch` to a snapshot and keeps the branch's retention as it is."""
+    ref = metadata.refs.get(branch)
+    return SetSnapshotRefUpdate(
+        ref_name=branch,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+    )
+
+
+def creation_request(metadata: TableMetadata) -> CommitRequest:
+    """Return the request that creates the table without any snapshot."""
+    return CommitRequest(requirements=(AssertCreate(),), updates=_creation(metadata, {}))
+
+
+def _mark(metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot) -> dict[str, str]:
+    if write.epoch is None:
+        return {}
+    last = find_last_epoch(metadata, write.branch, write.epoch.query_id)
+    mark = EpochMark(
+        epoch_id=write.epoch.epoch_id,
+        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=snapshot.timestamp_ms,
+        run_id=write.epoch.run_id,
+        previous_run_id=run_before(last, write.epoch.run_id),
+    )
+    return property_mark(write.branch, write.epoch.query_id, mark)
+
+
+def _creation(metadata: TableMetadata, properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
+    """Return what makes the table, with these properties beside its own."""
+    return (
+        AssignUUIDUpdate(uuid=metadata.table_uuid),
+        UpgradeFormatVersionUpdate(format_version=metadata.format_version),
+        AddSchema(schema_=metadata.schema(), last_column_id=metadata.last_column_id),
+        SetCurrentSchemaUpdate(schema_id=LAST_ADDED),
+        AddPartitionSpecUpdate(spec=metadata.spec()),
+        SetDefaultSpecUpdate(spec_id=LAST_ADDED),
+        AddSortOrderUpdate(sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id)),
+        SetDefaultSortOrderUpdate(sort_order_id=LAST_ADDED),
+        SetLocationUpdate(location=metadata.location),
+        # In one update: Nessie refuses to create a table with two of a kind.
+        SetPropertiesUpdate(updates={**metadata.properties, **properties}),
+    )
+
+
+def dropped_metadata_files(base: TableMetadata, committed: TableMetadata) -> list[str]:
+    """Return the metadata files that fell out of the table's log with this commit, if it wants them deleted."""
+    if committed.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() != "true":
+        return []
+    kept = {entry.metadata_file for entry in committed.metadata_log}
+    return [entry.metadata_file for entry in base.metadata_log if entry.metadata_file not in kept]

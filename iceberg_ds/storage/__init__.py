@@ -1,0 +1,1 @@
+"""Files in local folders and object stores: read, written, listed, and deleted with proof. Knows no table."""

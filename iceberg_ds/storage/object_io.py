@@ -1,0 +1,116 @@
+"""PyIceberg's door to files for every store: led to the implementation that the scheme of a location asks for.
+
+The driver's catalogs and the tasks use the same one, through the property `py-io-impl`, unless the user has chosen
+another. What opens a store is loaded when the first file of that store is opened.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from threading import Lock
+from typing import Protocol, runtime_checkable
+
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
+from pyiceberg.typedef import EMPTY_DICT, Properties
+
+OBJECT_IO = f"{__name__}.ObjectIO"
+
+_IMPLEMENTATIONS = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), ("iceberg_ds.storage.s3_io", "S3FileIO")),
+    **dict.fromkeys(("gs", "gcs"), ("iceberg_ds.storage.fsspec_io", "GcsFileIO")),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), ("iceberg_ds.storage.fsspec_io", "AzureFileIO")),
+}
+
+
+@runtime_checkable
+class DiscardableStream(Protocol):
+    """A stream into a file that nobody sees before it is closed, and that can be given up."""
+
+    def discard(self) -> None:
+        """Make sure that nothing is left of the file, closed or not."""
+
+
+@runtime_checkable
+class DeletesMany(Protocol):
+    """Storage that deletes many files at once."""
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Delete the files; return why, for each that could not be deleted."""
+
+
+class ObjectIO(FileIO):
+    """Opens files of any store that this package or PyIceberg knows.
+
+    Args:
+        properties: Storage properties, by PyIceberg's and Iceberg's names.
+    """
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self._lock = Lock()
+        self._stores: dict[str, FileIO] = {}
+
+    def new_input(self, location: str) -> InputFile:
+        """Return the file, to be read."""
+        return self.store_of(location).new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        """Return the file, to be written."""
+        return self.store_of(location).new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete the file.
+
+        Raises:
+            FileNotFoundError: It is missing; object stores do not tell.
+        """
+        self.store_of(location if isinstance(location, str) else location.location).delete(location)
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Delete the files with few requests; return why, for each that could not be deleted.
+
+        Raises:
+            NotImplementedError: A store deletes only one after the other.
+        """
+        groups: dict[str, list[str]] = {}
+        for location in locations:
+            groups.setdefault(_scheme(location), []).append(location)
+        stores = [self.store_of(group[0]) for group in groups.values()]
+        deleting = [store for store in stores if isinstance(store, DeletesMany)]
+        if len(deleting) < len(stores):
+            raise NotImplementedError
+        problems: dict[str, str] = {}
+        for store, group in zip(deleting, groups.values(), strict=True):
+            problems |= store.delete_many(group)
+        return problems
+
+    def store_of(self, location: str) -> FileIO:
+        """Return what opens the files of the store of `location`.
+
+        Raises:
+            OptionError: The properties are wrong for that store, or its extra is not installed.
+        """
+        scheme = _scheme(location)
+        with self._lock:
+            if scheme not in self._stores:
+                self._stores[scheme] = self._open(scheme, location)
+            return self._stores[scheme]
+
+    def _open(self, scheme: str, location: str) -> FileIO:
+        if scheme not in _IMPLEMENTATIONS:
+            return load_file_io({key: self.properties[key] for key in self.properties if key != PY_IO_IMPL}, location)
+        module, name = _IMPLEMENTATIONS[scheme]
+        store = getattr(importlib.import_module(module), name)(self.properties)
+        assert isinstance(store, FileIO)  # noqa: S101  # the table above says so
+        return store
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"properties": dict(self.properties)}
+
+    def __setstate__(self, state: Mapping[str, Properties]) -> None:
+        self.__init__(state["properties"])  # type: ignore[misc]  # there is nothing else to restore
+
+
+def _scheme(location: str) -> str:
+    return location.partition("://")[0] if "://" in location else ""

@@ -1,0 +1,225 @@
+"""The files of one task: for each table partition one after the other, each of about the target size.
+
+Rows wait until they make a row group. How many that takes is estimated from the row groups before it, with
+care: an estimate that is too high makes the file too large, one that is too low only costs another row group.
+Knows neither Spark nor the catalog.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.locations import load_location_provider
+
+from iceberg_ds.layouts.partitioning import PartitionKey, PartitionPath
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.schemas.leaves import leaf_columns
+from iceberg_ds.storage.cleanup import Proof, delete_files
+from iceberg_ds.storage.files import file_io
+from iceberg_ds.writing.parquet import ParquetFile
+
+# Arrow bytes of one row group at most, unless the table says its size; compressed it is a third of that or less.
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+# Arrow bytes of one row group at most, for each byte of the compressed size that the table says.
+MOST_EXPANSION = 4
+# Column chunks in the footers of all open files at most: a footer stays in memory until its file is finished,
+# at about 2 kB a chunk.
+MAX_OPEN_COLUMN_CHUNKS = 40_000
+# A file that is this close to its target size is full: the next row group would be tiny.
+FULL_AT = 0.97
+
+# What is missing to the target size is filled up at once if it is no more than this share of the target.
+_NEAR = 0.1
+# Else a row group takes this share of it, as long as its compressed size is a guess.
+_CAREFUL = 0.6
+# It is known if the last row groups compressed as alike as this.
+_STEADY = 1.25
+# Row groups smaller than this share of the target size say little of how larger ones compress.
+_TELLING = 0.2
+
+
+class GroupSizes:
+    """Decides how many Arrow bytes the next row group of a partition has.
+
+    Args:
+        target: Compressed size of a file.
+        group_size: Compressed size of a row group, None for what `ROW_GROUP_BYTES` become.
+    """
+
+    def __init__(self, target: int, group_size: int | None) -> None:
+        self._target = target
+        self._group_size = group_size
+        self._ratios: deque[float] = deque(maxlen=3)
+        self._overhead = 0
+
+    def is_full(self, written: int) -> bool:
+        """Return whether a file of `written` bytes is near its target size."""
+        has_no_room = written + self._overhead >= self._target and written >= (1 - _NEAR) * self._target
+        return has_no_room or written >= FULL_AT * self._target
+
+    def next_group(self, written: int) -> int:
+        """Return the Arrow bytes of the row group to come in a file of `written` bytes."""
+        missing = self._target - written - self._overhead
+        ratio = max(self._ratios, default=1.0)
+        is_known = written > 0 and len(self._ratios) > 1 and ratio <= _STEADY * min(self._ratios)
+        share = 1 if is_known or missing <= _NEAR * self._target else _CAREFUL
+        return max(1, min(int(missing * share / ratio), self._limit()))
+
+    def note(self, arrow_bytes: int, written: int, overhead: int = 0) -> None:
+        """Learn what a row group became: bytes of rows, and bytes that any row group takes beside them."""
+        self._overhead = overhead
+        if not self._ratios or arrow_bytes >= self._limit() // 2 or written >= _TELLING * self._target:
+            self._ratios.append(max(written, 1) / max(arrow_bytes, 1))
+
+    def _limit(self) -> int:
+        if self._group_size is None:
+            return ROW_GROUP_BYTES
+        return int(self._group_size * min(1 / max(self._ratios, default=1.0), MOST_EXPANSION))
+
+
+class RollingWriter:
+    """Writes the rows of one table partition into files of about the target size, one after the other."""
+
+    def __init__(self, key: PartitionKey, files: TaskFiles) -> None:
+        self.key = key
+        self.buffered_bytes = 0
+        self._files = files
+        self._sizes = GroupSizes(files.target_file_size_bytes, files.row_group_size_bytes)
+        self._buffer: list[pa.RecordBatch] = []
+        self._flush_at = 0
+        self._file: ParquetFile | None = None
+
+    @property
+    def has_open_file(self) -> bool:
+        """Whether a file is begun and not finished."""
+        return self._file is not None
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Take rows that have the file's schema and belong to this partition."""
+        self._files.use(self)
+        while rows.num_rows:
+            if not self._buffer:
+                self._flush_at = self._sizes.next_group(0 if self._file is None else self._file.written_bytes)
+            portion, rows = _cut(rows, max(self._flush_at - self.buffered_bytes, 1))
+            self._buffer.append(portion)
+            self._count(portion.nbytes)
+            if self.buffered_bytes >= self._flush_at:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write the buffer as a row group, and finish the file if it is full."""
+        if not self._buffer:
+            return
+        if self._file is None:
+            is_early = self.buffered_bytes < self._flush_at
+            self._file = self._files.open(self, sum(rows.num_rows for rows in self._buffer) if is_early else None)
+        rows_before, end_before = self._file.row_bytes, self._file.end_bytes
+        self._file.write_row_group(self._buffer)
+        written = self._file.row_bytes - rows_before
+        self._sizes.note(self.buffered_bytes, written, self._file.end_bytes - end_before)
+        self._buffer = []
+        self._count(-self.buffered_bytes)
+        if self._sizes.is_full(self._file.written_bytes):
+            self.finish()
+        self._files.bound_footers()
+
+    def finish(self) -> None:
+        """Finish the file if one is open; what waits goes into the next."""
+        if self._file is not None:
+            self._file = None
+            self._files.finish(self)
+
+    def close(self) -> None:
+        """Write the buffer and finish the file."""
+        self.flush()
+        self.finish()
+
+    def _count(self, added: int) -> None:
+        self.buffered_bytes += added
+        self._files.buffered_bytes += added
+
+
+class TaskFiles:
+    """All files of one task attempt: their names, which are open, which are finished.
+
+    Args:
+        plan: What the driver decided.
+        name_prefix: Begins the name of every file, so that no two attempts share a path.
+        schema: Arrow schema of the files.
+    """
+
+    def __init__(self, plan: WritePlan, name_prefix: str, schema: pa.Schema) -> None:
+        self.finished: list[DataFile] = []
+        self.buffered_bytes = 0  # of all writers
+        self.target_file_size_bytes = plan.files.target_file_size_bytes
+        self.row_group_size_bytes = plan.files.row_group_size_bytes
+        self._plan = plan
+        self._name_prefix = name_prefix
+        self._schema = schema
+        self._io = file_io(plan.io_properties, plan.location)
+        self._location = load_location_provider(plan.location, dict(plan.properties))
+        self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
+        self._counter = itertools.count()
+        # In the order of use: the first is the least recently used.
+        self._open: dict[RollingWriter, ParquetFile] = {}
+
+    def open(self, writer: RollingWriter, group_rows: int | None) -> ParquetFile:
+        """Begin a file for `writer`; the least recently used others are completed if too many are open.
+
+        Args:
+            writer: Has none open.
+            group_rows: Rows of its largest row group, None if that is not known.
+        """
+        while len(self._open) >= self._plan.files.max_open_files:
+            next(iter(self._open)).close()
+        path = self._new_path(writer.key)
+        file = ParquetFile(self._io, path, self._schema, self._leaves, self._plan.files, group_rows=group_rows)
+        self._open[writer] = file
+        return file
+
+    def use(self, writer: RollingWriter) -> None:
+        """Note that `writer` got rows."""
+        if writer in self._open:
+            self._open[writer] = self._open.pop(writer)
+
+    def finish(self, writer: RollingWriter) -> None:
+        """Close the open file of `writer` and keep its manifest entry."""
+        order, spec = self._plan.sort_order, self._plan.spec
+        data_file = self._open[writer].close(
+            writer.key.record(), spec.spec_id, None if order is None or order.is_unsorted else order.order_id
+        )
+        del self._open[writer]
+        self.finished.append(data_file)
+
+    def bound_footers(self) -> None:
+        """Finish the open files with the largest footers while all of them together are too large."""
+        chunks = sum(file.column_chunks for file in self._open.values())
+        while chunks > MAX_OPEN_COLUMN_CHUNKS:
+            largest = max(self._open, key=lambda writer: self._open[writer].column_chunks)
+            chunks -= self._open[largest].column_chunks
+            largest.finish()
+
+    def discard_all(self) -> None:
+        """Delete all files, open or finished."""
+        for file in self._open.values():
+            file.discard()
+        delete_files(self._io, [data_file.file_path for data_file in self.finished], Proof.TASK_FAILED)
+        self._open, self.finished = {}, []
+
+    def _new_path(self, key: PartitionKey) -> str:
+        name = f"{self._name_prefix}-{next(self._counter):05d}.parquet"
+        if self._plan.spec.is_unpartitioned():
+            return self._location.new_data_location(name)
+        path = PartitionPath(key, self._plan.spec, self._plan.schema)
+        # Location providers only ever ask a partition key for its path.
+        return self._location.new_data_location(name, path)  # type: ignore[arg-type]
+
+
+def _cut(rows: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows, one at least, that fit into `room` Arrow bytes, and the others."""
+    size = rows.nbytes
+    fitting = rows.num_rows if size <= room else min(rows.num_rows, max(1, rows.num_rows * room // size))
+    return rows.slice(0, fitting), rows.slice(fitting)

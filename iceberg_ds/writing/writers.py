@@ -1,0 +1,242 @@
+"""From the Arrow batches of one task to its data files, in their order or sorted.
+
+Unsorted rows fan out to one writer for each table partition; memory is bounded by `BUFFER_BYTES` over all
+of them, whatever the size of the DataFrame's partition. Sorted rows come partition by partition, so
+that one writer is enough. Knows neither Spark nor the catalog, and publishes nothing: a file counts only if
+the task's message reaches the commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+
+from iceberg_ds.diagnosis.diagnosing import advice
+from iceberg_ds.errors import DataFileError, IcebergSinkError
+from iceberg_ds.layouts.partitioning import PartitionKey, PartitionSplitter
+from iceberg_ds.layouts.sorting import RowOrder
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.schemas.conform import conform
+from iceberg_ds.schemas.shape import file_shape
+from iceberg_ds.secrets import mask_text, masked_cause
+from iceberg_ds.storage.vended import why_ended
+from iceberg_ds.writing.external_sort import ExternalSort
+from iceberg_ds.writing.range_check import RangeCheck
+from iceberg_ds.writing.rolling import MOST_EXPANSION, RollingWriter, TaskFiles
+
+# Arrow bytes that wait in all buffers of a task at most; more if the table asks for larger row groups.
+BUFFER_BYTES = 64 * 1024 * 1024
+# Rows are split by partition in portions of this many Arrow bytes, not batch by batch.
+SPLIT_BYTES = 16 * 1024 * 1024
+
+UNPARTITIONED = PartitionKey(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAttempt:
+    """Which attempt of which task writes.
+
+    Attributes:
+        partition_id: Number of the DataFrame's partition, from 0.
+        task_attempt_id: Unique among all attempts of all tasks of the Spark application.
+    """
+
+    partition_id: int
+    task_attempt_id: int
+
+
+def write_task(
+    plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt, check: RangeCheck | None = None
+) -> tuple[DataFile, ...]:
+    """Write the rows of one task and return its files.
+
+    Args:
+        plan: What the driver decided.
+        batches: The task's rows as Spark sends them; may be empty.
+        attempt: Becomes part of the files' names, so that no two attempts share a path.
+        check: Holds the rows against the range that the write replaces; None for rows that need no check.
+
+    Raises:
+        SchemaMismatchError: A required column holds a null.
+        DataFileError: The rows could not be written. Every file of this attempt was deleted, or its
+            path was logged.
+    """
+    writer = TaskWriter(plan, attempt, check)
+    with _discarding(writer, plan):
+        for batch in batches:
+            if batch.num_rows:
+                writer.write(batch)
+        return writer.close()
+
+
+@contextmanager
+def _discarding(writer: TaskWriter, plan: WritePlan) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        writer.discard()
+        if isinstance(error, IcebergSinkError) or not isinstance(error, Exception):
+            raise
+        reason = mask_text(f"{type(error).__name__}: {error}", plan.io_properties)
+        ended = why_ended(plan.io_properties, int(time.time() * 1000))
+        raise DataFileError(
+            f"Cannot write a data file of {plan.table} below {plan.location}: {reason}. "
+            "Nothing was committed; files of this attempt were deleted. "
+            f"{f'{ended}.' if ended else advice(error)}".rstrip()
+        ) from masked_cause(error, plan.io_properties)
+
+
+class TaskWriter:
+    """The rows and files of one task attempt."""
+
+    def __init__(self, plan: WritePlan, attempt: TaskAttempt, check: RangeCheck | None = None) -> None:
+        self._shape = file_shape(plan.schema, case_sensitive=plan.case_sensitive)
+        self._check = check
+        # partition, attempt, write and a counter: one search finds everything that a dead attempt left.
+        prefix = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}"
+        self._files = TaskFiles(plan, prefix, self._shape.schema)
+        self._rows: _Rows = FannedOutRows(plan, self._files)
+        if plan.sort_order is not None and not plan.sort_order.is_unsorted:
+            self._rows = SortedRows(plan, RowOrder(plan.sort_order, plan.schema, plan.spec), self._files)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch as Spark sent it."""
+        rows = conform(batch, self._shape)
+        if self._check is not None:
+            rows = self._check.passing(rows)
+        self._rows.add(rows)
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Write what waits, finish all files and return them."""
+        self._rows.close()
+        return tuple(self._files.finished)
+
+    def discard(self) -> None:
+        """Delete every file of this attempt."""
+        self._rows.discard()
+        self._files.discard_all()
+
+
+class _Rows(Protocol):
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows that have the files' schema."""
+
+    def close(self) -> None:
+        """Write what waits and finish all files."""
+
+    def discard(self) -> None:
+        """Forget what waits."""
+
+
+class FannedOutRows:
+    """Rows on their way to the writers of their table partitions, in the order in which they come."""
+
+    def __init__(self, plan: WritePlan, files: TaskFiles) -> None:
+        self._files = files
+        self._splitter = _splitter(plan)
+        self._has_one_file = plan.files.max_open_files == 1
+        self._buffer_bytes = max(BUFFER_BYTES, MOST_EXPANSION * (plan.files.row_group_size_bytes or 0))
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._writers: dict[PartitionKey, RollingWriter] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows that have the files' schema."""
+        if self._splitter is None:
+            self._append(UNPARTITIONED, rows)
+            return
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= SPLIT_BYTES:
+            self._split_waiting(self._splitter)
+
+    def close(self) -> None:
+        """Write what waits and finish all files."""
+        if self._splitter is not None:
+            self._split_waiting(self._splitter)
+        for writer in self._writers.values():
+            writer.close()
+
+    def discard(self) -> None:
+        """Forget what waits."""
+        self._waiting, self._writers = [], {}
+
+    def _split_waiting(self, splitter: PartitionSplitter) -> None:
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting).combine_chunks()
+        self._waiting, self._waiting_bytes = [], 0
+        for portion in table.to_batches():
+            for key, rows in splitter.split(portion):
+                self._append(key, rows)
+
+    def _append(self, key: PartitionKey, rows: pa.RecordBatch) -> None:
+        writer = self._writers.get(key)
+        if writer is None:
+            writer = self._writers[key] = RollingWriter(key, self._files)
+        writer.append(rows)
+        if self._files.buffered_bytes > self._buffer_bytes:
+            self._shrink_buffers(writer)
+
+    def _shrink_buffers(self, latest: RollingWriter) -> None:
+        """Write the largest buffers until half of the allowance is free, so that this is seldom needed.
+
+        If rows are clustered by partition, all but the latest partition are complete, so its buffer is the last.
+        """
+        enough = self._buffer_bytes // 2
+        if self._has_one_file and latest.has_open_file:  # which the others would make it finish
+            latest.flush()
+            enough = self._buffer_bytes
+        others = [writer for writer in self._writers.values() if writer is not latest]
+        for writer in (*sorted(others, key=lambda other: other.buffered_bytes, reverse=True), latest):
+            if self._files.buffered_bytes <= enough:
+                break
+            writer.flush()
+
+
+class SortedRows:
+    """Rows that are sorted by partition and by the plan's order, and then written one partition after the other."""
+
+    def __init__(self, plan: WritePlan, order: RowOrder, files: TaskFiles) -> None:
+        self._files = files
+        self._splitter = _splitter(plan)
+        self._sort = ExternalSort(order)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows that have the files' schema."""
+        self._sort.add(rows)
+
+    def close(self) -> None:
+        """Write what waits and finish all files."""
+        writer: RollingWriter | None = None
+        for key, rows in self._sorted_rows():
+            # Two zeros of different sign are one partition, but each has its rows in order.
+            if writer is not None and repr(writer.key) != repr(key):
+                writer.close()
+                writer = None
+            writer = writer or RollingWriter(key, self._files)
+            writer.append(rows)
+        if writer is not None:
+            writer.close()
+        self._sort.close()
+
+    def discard(self) -> None:
+        """Forget what waits, in memory and on disk."""
+        self._sort.close()
+
+    def _sorted_rows(self) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
+        for rows in self._sort.sorted_batches():
+            if self._splitter is None:
+                yield UNPARTITIONED, rows
+            else:
+                yield from self._splitter.split(rows)
+
+
+def _splitter(plan: WritePlan) -> PartitionSplitter | None:
+    return None if plan.spec.is_unpartitioned() else PartitionSplitter(plan.spec, plan.schema)
