@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
+from iceberg_ds.steps import Step, reach
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -197,7 +198,9 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
     mode = WriteMode.OVERWRITE if overwrite else WriteMode.APPEND
     catalog = _connect(options)
     with catalog.hiding_secrets():
-        return plan_write(catalog, options, schema, mode, is_stream=is_stream)
+        plan = plan_write(catalog, options, schema, mode, is_stream=is_stream)
+    reach(Step.PLANNED)
+    return plan
 
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
@@ -210,6 +213,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     check = RangeCheck(plan)
     data_files = write_task(plan, batches, attempt, check)
     write = WriteIdentity.of(plan, epoch)
+    reach(Step.TASK_WRITTEN)
     return TaskCommit(write, attempt.partition_id, data_files, check.refused)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.messages import TaskCommit, reported_commits
+from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
     Raises:
         CatalogError: The catalog could not be reached; nothing was deleted.
     """
+    reach(Step.ABORT_BEGUN)
     commits = reported_commits(messages)
     if not commits:
         return

@@ -57,6 +57,7 @@ from iceberg_ds.errors import CatalogError, DataFileError, IcebergSinkError, Ref
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
 from iceberg_ds.snapshots.snapshots import creation_request
+from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.files import is_local, local_size
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
     write = commits[0].write
+    reach(Step.COMMIT_BEGUN)
     data_files = [data_file for commit in commits for data_file in commit.data_files]
     _check_refused(catalog, commits)
     if not data_files and (write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)):

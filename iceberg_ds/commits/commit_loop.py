@@ -36,6 +36,7 @@ from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.branches import branch_head, branch_snapshot_id
 from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, find_landing
 from iceberg_ds.snapshots.snapshots import commit_request, dropped_metadata_files
+from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.table_requests import CommitRequest
 
@@ -91,6 +92,7 @@ class CommitLoop:
                 if is_exhausted:
                     self._give_up_unseen(unreachable)
             else:
+                reach(Step.TABLE_LOADED)
                 policy = RetryPolicy.of(table.metadata.properties)
                 finding = self._look(table)
                 if finding.landing is Landing.REPLAYED:
@@ -172,6 +174,7 @@ class CommitLoop:
             return masked_cause(failure, table.io.properties)
         if snapshot is None:
             return CommitResult(snapshot_id=None)
+        reach(Step.MANIFESTS_WRITTEN)
         request = self._request(table, snapshot, is_new=is_new)
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
@@ -181,6 +184,7 @@ class CommitLoop:
             self._attempts.append(Attempt(parent_id=asserted_id, was_refused=was_refused))
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
+        reach(Step.REQUEST_ANSWERED)
         return self._succeed(table, base=table.metadata, committed=committed)
 
     def _with_new_schema(self, table: Table) -> Table:
@@ -211,6 +215,7 @@ class CommitLoop:
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
             delete_files(table.io, self._producer.superseded_paths(snapshot), Proof.SUPERSEDED)
         delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
+        reach(Step.LANDED)
         logger.info(
             "Committed %s: snapshot %d, %d files, %d rows, %d bytes, attempt %d, %.0f ms",
             self._write,
@@ -226,6 +231,7 @@ class CommitLoop:
     def _skip(self, table: Table, finding: Finding) -> CommitResult:
         """Drop the files of an epoch that an earlier run has landed."""
         self._delete_if(finding, table)
+        reach(Step.SKIPPED)
         logger.info("Skipped %s: an earlier run committed it", self._write)
         return CommitResult(snapshot_id=None, was_replayed=True)
 

@@ -13,6 +13,7 @@ from enum import Enum
 from pyiceberg.io import FileIO
 
 from iceberg_ds.secrets import mask_text
+from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.object_io import DeletesMany
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ def delete_files(io: FileIO, paths: Iterable[str], proof: Proof) -> int:
         proof: Why nothing refers to them; it is logged.
     """
     every_path = list(paths)
+    if every_path:
+        reach(Step.CLEANING_UP)
     problems = _delete_at_once(io, every_path) if len(every_path) > 1 else None
     if problems is None:
         problems = _delete_one_by_one(io, every_path)

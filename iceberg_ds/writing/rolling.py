@@ -17,6 +17,7 @@ from pyiceberg.table.locations import load_location_provider
 from iceberg_ds.layouts.partitioning import PartitionKey, PartitionPath
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.schemas.leaves import leaf_columns
+from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.writing.parquet import ParquetFile
@@ -178,6 +179,7 @@ class TaskFiles:
         path = self._new_path(writer.key)
         file = ParquetFile(self._io, path, self._schema, self._leaves, self._plan.files, group_rows=group_rows)
         self._open[writer] = file
+        reach(Step.FILE_OPENED)
         return file
 
     def use(self, writer: RollingWriter) -> None:
@@ -193,6 +195,7 @@ class TaskFiles:
         )
         del self._open[writer]
         self.finished.append(data_file)
+        reach(Step.FILE_CLOSED)
 
     def bound_footers(self) -> None:
         """Finish the open files with the largest footers while all of them together are too large."""

@@ -21,7 +21,7 @@ MODULES = sorted(
 )
 
 # Layers of modules and packages; each may import itself and those that are named beside it.
-VALUES = {"_version", "errors", "plan", "messages", "table_requests"}
+VALUES = {"_version", "errors", "plan", "messages", "table_requests", "steps"}
 PURE = {
     "secrets",
     "option_values",
