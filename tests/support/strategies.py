@@ -364,6 +364,7 @@ def specs(draw: st.DrawFn, schema: Schema, ranges: Ranges = EVERYTHING) -> Parti
         if isinstance(field.field_type, PrimitiveType)
         and transform.can_transform(field.field_type)
         and not isinstance(field.field_type, ranges.unpartitioned)
+        and not (isinstance(transform, IdentityTransform) and isinstance(field.field_type, FixedType))  # is refused
         and (
             ranges.truncates_decimals
             or not isinstance(transform, TruncateTransform)
