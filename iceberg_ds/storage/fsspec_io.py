@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from fsspec import AbstractFileSystem
-from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from iceberg_ds.errors import OptionError
@@ -23,6 +23,7 @@ from iceberg_ds.storage.fsspec_settings import azure_arguments, gcs_arguments
 from iceberg_ds.storage.fsspec_streams import FsspecDownload, FsspecUpload
 from iceberg_ds.storage.object_streams import ObjectFile
 from iceberg_ds.storage.renewal import CurrentProperties, renewing
+from iceberg_ds.storage.shipped_io import ShippedFileIO
 
 # What gcsfs takes for a way to find credentials, and not for a token.
 _GCS_WORDS = frozenset({"anon", "cache", "cloud", "google_default"})
@@ -46,7 +47,7 @@ class FsspecFile(ObjectFile):
         return FsspecUpload(self._files, self.location, if_absent=if_absent)
 
 
-class _FsspecFileIO(FileIO):
+class _FsspecFileIO(ShippedFileIO):
     """Opens objects through one file system for each process, account and set of credentials."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
@@ -91,12 +92,6 @@ class _FsspecFileIO(FileIO):
     @abstractmethod
     def _connect(properties: Mapping[str, str], host: str) -> AbstractFileSystem:
         """Return a new file system."""
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"properties": dict(self.properties)}
-
-    def __setstate__(self, state: Mapping[str, Properties]) -> None:
-        self.__init__(state["properties"])  # type: ignore[misc]  # there is nothing else to restore
 
 
 class GcsFileIO(_FsspecFileIO):

@@ -7,12 +7,14 @@ another. What opens a store is loaded when the first file of that store is opene
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from threading import Lock
 from typing import Protocol, runtime_checkable
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
+
+from iceberg_ds.storage.shipped_io import ShippedFileIO
 
 OBJECT_IO = f"{__name__}.ObjectIO"
 
@@ -39,7 +41,7 @@ class DeletesMany(Protocol):
         """Delete the files; return why, for each that could not be deleted."""
 
 
-class ObjectIO(FileIO):
+class ObjectIO(ShippedFileIO):
     """Opens files of any store that this package or PyIceberg knows.
 
     Args:
@@ -104,12 +106,6 @@ class ObjectIO(FileIO):
         store = getattr(importlib.import_module(module), name)(self.properties)
         assert isinstance(store, FileIO)  # noqa: S101  # the table above says so
         return store
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"properties": dict(self.properties)}
-
-    def __setstate__(self, state: Mapping[str, Properties]) -> None:
-        self.__init__(state["properties"])  # type: ignore[misc]  # there is nothing else to restore
 
 
 def _scheme(location: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from threading import Lock
 
-from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from iceberg_ds.storage.object_streams import ObjectFile
@@ -19,6 +19,7 @@ from iceberg_ds.storage.s3_download import S3Download
 from iceberg_ds.storage.s3_settings import s3_settings
 from iceberg_ds.storage.s3_store import ObjectPlace, S3Store, storage_errors
 from iceberg_ds.storage.s3_upload import S3Upload
+from iceberg_ds.storage.shipped_io import ShippedFileIO
 from iceberg_ds.storage.vended import expires_at_ms
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class S3File(ObjectFile):
         return S3Upload(self._store, self._place, if_absent=if_absent)
 
 
-class S3FileIO(FileIO):
+class S3FileIO(ShippedFileIO):
     """Opens the objects of S3 and of stores that speak like it.
 
     Args:
@@ -106,12 +107,6 @@ class S3FileIO(FileIO):
                 self._store = S3Store(self._settings, None if credentials is None else lambda: _fresh(credentials()))
                 self._process = os.getpid()
             return self._store
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"properties": dict(self.properties)}
-
-    def __setstate__(self, state: Mapping[str, Properties]) -> None:
-        self.__init__(state["properties"])  # type: ignore[misc]  # there is nothing else to restore
 
 
 def _fresh(properties: Mapping[str, str]) -> FreshCredentials:
