@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from iceberg_ds.checks.checking import check
     from iceberg_ds.commits.publishing import publish
     from iceberg_ds.distribution import distribute
+    from iceberg_ds.verification.verifying import verify
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
     "check": "iceberg_ds.checks.checking",
     "distribute": "iceberg_ds.distribution",
     "publish": "iceberg_ds.commits.publishing",
+    "verify": "iceberg_ds.verification.verifying",
 }
 
 
@@ -64,4 +66,5 @@ __all__ = [
     "distribute",
     "publish",
     "register",
+    "verify",
 ]

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -15,8 +15,11 @@ from iceberg_ds._version import __version__
 from iceberg_ds.checks.checking import check as check_set_up
 from iceberg_ds.checks.report import print_result
 from iceberg_ds.checks.result import Check, CheckResult
-from iceberg_ds.errors import IcebergSinkError
+from iceberg_ds.errors import IcebergSinkError, OptionError
 from iceberg_ds.options import parse_options
+from iceberg_ds.verification.grace import DEFAULT_GRACE
+from iceberg_ds.verification.report import print_orphans
+from iceberg_ds.verification.verifying import verify as verify_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,8 +70,42 @@ def check(  # noqa: PLR0913, PLR0917  # one for each option of the command
     if as_json:
         click.echo(result.to_json())
     else:
-        print_result(result, Console(width=None if sys.stdout.isatty() else _LOG_WIDTH))
+        print_result(result, _console())
     sys.exit(0 if result.ok else _FAILED)
+
+
+@main.command()
+@click.argument("table")
+@click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
+@click.option("--deep", is_flag=True, help="Read all rows, too, and recompute the metrics of each file.")
+@click.option("--all-snapshots", is_flag=True, help="Look at the files of all snapshots, not of refs only.")
+@click.option("--orphans/--no-orphans", default=True, help="Look for files that nothing refers to (default), or not.")
+@click.option("--older-than", metavar="AGE", default=DEFAULT_GRACE, show_default=True, help="Age of orphans: 36h, 3d.")
+@click.option("--delete-orphans", is_flag=True, help="Delete orphans, after another load of the table confirms them.")
+@click.option("--force", is_flag=True, help="Delete files younger than a day, too: only if nothing writes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def verify(
+    table: str,
+    pairs: Sequence[str],
+    as_json: bool,  # noqa: FBT001  # click's
+    **wishes: Any,  # noqa: ANN401  # the arguments of the function of that name
+) -> None:
+    """Prove TABLE whole: history, epochs, manifests, files, rows; and list the files that nothing refers to."""
+    try:
+        result = verify_table(table, options=_options(pairs, None), **wishes)
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(result.to_json())
+    else:
+        console = _console()
+        print_result(result, console, ("Whole", "Not whole"))
+        print_orphans(result, console)
+    sys.exit(0 if result.ok else _FAILED)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
 
 
 def _options(pairs: Sequence[str], table: str | None) -> dict[str, str]:

@@ -15,9 +15,18 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql.datasource import WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError
-from iceberg_ds.plan import EpochId, FileSettings, Overwrite, SchemaChange, WritePlan
+from iceberg_ds.plan import (
+    EpochId,
+    FileSettings,
+    NumberedWrite,
+    Overwrite,
+    SchemaChange,
+    StreamName,
+    TxnId,
+    WritePlan,
+)
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +48,8 @@ class WriteIdentity:
         snapshot_properties: Entries to add to the summary of the snapshot.
         epoch: The micro-batch, None for a batch write.
         new_table: Metadata (JSON) of the table to create with this commit, None when it exists.
+        txn: The number that the application gave to this batch, None if it did not, and in a stream.
+        stream: The name of the stream, None if it has none, and in a batch.
     """
 
     table: str
@@ -55,6 +66,8 @@ class WriteIdentity:
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     epoch: EpochId | None = None
     new_table: str | None = None
+    txn: TxnId | None = None
+    stream: StreamName | None = None
 
     @classmethod
     def of(cls, plan: WritePlan, epoch: EpochId | None) -> WriteIdentity:
@@ -74,10 +87,17 @@ class WriteIdentity:
             snapshot_properties=plan.snapshot_properties,
             epoch=epoch,
             new_table=plan.new_table,
+            txn=plan.txn,
+            stream=plan.stream,
         )
 
+    @property
+    def numbered(self) -> NumberedWrite | None:
+        """The writer and its number, None for a batch that nobody numbers."""
+        return self.epoch or self.txn
+
     def __str__(self) -> str:
-        return f"{self.table} (branch {self.branch}, {self.epoch or 'batch'}, operation {self.operation_id})"
+        return f"{self.table} (branch {self.branch}, {self.numbered or 'batch'}, operation {self.operation_id})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,12 @@ TABLE_PROPERTY_PREFIX = "table-property."
 SNAPSHOT_PROPERTY_PREFIX = "snapshot-property."
 COMPRESSION_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
 # Other spellings that users of Iceberg's Spark runtime and of Delta know; Spark lower-cases them.
-ALIASES = {"mergeschema": "merge-schema", "replacewhere": "replace-where"}
+ALIASES = {
+    "mergeschema": "merge-schema",
+    "replacewhere": "replace-where",
+    "txnappid": "txn-app-id",
+    "txnversion": "txn-version",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +159,33 @@ OPTIONS: tuple[Option, ...] = (
         default="the snapshot when the write began",
         parse=values.integer,
         doc="When replacing: the snapshot from which changes of others are looked for.",
+    ),
+    Option(
+        name="txn-app-id",
+        default="none",
+        parse=values.name,
+        doc="Batches, those in `foreachBatch` too: name of the application that numbers its writes with `txn-version`. "
+        "Also `txnAppId`.",
+    ),
+    Option(
+        name="txn-version",
+        default="none",
+        parse=values.version,
+        doc="Number of this write. If it is not above the last one of `txn-app-id` on the branch, the write is "
+        "skipped. Also `txnVersion`.",
+    ),
+    Option(
+        name="stream-name",
+        default="none",
+        parse=values.name,
+        doc="Streams: a name that outlives the checkpoint. A query with a new checkpoint is refused under the name "
+        "of another one.",
+    ),
+    Option(
+        name="accept-new-checkpoint",
+        default="`false`",
+        parse=values.boolean,
+        doc="With `stream-name`: let a query with a new checkpoint take the name over, once.",
     ),
     Option(
         name="schema-evolution",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+_HIGHEST_VERSION = 2**63 - 1
+
 
 def boolean(text: str) -> bool:
     """Return true or false."""
@@ -34,6 +36,13 @@ def integer(text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError("expected a whole number") from None
+
+
+def version(text: str) -> int:
+    """Return a whole number, 0 or more, that fits into 64 bits with a sign."""
+    if not text.isascii() or not text.isdigit() or int(text) > _HIGHEST_VERSION:
+        raise ValueError(f"expected a whole number from 0 to {_HIGHEST_VERSION}")
+    return int(text)
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:

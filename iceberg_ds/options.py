@@ -64,6 +64,10 @@ class SinkOptions:
     replace_where: str | None = None
     isolation_level: str | None = None
     validate_from_snapshot_id: int | None = None
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    stream_name: str | None = None
+    accept_new_checkpoint: bool = False
     schema_evolution: SchemaEvolution = "strict"
     drop_missing_columns: bool = False
     check_nullability: bool = True
@@ -196,6 +200,12 @@ def _contradictions(
         problems.append("option 'evolve-partitioning' needs 'partition-by'")
     if parsed.get("staging-branch") is not None and parsed["staging-branch"] == parsed.get("branch", "main"):
         problems.append("options 'staging-branch' and 'branch' are the same: readers would see the rows at once")
+    if (parsed.get("txn-app-id") is None) != (parsed.get("txn-version") is None):
+        problems.append(
+            "options 'txn-app-id' and 'txn-version' need each other: name the application, and number its writes"
+        )
+    if parsed.get("accept-new-checkpoint") and parsed.get("stream-name") is None:
+        problems.append("option 'accept-new-checkpoint' needs 'stream-name'")
     public = [f"{prefix}{key}" for prefix in _PUBLIC_PREFIXES for key in groups[prefix] if is_credential(key)]
     if public:
         problems.append(

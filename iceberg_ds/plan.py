@@ -1,4 +1,4 @@
-"""The values that the driver decides and ships: `WritePlan` for the tasks, `EpochId` for a micro-batch.
+"""The values that the driver decides and ships: `WritePlan` for the tasks, `EpochId` for a micro-batch, and so on.
 
 Frozen, picklable, a few kilobytes, no live handle and no credential of a catalog. Imports nothing of
 the package but other values.
@@ -31,8 +31,60 @@ class EpochId:
     epoch_id: int
     run_id: str | None = None
 
+    @property
+    def writer(self) -> str:
+        """Who numbers the writes."""
+        return self.query_id
+
+    @property
+    def number(self) -> int:
+        """The number of this one."""
+        return self.epoch_id
+
     def __str__(self) -> str:
         return f"query {self.query_id}, epoch {self.epoch_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnId:
+    """One batch of an application that numbers its batches, so that a repeated one is recognised.
+
+    Attributes:
+        app_id: The application's name for itself.
+        version: Number of the batch, 0 or more; it only ever grows.
+    """
+
+    app_id: str
+    version: int
+
+    @property
+    def writer(self) -> str:
+        """Who numbers the writes."""
+        return self.app_id
+
+    @property
+    def number(self) -> int:
+        """The number of this one."""
+        return self.version
+
+    def __str__(self) -> str:
+        return f"txn-app-id {self.app_id}, txn-version {self.version}"
+
+
+NumberedWrite: TypeAlias = EpochId | TxnId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamName:
+    """The lasting identity of a stream, which outlives its checkpoint.
+
+    Attributes:
+        name: The user's name for it; one query at a time writes to a branch under it.
+        accepts_new_checkpoint: Whether a new query may take the place of the one that wrote under this name.
+    """
+
+    name: str
+    accepts_new_checkpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +211,8 @@ class WritePlan:
         files: How data files are written.
         snapshot_properties: Entries to add to the summary of the snapshot.
         new_table: Metadata (JSON) of the table that the commit creates, None when it exists.
+        txn: The number that the application gave to this batch, None if it did not, and in a stream.
+        stream: The name of the stream, None if it has none, and in a batch.
     """
 
     table: str
@@ -180,3 +234,5 @@ class WritePlan:
     case_sensitive: bool | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     new_table: str | None = None
+    txn: TxnId | None = None
+    stream: StreamName | None = None

@@ -28,8 +28,18 @@ from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.file_settings import file_settings, metrics_properties
 from iceberg_ds.layouts.partitioning import PartitionSplitter, why_not_readable
 from iceberg_ds.layouts.sorting import RowOrder
+from iceberg_ds.option_scope import check_scope
 from iceberg_ds.options import SinkOptions
-from iceberg_ds.plan import DynamicOverwrite, IsolationLevel, Overwrite, OverwriteByFilter, SchemaChange, WritePlan
+from iceberg_ds.plan import (
+    DynamicOverwrite,
+    IsolationLevel,
+    Overwrite,
+    OverwriteByFilter,
+    SchemaChange,
+    StreamName,
+    TxnId,
+    WritePlan,
+)
 from iceberg_ds.predicates.predicates import EVERY_ROW
 from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.changes import metadata_with
@@ -73,7 +83,7 @@ def plan_write(
             the table could not be committed.
     """
     name = ".".join(options.table)
-    _check_mode(options, mode, name, is_stream=is_stream)
+    check_scope(options, is_overwrite=mode is WriteMode.OVERWRITE, is_stream=is_stream)
     if not catalog.holds_branches:
         for branch in (options.branch or MAIN_BRANCH, options.staging_branch or MAIN_BRANCH):
             check_branch(branch, table_name=name)
@@ -120,6 +130,8 @@ def plan_write(
         files=file_settings(options, metadata, name),
         snapshot_properties=options.snapshot_properties,
         new_table=metadata.model_dump_json() if table is None else None,
+        txn=_txn(options),
+        stream=_stream_name(options),
     )
 
 
@@ -158,25 +170,16 @@ def _find_or_stage(
     return table, table.metadata
 
 
-def _check_mode(options: SinkOptions, mode: WriteMode, name: str, *, is_stream: bool) -> None:
-    if mode is WriteMode.APPEND:
-        given = {
-            "overwrite-mode": options.overwrite_mode,
-            "replace-where": options.replace_where,
-            "isolation-level": options.isolation_level,
-            "validate-from-snapshot-id": options.validate_from_snapshot_id,
-        }
-        if idle := [option for option, value in given.items() if value is not None]:
-            overwrite = 'outputMode("complete")' if is_stream else 'mode("overwrite")'
-            raise OptionError(
-                f"Cannot write to {name}: {', '.join(idle)} only count with {overwrite}, and this write appends. "
-                "Drop them, or overwrite."
-            )
-    if is_stream and options.staging_branch is not None:
-        raise OptionError(
-            f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "
-            "and publish it with iceberg_ds.publish."
-        )
+def _txn(options: SinkOptions) -> TxnId | None:
+    if options.txn_app_id is None or options.txn_version is None:
+        return None
+    return TxnId(app_id=options.txn_app_id, version=options.txn_version)
+
+
+def _stream_name(options: SinkOptions) -> StreamName | None:
+    if options.stream_name is None:
+        return None
+    return StreamName(name=options.stream_name, accepts_new_checkpoint=options.accept_new_checkpoint)
 
 
 def _evolution_policy(options: SinkOptions, mode: WriteMode, *, is_stream: bool) -> EvolutionPolicy:

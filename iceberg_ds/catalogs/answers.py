@@ -35,6 +35,8 @@ _REFUSALS = (
     TooManyRequestsError,
     PermissionError,  # of storage: catalogs that keep no metadata themselves write it there before they commit
 )
+# Refusals because another commit was faster.
+_LOST_RACES = (CommitFailedException, TableAlreadyExistsError)
 # Refusals that the same request meets again, unless the table has changed.
 _LASTING_REFUSALS = (BadRequestError, UnauthorizedError, ForbiddenError, NoSuchNamespaceError, PermissionError)
 # What no class of PyIceberg stands for; 408 is left out, because a gateway says it of a request that it passed on.
@@ -64,12 +66,14 @@ class CommitRefusedError(Exception):
 
     Attributes:
         is_lasting: The same request meets it again, unless the table changes.
+        is_lost_race: Another commit was faster.
         retry_after_ms: How long the catalog asks to wait, 0 if it does not.
     """
 
-    def __init__(self, reason: str, *, is_lasting: bool, retry_after_ms: float = 0) -> None:
+    def __init__(self, reason: str, *, is_lasting: bool, is_lost_race: bool = False, retry_after_ms: float = 0) -> None:
         super().__init__(reason)
         self.is_lasting = is_lasting
+        self.is_lost_race = is_lost_race
         self.retry_after_ms = retry_after_ms
 
 
@@ -96,13 +100,15 @@ def commit_failure(failure: Exception, reason: str) -> CommitRefusedError | Comm
         failure: What it raised.
         reason: The failure in words, without secrets.
     """
-    if _HIVE_LOCK in str(failure):
+    is_locked = _HIVE_LOCK in str(failure)
+    if is_locked:
         reason = f"{reason}. {_HIVE_LOCK_HINT}"
     answer = _answer(failure)
     wait_ms = _retry_after_ms(answer)
     if isinstance(failure, _REFUSALS):
         is_lasting = isinstance(failure, _LASTING_REFUSALS)
-        return CommitRefusedError(reason, is_lasting=is_lasting, retry_after_ms=wait_ms)
+        is_lost_race = isinstance(failure, _LOST_RACES) and not is_locked
+        return CommitRefusedError(reason, is_lasting=is_lasting, is_lost_race=is_lost_race, retry_after_ms=wait_ms)
     if answer is not None and answer.status_code in _REFUSING_STATUSES:
         return CommitRefusedError(reason, is_lasting=True, retry_after_ms=wait_ms)
     if (code := _amazon_refusal(failure)) is not None:
@@ -146,6 +152,11 @@ def _retry_after_ms(answer: Response | None) -> float:
 def asked_wait_ms(problem: Exception | None) -> float:
     """Return how long the catalog asks to wait before another attempt, 0 if it does not."""
     return problem.retry_after_ms if isinstance(problem, CommitRefusedError | CommitAnswerLostError) else 0
+
+
+def is_lost_race(problem: Exception | None) -> bool:
+    """Return whether an attempt failed because another commit was faster, and the catalog does not ask to wait."""
+    return isinstance(problem, CommitRefusedError) and problem.is_lost_race and not problem.retry_after_ms
 
 
 def stays_refused(problem: Exception | None, before: TableMetadata | None, now: TableMetadata) -> bool:

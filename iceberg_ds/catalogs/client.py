@@ -26,6 +26,7 @@ from iceberg_ds.catalogs.answers import StagingRefusedError, commit_failure
 from iceberg_ds.catalogs.loading import load
 from iceberg_ds.catalogs.nessie import guarded, is_nessie
 from iceberg_ds.catalogs.settings import CatalogSettings
+from iceberg_ds.catalogs.staged_metadata import see_table
 from iceberg_ds.diagnosis.diagnosing import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.plan import NewTable
@@ -98,6 +99,8 @@ class CatalogClient:
                 return None
 
         table = self._translated(load, f"load table {'.'.join(identifier)}")
+        if table is not None:
+            see_table(table.metadata, table.metadata_location)
         if table is None and self._is_view(identifier):
             raise UnsupportedTableError(f"Cannot write to {'.'.join(identifier)}: it is a view. Write to its table.")
         return table
@@ -197,9 +200,11 @@ class CatalogClient:
         if not self.holds_branches:
             request = guarded(request, table.metadata, table_name=".".join(table.name()))
         try:
-            return self._catalog.commit_table(table, request.requirements, request.updates).metadata
+            response = self._catalog.commit_table(table, request.requirements, request.updates)
         except Exception as failure:  # every library below raises its own
             raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
+        see_table(response.metadata, response.metadata_location)
+        return response.metadata
 
     def _translated(self, call: Callable[[], _Result], action: str) -> _Result:
         try:

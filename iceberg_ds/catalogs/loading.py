@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 from iceberg_ds.catalogs.kinds import defaults_for
 from iceberg_ds.catalogs.rest_properties import rest_properties
 from iceberg_ds.catalogs.settings import CatalogSettings, configured_properties
+from iceberg_ds.catalogs.staged_metadata import note_staged_metadata
 from iceberg_ds.diagnosis.diagnosing import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.secrets import mask_text
@@ -41,6 +42,7 @@ def load(settings: CatalogSettings) -> Catalog:
         **asked,
     }
     rest = rest_properties(settings.name, properties)
+    note_staged_metadata()
     _create_sqlite_folder(properties)
     for attempt in range(1, _CONNECT_ATTEMPTS + 1):
         try:

@@ -18,8 +18,8 @@ _MARKS: dict[Outcome, str] = {
 }
 
 
-def print_result(result: CheckResult, console: Console) -> None:
-    """Print the table of checks, and what it comes to."""
+def print_result(result: CheckResult, console: Console, verdicts: tuple[str, str] = ("Ready", "Not ready")) -> None:
+    """Print the table of checks, and what it comes to: the first of `verdicts` if all is well, else the second."""
     table = Table(show_header=True, header_style="bold", show_lines=False)
     for title, options in (
         ("", {}),
@@ -34,7 +34,7 @@ def print_result(result: CheckResult, console: Console) -> None:
             _MARKS[check.outcome], escape(check.name), escape(check.where), f"{check.seconds:.2f}", _found(check)
         )
     console.print(table)
-    console.print(_summary(result.checks))
+    console.print(_summary(result.checks, verdicts))
 
 
 def _found(check: Check) -> str:
@@ -42,8 +42,8 @@ def _found(check: Check) -> str:
     return f"{detail}\n[yellow]next: {escape(check.next_step)}[/yellow]" if check.next_step else detail
 
 
-def _summary(checks: Sequence[Check]) -> str:
+def _summary(checks: Sequence[Check], verdicts: tuple[str, str]) -> str:
     count = {outcome: sum(check.outcome == outcome for check in checks) for outcome in _MARKS}
-    verdict = "[red]Not ready[/red]" if count["failed"] else "[green]Ready[/green]"
+    verdict = f"[red]{verdicts[1]}[/red]" if count["failed"] else f"[green]{verdicts[0]}[/green]"
     warnings = f"{count['warning']} to know of, " if count["warning"] else ""
     return f"{verdict}: {count['ok']} passed, {count['failed']} failed, {warnings}{count['skipped']} not tried."

@@ -54,8 +54,8 @@ class CheckResult:
         return tuple(check for check in self.checks if check.outcome == "failed")
 
     def to_json(self) -> str:
-        """Return the result as JSON: `ok`, and `checks` with the attributes of `Check`."""
-        return json.dumps({"ok": self.ok, "checks": [asdict(check) for check in self.checks]}, indent=2)
+        """Return the result as JSON: `ok`, and the result's attributes with theirs, such as `checks`."""
+        return json.dumps({"ok": self.ok, **asdict(self)}, indent=2)
 
     def __str__(self) -> str:
         return "\n".join(line for check in self.checks for line in _lines(check))

@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, asked_wait_ms, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.catalogs.staged_metadata import tidying_metadata
 from iceberg_ds.commits.retry import RetryPolicy
 from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
@@ -30,6 +31,7 @@ _TO_CHECK = "Check that you may change the table."
 Propose: TypeAlias = Callable[[TableMetadata], CommitRequest | None]
 
 
+@tidying_metadata()
 def alter_table(
     catalog: CatalogClient, identifier: Sequence[str], propose: Propose, *, loaded: Table | None = None
 ) -> Table:
@@ -63,6 +65,7 @@ class _Alteration:
         self._name = ".".join(identifier)
         self._propose = propose
         self._lost: list[CommitRequest] = []
+        self._confirmed_ms = 0  # when the catalog says that it made the last change
         self._attempts = 0
         self._started = time.monotonic()
 
@@ -98,7 +101,7 @@ class _Alteration:
         """Send one request. Return the failure, whose truth the next look finds out, None if there was none."""
         self._attempts += 1
         try:
-            self._catalog.send(table, request.requirements, request.updates)
+            self._confirmed_ms = self._catalog.send(table, request.requirements, request.updates).last_updated_ms
         except CommitRefusedError as refusal:
             failure: Exception = refusal
         except CommitAnswerLostError as lost:
@@ -118,6 +121,8 @@ class _Alteration:
     def _give_up(self, metadata: TableMetadata, problem: Exception | None) -> NoReturn:
         if any(_may_still_land(request, metadata) for request in self._lost):
             self._raise_unknown(f"the last request may still be carried out ({problem})")
+        if metadata.last_updated_ms < self._confirmed_ms:
+            self._raise_unknown("the catalog confirmed the change, and answers from an older state of the table")
         reason = problem or "another writer has undone each change"
         summary = f"Cannot change table {self._name} after {self._attempts} attempts: {reason}. Nothing was written."
         if isinstance(problem, CommitRefusedError) and problem.is_lasting:

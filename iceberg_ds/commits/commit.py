@@ -13,7 +13,10 @@ nothing that a task does can be seen in the table. Then, on the driver:
    epoch that an earlier run landed is skipped, and the new files are deleted. If this run has committed
    before, the other run is not an earlier one but a second driver, which is an error; and so is an epoch
    below the last one, which comes from a rolled-back checkpoint or again from a second driver.
-3. Otherwise one request adds the snapshot, moves the branch and records the epoch, under the condition
+   A batch that an application numbers is recorded alike; if its version is not above the last one, it is
+   skipped in any case, because the application says by the number that the table has these rows. And a
+   stream with a name has a record of its query: another query under that name is an error.
+3. Otherwise one request adds the snapshot, moves the branch and records the epoch or version, under the condition
    that the branch still is where it was when we looked. The look and the commit are thereby one
    compare-and-set: of two drivers that both saw "not landed", one is refused, looks again, and
    finds itself fenced.
@@ -44,25 +47,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from pyiceberg.manifest import DataFile
-from pyiceberg.table.metadata import TableMetadataUtil
-
-from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.catalogs.staged_metadata import tidying_metadata
 from iceberg_ds.commits.abort import delete_reported_files
 from iceberg_ds.commits.commit_loop import CommitLoop, CommitResult
+from iceberg_ds.commits.creating import create_without_rows
 from iceberg_ds.commits.publishing import fast_forward
-from iceberg_ds.diagnosis.diagnosing import advice
-from iceberg_ds.errors import CatalogError, DataFileError, IcebergSinkError, RefusedRowsError
+from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
-from iceberg_ds.snapshots.snapshots import creation_request
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.files import is_local, local_size
 
 logger = logging.getLogger(__name__)
 
 
+@tidying_metadata()
 def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id: int | None = None) -> CommitResult:
     """Commit what the tasks of one write report.
 
@@ -86,9 +86,13 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
     reach(Step.COMMIT_BEGUN)
     data_files = [data_file for commit in commits for data_file in commit.data_files]
     _check_refused(catalog, commits)
-    if not data_files and (write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)):
-        return _commit_nothing(catalog, write)
-    _check_visible(data_files, write)
+    is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
+    if not data_files and is_void and write.txn is None:
+        if write.new_table is not None and write.epoch is None:
+            create_without_rows(catalog, write)
+        logger.info("Nothing to add to %s", write)
+        return CommitResult(snapshot_id=None)
+    _check_visible(catalog, commits)
     result = CommitLoop(catalog, write, data_files).run()
     if write.publish_to is not None and result.snapshot_id is not None:
         _publish(catalog, write, write.publish_to, result.snapshot_id)
@@ -119,31 +123,15 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
     )
 
 
-def _commit_nothing(catalog: CatalogClient, write: WriteIdentity) -> CommitResult:
-    """Add no snapshot; a batch without rows still creates its table, as `CREATE TABLE AS` would."""
-    if write.new_table is not None and write.epoch is None:
-        metadata = TableMetadataUtil.parse_raw(write.new_table)
-        request = creation_request(metadata)
-        identifier = tuple(write.table.split("."))
-        try:
-            catalog.send(catalog.staged_table(identifier, metadata), request.requirements, request.updates)
-        except (CommitRefusedError, CommitAnswerLostError) as failure:
-            if catalog.find_table(identifier) is None:  # else somebody has created it meanwhile
-                step = advice(failure, otherwise="Check that you may create tables there.")
-                raise CatalogError(
-                    f"Cannot create {write.table}, nothing was committed: {failure}. {step}"
-                ) from failure
-    logger.info("Nothing to add to %s", write)
-    return CommitResult(snapshot_id=None)
-
-
-def _check_visible(data_files: Sequence[DataFile], write: WriteIdentity) -> None:
+def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
     """Refuse local files that the driver does not see: other readers would not see them either."""
-    for data_file in data_files:
+    for data_file in (data_file for commit in commits for data_file in commit.data_files):
         path, size = data_file.file_path, data_file.file_size_in_bytes
         if is_local(path) and local_size(path) != size:
+            seen = local_size(path)
+            delete_reported_files(catalog, commits)
             raise DataFileError(
-                f"Cannot commit to {write.table}: a task reports {path} with {size} bytes, and the driver sees "
-                f"{local_size(path)}. On a cluster, use an object store or a shared file system as warehouse. "
+                f"Cannot commit to {commits[0].write.table}: a task reports {path} with {size} bytes, and the driver "
+                f"sees {seen}. On a cluster, use an object store or a shared file system as warehouse. "
                 "Nothing was committed."
             )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import NoReturn
 
 from pyiceberg.manifest import DataFile
@@ -15,9 +13,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, asked_wait_ms, stays_refused
+from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.manifests import manifest_paths
+from iceberg_ds.commits.outcomes import is_out_of_turn, neighbour_warning, skipped, why_refused
+from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
 from iceberg_ds.commits.target import check_target
@@ -34,7 +34,7 @@ from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.branches import branch_head, branch_snapshot_id
-from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, find_landing
+from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, find_landing, unknown_neighbour
 from iceberg_ds.snapshots.snapshots import commit_request, dropped_metadata_files
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -52,7 +52,7 @@ class CommitResult:
 
     Attributes:
         snapshot_id: The snapshot that holds the rows; None if there were none to add.
-        was_replayed: An earlier run had landed this epoch; this one added nothing.
+        was_replayed: The table had this epoch, or this version of the application's; this one added nothing.
     """
 
     snapshot_id: int | None
@@ -75,16 +75,16 @@ class CommitLoop:
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
         self._producer = SnapshotProducer(write, data_files)
+        self._is_first_of_writer = False
         self._started = time.monotonic()
 
     def run(self) -> CommitResult:
         """Load, look and attempt, again and again, until the table shows what became of the write."""
-        policy = RetryPolicy()
-        failures = 0
+        pace = Pace()
         base: TableMetadata | None = None
         problem: Exception | None = None
         while True:
-            is_exhausted = policy.is_exhausted(failures, (time.monotonic() - self._started) * 1000)
+            is_exhausted = pace.begin_attempt()
             try:
                 table, is_new = self._load()
             except CatalogError as unreachable:
@@ -93,7 +93,7 @@ class CommitLoop:
                     self._give_up_unseen(unreachable)
             else:
                 reach(Step.TABLE_LOADED)
-                policy = RetryPolicy.of(table.metadata.properties)
+                pace.policy = RetryPolicy.of(table.metadata.properties)
                 finding = self._look(table)
                 if finding.landing is Landing.REPLAYED:
                     return self._skip(table, finding)
@@ -106,9 +106,7 @@ class CommitLoop:
                 if isinstance(outcome, CommitResult):
                     return outcome
                 problem = outcome
-            failures += 1
-            draw = random.random()  # noqa: S311  # jitter is no secret
-            time.sleep(policy.wait_ms(failures, draw, asked_ms=asked_wait_ms(problem)) / 1000)
+            pace.wait_after(problem)
 
     def _load(self) -> tuple[Table, bool]:
         """Return the table, and whether this commit has to create it."""
@@ -133,27 +131,14 @@ class CommitLoop:
         """Ask the table what became of the write, and raise if it can no longer land."""
         write, metadata = self._write, table.metadata
         finding = find_landing(metadata, write, self._attempts, lambda: self._shares_manifest(table))
-        mark = finding.mark
-        match finding.landing:
-            case Landing.FENCED if mark is not None:
-                self._delete_if(finding, table)
-                raise CommitConflictError(
-                    f"Cannot commit {write}: another live driver of this query committed the same epoch (snapshot "
-                    f"{mark.snapshot_id}, run {mark.run_id}). Nothing of this one was added. Two drivers run from one "
-                    "checkpoint or from copies of it: stop one of them."
-                )
-            case Landing.SURPASSED if mark is not None:
-                self._delete_if(finding, table)
-                raise CommitConflictError(
-                    f"Cannot commit {write}: the table already holds epoch {mark.epoch_id} of this query, committed at "
-                    f"{_utc(mark.timestamp_ms)}. Either the checkpoint was rolled back to an older state, or a second "
-                    "driver runs on it. Nothing was committed. Restore the newest checkpoint and run a single driver; "
-                    "or start with a new checkpoint, knowing that its source begins anew."
-                )
-            case Landing.UNDECIDED:
-                self._raise_unknown("the snapshots that would show it have expired")
-            case Landing.ABSENT:
-                self._check_target(table, finding)
+        if (reason := why_refused(write, finding)) is not None:
+            refusal = CommitConflictError(reason)
+            self._clean_up_refused(finding, table, refusal)
+            raise refusal
+        if finding.landing is Landing.UNDECIDED:
+            self._raise_unknown("the snapshots that would show it have expired")
+        if finding.landing is Landing.ABSENT:
+            self._check_target(table, finding)
         return finding
 
     def _check_target(self, table: Table, finding: Finding) -> None:
@@ -175,7 +160,8 @@ class CommitLoop:
         if snapshot is None:
             return CommitResult(snapshot_id=None)
         reach(Step.MANIFESTS_WRITTEN)
-        request = self._request(table, snapshot, is_new=is_new)
+        self._is_first_of_writer = finding.mark is None
+        request = self._request(table, snapshot, finding, is_new=is_new)
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
@@ -195,8 +181,8 @@ class CommitLoop:
         metadata = metadata_with(table.metadata, change.schema, table_name=self._write.table)
         return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
-    def _request(self, table: Table, snapshot: Snapshot, *, is_new: bool) -> CommitRequest:
-        request = commit_request(table.metadata, self._write, snapshot, is_new=is_new)
+    def _request(self, table: Table, snapshot: Snapshot, finding: Finding, *, is_new: bool) -> CommitRequest:
+        request = commit_request(table.metadata, self._write, snapshot, is_new=is_new, last=finding.mark)
         change = self._write.schema_change
         if change is None:
             return request
@@ -216,6 +202,8 @@ class CommitLoop:
             delete_files(table.io, self._producer.superseded_paths(snapshot), Proof.SUPERSEDED)
         delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
         reach(Step.LANDED)
+        if self._is_first_of_writer and (neighbour := unknown_neighbour(base, self._write)) is not None:
+            logger.warning("%s", neighbour_warning(self._write, neighbour))
         logger.info(
             "Committed %s: snapshot %d, %d files, %d rows, %d bytes, attempt %d, %.0f ms",
             self._write,
@@ -229,10 +217,11 @@ class CommitLoop:
         return CommitResult(snapshot_id=self._write.snapshot_id)
 
     def _skip(self, table: Table, finding: Finding) -> CommitResult:
-        """Drop the files of an epoch that an earlier run has landed."""
+        """Drop the files of a write that was done before."""
         self._delete_if(finding, table)
         reach(Step.SKIPPED)
-        logger.info("Skipped %s: an earlier run committed it", self._write)
+        level = logging.WARNING if is_out_of_turn(self._write, finding) else logging.INFO
+        logger.log(level, "%s. %s", skipped(self._write, finding), _fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
 
     def _delete_if(self, finding: Finding, table: Table) -> None:
@@ -275,6 +264,8 @@ class CommitLoop:
             + (
                 "; running the query again finds that out."
                 if self._write.epoch
+                else "; running the write again with the same txn-version finds that out."
+                if self._write.txn
                 else "; look there before running the write again."
             )
         )
@@ -285,5 +276,7 @@ def _would_fail_again(problem: Exception | None) -> bool:
     return isinstance(problem, TypeError | ValueError | AttributeError | LookupError)
 
 
-def _utc(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")
+def _fate_of_files(finding: Finding) -> str:
+    if finding.is_final:
+        return "Its files were deleted"
+    return "Its files were left where they are: they may be the ones that the table has"

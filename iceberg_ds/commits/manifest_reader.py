@@ -15,6 +15,7 @@ from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
     MANIFEST_ENTRY_SCHEMAS,
     DataFile,
@@ -25,19 +26,41 @@ from pyiceberg.manifest import (
     ManifestFile,
     _inherit_from_manifest,
 )
+from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType
+
+_WITH_DELETION_VECTORS: TableVersion = 3
+_POSITIONS = {field.field_id: position for position, field in enumerate(DATA_FILE_TYPE[_WITH_DELETION_VECTORS].fields)}
+# Spec, "Manifests": content_offset and content_size_in_bytes.
+_CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[144], _POSITIONS[145]
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return the entries of `manifest` whose files are in the table, with inherited numbers filled in."""
+    entries = _entries(io, manifest, DEFAULT_READ_VERSION)
+    live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
+    return [_inherit_from_manifest(entry, manifest) for entry in live]
+
+
+def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Return all entries of `manifest`, removed files too, with inherited numbers filled in, as version 3 has them."""
+    return [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest, _WITH_DELETION_VECTORS)]
+
+
+def deletion_vector(data_file: DataFile) -> tuple[int, int] | None:
+    """Return offset and length of the deletion vector that an entry of `all_entries` names, None if it names a file."""
+    offset, length = data_file[_CONTENT_OFFSET], data_file[_CONTENT_SIZE]
+    return None if offset is None else (int(offset), int(length))
+
+
+def _entries(io: FileIO, manifest: ManifestFile, version: TableVersion) -> list[ManifestEntry]:
     with _ManifestAvroFile(
         io.new_input(manifest.manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION],
+        MANIFEST_ENTRY_SCHEMAS[version],
         read_types={-1: ManifestEntry, 2: DataFile},
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ) as entries:
-        live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
-    return [_inherit_from_manifest(entry, manifest) for entry in live]
+        return list(entries)
 
 
 class _ManifestAvroFile(AvroFile[ManifestEntry]):

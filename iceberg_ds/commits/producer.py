@@ -58,6 +58,8 @@ class SnapshotProducer:
     def produce(self, table: Table) -> Snapshot | None:
         """Return the snapshot to add to the table as it is now, None if it would change nothing.
 
+        A version of an application is recorded even if it has no rows: its snapshot adds nothing but the mark.
+
         Raises:
             CommitConflictError: Another writer changed what this write replaces.
             UnsupportedTableError: What it replaces cannot be told, or not be read.
@@ -66,7 +68,7 @@ class SnapshotProducer:
         replacement = find_replacement(table, write, self._data_files)
         again = self._rewrite(table, replacement)
         change = Change(added=[*self._data_files, *again], removed=replacement.removed)
-        if not change.added and not change.removed:
+        if not change.added and not change.removed and write.txn is None:
             return None
         ours = self._manifests(table, replacement, again)
         path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")

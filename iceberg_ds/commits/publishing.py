@@ -1,8 +1,8 @@
 """Fast-forwards one branch to another, in one step: readers see the old rows or the new ones.
 
 The request moves the branch under the condition that both stand where they stood when we looked, so nothing
-that came between is lost. What became of it, the table tells: a branch whose snapshot stands in the other's history
-has been published, by whomever.
+that came between is lost. The marks of the branch's writes go with its rows. What became of the request, the table
+tells: a branch whose snapshot stands in the other's history has been published, by whomever.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.options import parse_options
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, contains, why_not_writable
+from iceberg_ds.snapshots.recording import published_marks
 from iceberg_ds.snapshots.snapshots import move_branch
 from iceberg_ds.table_requests import CommitRequest
 
@@ -90,5 +91,5 @@ def _request(metadata: TableMetadata, branch: str, to: str, target: int) -> Comm
             AssertRefSnapshotId(ref=branch, snapshot_id=target),
             AssertRefSnapshotId(ref=to, snapshot_id=branch_snapshot_id(metadata, to)),
         ),
-        updates=(move_branch(metadata, to, target),),
+        updates=(*published_marks(metadata, branch, to).updates, move_branch(metadata, to, target)),
     )

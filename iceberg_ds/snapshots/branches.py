@@ -51,11 +51,14 @@ def write_base(
         fork_from: Branch whose snapshot a missing `branch` begins with.
         publish_to: Branch that a staging branch is published to: each write begins anew with its snapshot.
     """
+    return branch_head(metadata, base_branch(metadata, branch, fork_from, publish_to))
+
+
+def base_branch(metadata: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None) -> str:
+    """Return the branch whose rows, and marks, a write to `branch` builds on; arguments as in `write_base`."""
     if publish_to is not None:
-        return branch_head(metadata, publish_to)
-    if branch not in metadata.refs and fork_from is not None:
-        return branch_head(metadata, fork_from)
-    return branch_head(metadata, branch)
+        return publish_to
+    return fork_from if branch not in metadata.refs and fork_from is not None else branch
 
 
 def why_not_writable(

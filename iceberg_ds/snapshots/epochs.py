@@ -1,115 +1,79 @@
-"""Pure: which epoch of which streaming query landed last on a branch, and the marks that record it.
-
-A mark is written in the same commit as the rows, twice:
-
-* in the snapshot's summary, under the keys of Iceberg's Spark runtime, so that a stream can move
-  between the two sinks;
-* as a table property, which outlives the expiry of snapshots. There is one property for each query
-  and branch, so their number does not grow with the number of epochs.
-
-The newer of the two counts. Knows table metadata and nothing else.
-"""
+"""Pure: what the marks of streaming queries tell: which epoch landed last, by which run, and who else streams here."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.plan import EpochId
 from iceberg_ds.snapshots.branches import branch_history
+from iceberg_ds.snapshots.marks import (
+    EPOCHS,
+    RUN_ID_KEY,
+    Mark,
+    find_last_mark,
+    mark_in,
+    named_properties,
+    property_name,
+    read_mark,
+    writer_in,
+)
 
-QUERY_ID_KEY = "spark.sql.streaming.queryId"
-EPOCH_ID_KEY = "spark.sql.streaming.epochId"
-RUN_ID_KEY = "icebergsink.run-id"
-_PROPERTY_PREFIX = "icebergsink.last-epoch"
+__all__ = [
+    "EPOCH_ID_KEY",
+    "QUERY_ID_KEY",
+    "RUN_ID_KEY",
+    "QueryMark",
+    "find_last_epoch",
+    "has_committed",
+    "last_of_others",
+    "property_key",
+    "run_before",
+]
+
+QUERY_ID_KEY = EPOCHS.writer_key
+EPOCH_ID_KEY = EPOCHS.number_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochMark:
-    """The record of one landed epoch.
+class QueryMark:
+    """A query and the last mark that it left on a branch.
 
     Attributes:
-        epoch_id: Number of the micro-batch, from 0.
-        snapshot_id: The snapshot that holds its rows; it may have expired since.
-        timestamp_ms: When it was committed, milliseconds since the Unix epoch.
-        run_id: The run of the query that committed it, None if it is not known.
-        previous_run_id: The other run that committed last before this one, None if there is none or it is not known.
+        query_id: Spark's query id.
+        mark: Its last epoch.
     """
 
-    epoch_id: int
-    snapshot_id: int
-    timestamp_ms: int
-    run_id: str | None = None
-    previous_run_id: str | None = None
+    query_id: str
+    mark: Mark
 
 
 def property_key(branch: str, query_id: str) -> str:
     """Return the table property that holds the last epoch of `query_id` on `branch`."""
-    return f"{_PROPERTY_PREFIX}.{branch}.{query_id}"
+    return property_name(EPOCHS.property_prefix, branch, query_id)
 
 
-def property_mark(branch: str, query_id: str, mark: EpochMark) -> dict[str, str]:
-    """Return the table property that records `mark`."""
-    value = {
-        "epoch-id": mark.epoch_id,
-        "snapshot-id": mark.snapshot_id,
-        "timestamp-ms": mark.timestamp_ms,
-        "run-id": mark.run_id,
-        **({"previous-run-id": mark.previous_run_id} if mark.previous_run_id is not None else {}),
-    }
-    return {property_key(branch, query_id): json.dumps(value)}
+def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> Mark | None:
+    """Return the newest epoch that `query_id` committed to `branch`, None if it never did."""
+    return find_last_mark(metadata, branch, EPOCHS, query_id)
 
 
-def summary_mark(epoch: EpochId) -> dict[str, str]:
-    """Return the snapshot summary entries that record `epoch`."""
-    run = {RUN_ID_KEY: epoch.run_id} if epoch.run_id is not None else {}
-    return {QUERY_ID_KEY: epoch.query_id, EPOCH_ID_KEY: str(epoch.epoch_id), **run}
+def last_of_others(metadata: TableMetadata, branch: str, known: frozenset[str]) -> QueryMark | None:
+    """Return the query that committed last to `branch`, those whose ids are `known` left out; None if there is none."""
+    others = (found for found in _queries(metadata, branch) if found.query_id not in known)
+    return max(others, key=lambda found: (found.mark.timestamp_ms, found.mark.number), default=None)
 
 
-def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> EpochMark | None:
-    """Return the newest epoch that `query_id` committed to `branch`.
-
-    Returns:
-        The mark, or None if the query never committed there.
-    """
-    recorded = _from_property(metadata, branch, query_id)
-    newest = _from_history(metadata, branch, query_id, stop_at=recorded.snapshot_id if recorded else None)
-    marks = [mark for mark in (recorded, newest) if mark is not None]
-    return max(marks, key=lambda mark: mark.epoch_id, default=None)
+def _queries(metadata: TableMetadata, branch: str) -> Iterator[QueryMark]:
+    for query_id, text in named_properties(metadata, EPOCHS.property_prefix, branch):
+        yield QueryMark(query_id=query_id, mark=read_mark(EPOCHS, text))
+    for snapshot in branch_history(metadata, branch):  # the JVM sink leaves no property
+        if (writer := writer_in(snapshot, EPOCHS)) is not None:
+            yield QueryMark(query_id=writer, mark=mark_in(snapshot, EPOCHS))
 
 
-def _from_property(metadata: TableMetadata, branch: str, query_id: str) -> EpochMark | None:
-    text = metadata.properties.get(property_key(branch, query_id))
-    if text is None:
-        return None
-    value = json.loads(text)
-    return EpochMark(
-        epoch_id=int(value["epoch-id"]),
-        snapshot_id=int(value["snapshot-id"]),
-        timestamp_ms=int(value["timestamp-ms"]),
-        run_id=value["run-id"],
-        previous_run_id=value.get("previous-run-id"),
-    )
-
-
-def _from_history(metadata: TableMetadata, branch: str, query_id: str, stop_at: int | None) -> EpochMark | None:
-    """Return the query's newest mark in the branch's summaries, not looking behind snapshot `stop_at`."""
-    for snapshot in branch_history(metadata, branch):
-        if snapshot.snapshot_id == stop_at:
-            return None
-        if snapshot.summary is not None and snapshot.summary[QUERY_ID_KEY] == query_id:
-            return EpochMark(
-                epoch_id=int(snapshot.summary[EPOCH_ID_KEY] or 0),
-                snapshot_id=snapshot.snapshot_id,
-                timestamp_ms=snapshot.timestamp_ms,
-                run_id=snapshot.summary[RUN_ID_KEY],
-            )
-    return None
-
-
-def run_before(last: EpochMark | None, run_id: str | None) -> str | None:
+def run_before(last: Mark | None, run_id: str | None) -> str | None:
     """Return which other run committed last, for the mark that `run_id` leaves after `last`."""
     if last is None:
         return None

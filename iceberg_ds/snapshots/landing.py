@@ -13,9 +13,11 @@ from enum import Enum, auto
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId
-from iceberg_ds.snapshots.branches import branch_head, branch_history
-from iceberg_ds.snapshots.epochs import EpochMark, find_last_epoch, has_committed
+from iceberg_ds.plan import EpochId, NumberedWrite, TxnId
+from iceberg_ds.snapshots.branches import base_branch, branch_head, branch_history
+from iceberg_ds.snapshots.epochs import QueryMark, find_last_epoch, has_committed, last_of_others
+from iceberg_ds.snapshots.marks import Mark, find_last_mark, kind_of
+from iceberg_ds.snapshots.streams import find_stream, named_queries, next_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +38,26 @@ class Landing(Enum):
 
     LANDED = auto()  # our snapshot is, or was, in the table
     ABSENT = auto()  # it is not in the table
-    REPLAYED = auto()  # an earlier run landed this very epoch, before we sent anything
+    REPLAYED = auto()  # it was done before: by an earlier run of the query, or by the application
     FENCED = auto()  # another driver, alive beside this one, landed this very epoch
     SURPASSED = auto()  # a later epoch of the same query has landed
+    DISPLACED = auto()  # another query writes under the name of this stream
     UNDECIDED = auto()  # history that would tell has expired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """The query that a stream's name belongs to.
+
+    Attributes:
+        query_id: Spark's query id.
+        mark: Its last epoch, None if that record was removed.
+        was_accepted: It got the name by `accept-new-checkpoint`, which accepts nobody else while it is left on.
+    """
+
+    query_id: str
+    mark: Mark | None
+    was_accepted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +67,14 @@ class Finding:
     Attributes:
         landing: What the table says.
         is_final: No request that was sent can change it any more.
-        mark: The newest epoch of the same query on the branch, None if there is none or in a batch.
+        mark: The newest mark of the same writer on the branch, None if there is none or nobody numbers the write.
+        holder: The query that writes under the name of this stream, if it is another one.
     """
 
     landing: Landing
     is_final: bool
-    mark: EpochMark | None = None
+    mark: Mark | None = None
+    holder: Holder | None = None
 
 
 def find_landing(
@@ -75,27 +95,80 @@ def find_landing(
     if metadata.snapshot_by_id(write.snapshot_id) is not None:
         return Finding(landing=Landing.LANDED, is_final=True)
     is_final = _nothing_under_way(metadata, write.branch, attempts)
-    if write.epoch is None:
+    numbered = write.numbered
+    if numbered is None:
         return Finding(landing=_trace(metadata, write.branch, attempts, shares_manifest), is_final=is_final)
-    mark = find_last_epoch(metadata, _marked_branch(metadata, write), write.epoch.query_id)
-    if mark is None or mark.epoch_id < write.epoch.epoch_id:
-        return Finding(landing=Landing.ABSENT, is_final=is_final, mark=mark)
-    if mark.snapshot_id == write.snapshot_id:  # landed, and expired since
+    mark = find_last_mark(metadata, _base(metadata, write), kind_of(numbered), numbered.writer)
+    if mark is not None and mark.snapshot_id == write.snapshot_id:  # landed, and expired since
         return Finding(landing=Landing.LANDED, is_final=True, mark=mark)
-    if mark.epoch_id == write.epoch.epoch_id:
-        is_fenced = bool(attempts) or _is_second_driver(metadata, write.branch, write.epoch, mark)
-        landing = Landing.FENCED if is_fenced else Landing.REPLAYED
-        return Finding(landing=landing, is_final=is_final, mark=mark)
-    # Ours may have landed before the later epoch did, and have expired since, unless it was refused each time.
-    return Finding(landing=Landing.SURPASSED, is_final=all(attempt.was_refused for attempt in attempts), mark=mark)
+    if mark is not None and mark.number > numbered.number:
+        # Ours may have landed before the later one did, and have expired since, unless it was refused each time.
+        is_final = all(attempt.was_refused for attempt in attempts)
+    holder = _other_holder(metadata, write)
+    landing = Landing.DISPLACED if holder is not None else _by_mark(metadata, write, numbered, attempts, mark)
+    return Finding(landing=landing, is_final=is_final, mark=mark, holder=holder)
 
 
-def _marked_branch(metadata: TableMetadata, write: WriteIdentity) -> str:
-    """Return the branch that has the rows of earlier epochs: the one to fork from while ours is not there yet."""
-    return write.fork_from if write.fork_from is not None and write.branch not in metadata.refs else write.branch
+def _by_mark(
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    numbered: NumberedWrite,
+    attempts: Sequence[Attempt],
+    mark: Mark | None,
+) -> Landing:
+    """Return what the last mark of the writer, which is not that of this write, tells."""
+    if mark is None or mark.number < numbered.number:
+        return Landing.ABSENT
+    if isinstance(numbered, TxnId):  # of two that race, or were mixed up, the application says that they are one
+        return Landing.REPLAYED
+    if mark.number > numbered.number:
+        return Landing.SURPASSED
+    is_fenced = bool(attempts) or _is_second_driver(metadata, write.branch, numbered, mark)
+    return Landing.FENCED if is_fenced else Landing.REPLAYED
 
 
-def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: EpochMark) -> bool:
+def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMark | None:
+    """Return which query this one may have taken over from without knowing it, for the first epoch that it lands.
+
+    A wiped checkpoint makes a new query, which writes all rows of its source again. The table cannot tell it
+    from a second stream into the same table, so somebody should be told.
+
+    Args:
+        metadata: The table before that epoch landed, without a mark of this query.
+        write: The epoch.
+
+    Returns:
+        The query that committed last to the branch; for a stream with a new name, of those that have none. None if
+        there is none, or if this query was accepted in another one's place.
+    """
+    if write.epoch is None:
+        return None
+    base, query_id = _base(metadata, write), write.epoch.query_id
+    if write.stream is None:
+        return last_of_others(metadata, base, frozenset({query_id}))
+    if find_stream(metadata, base, write.stream.name) is not None:
+        return None
+    return last_of_others(metadata, base, named_queries(metadata, base) | {query_id})
+
+
+def _base(metadata: TableMetadata, write: WriteIdentity) -> str:
+    """Return the branch that has the rows of earlier writes, and their marks."""
+    return base_branch(metadata, write.branch, write.fork_from, write.publish_to)
+
+
+def _other_holder(metadata: TableMetadata, write: WriteIdentity) -> Holder | None:
+    """Return the query that keeps this one from writing under its stream's name, None if none does."""
+    if write.epoch is None or write.stream is None:
+        return None
+    base = _base(metadata, write)
+    record = find_stream(metadata, base, write.stream.name)
+    if record is None or next_record(record, write.stream, write.epoch.query_id) is not None:
+        return None
+    last = find_last_epoch(metadata, base, record.query_id)
+    return Holder(query_id=record.query_id, mark=last, was_accepted=record.was_accepted)
+
+
+def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: Mark) -> bool:
     """Return whether the run that landed our epoch cannot be one that died before ours began.
 
     Spark repeats an epoch only as the first one of a run. If ours has committed before, and another run

@@ -44,7 +44,8 @@ from iceberg_ds._version import __version__
 from iceberg_ds.layouts.partitioning import partition_path
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.snapshots.branches import branch_snapshot_id, write_base
-from iceberg_ds.snapshots.epochs import EpochMark, find_last_epoch, property_mark, run_before, summary_mark
+from iceberg_ds.snapshots.marks import Mark, summary_mark
+from iceberg_ds.snapshots.recording import record_write
 from iceberg_ds.table_requests import LAST_ADDED, AddSchema, CommitRequest
 
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
@@ -106,7 +107,7 @@ def new_snapshot(
         manifest_list: Where its manifest list will be.
     """
     parent = write_base(metadata, write.branch, write.fork_from, write.publish_to)
-    marks = summary_mark(write.epoch) if write.epoch else {}
+    marks = summary_mark(write.numbered) if write.numbered else {}
     summary = update_snapshot_summaries(
         Summary(
             operation=operation,
@@ -129,24 +130,33 @@ def new_snapshot(
     )
 
 
-def commit_request(metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, *, is_new: bool) -> CommitRequest:
-    """Return the request that adds `snapshot` and its epoch's mark, and creates the table if `is_new`.
+def commit_request(
+    metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, *, is_new: bool, last: Mark | None = None
+) -> CommitRequest:
+    """Return the request that adds `snapshot` and what records the write, and creates the table if `is_new`.
 
     It is refused if the branch is not where `metadata` shows it: check and commit are one step.
+
+    Args:
+        metadata: The table, freshly loaded.
+        write: The write.
+        snapshot: What `new_snapshot` made of it.
+        is_new: The table does not exist yet, and `metadata` is how it is to become.
+        last: The mark that the writer left before this write, None if there is none.
     """
-    properties = {} if write.epoch is None else _mark(metadata, write, snapshot)
+    record = record_write(metadata, write, snapshot, last)
     updates: tuple[TableUpdate, ...] = (
         AddSnapshotUpdate(snapshot=snapshot),
         move_branch(metadata, write.branch, snapshot.snapshot_id),
     )
     if is_new:
-        return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata, properties), *updates))
+        return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata, record.values), *updates))
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),
         ),
-        updates=(*((SetPropertiesUpdate(updates=properties),) if properties else ()), *updates),
+        updates=(*record.updates, *updates),
     )
 
 
@@ -166,20 +176,6 @@ def move_branch(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSn
 def creation_request(metadata: TableMetadata) -> CommitRequest:
     """Return the request that creates the table without any snapshot."""
     return CommitRequest(requirements=(AssertCreate(),), updates=_creation(metadata, {}))
-
-
-def _mark(metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot) -> dict[str, str]:
-    if write.epoch is None:
-        return {}
-    last = find_last_epoch(metadata, write.branch, write.epoch.query_id)
-    mark = EpochMark(
-        epoch_id=write.epoch.epoch_id,
-        snapshot_id=snapshot.snapshot_id,
-        timestamp_ms=snapshot.timestamp_ms,
-        run_id=write.epoch.run_id,
-        previous_run_id=run_before(last, write.epoch.run_id),
-    )
-    return property_mark(write.branch, write.epoch.query_id, mark)
 
 
 def _creation(metadata: TableMetadata, properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:

@@ -1,7 +1,7 @@
 """The only place that deletes files, and only with a stated proof that no table refers to them.
 
-A file that cannot be deleted is logged with its path and left: an unreferenced file costs space, a
-missing one breaks the table.
+Who may delete what, and on which proof, stands in docs/verify.md. A file that cannot be deleted is logged with its
+path and left: an unreferenced file costs space, a missing one breaks the table.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Proof(Enum):
     REFUSED = "every commit that names it was refused, and the table's history shows none of them"
     DROPPED = "the table was made for a moment and is dropped"
     SUPERSEDED = "the landed snapshot refers to another file in its place"
+    UNREFERENCED = "two loads of the table show nothing that refers to it, and it is older than any running write"
 
 
 def delete_files(io: FileIO, paths: Iterable[str], proof: Proof) -> int:

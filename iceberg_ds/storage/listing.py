@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +15,26 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file that lies in a store.
+
+    Attributes:
+        path: Where it is.
+        size_bytes: Its size.
+        modified_ms: When it was last written, by the store's clock, milliseconds since the Unix epoch.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+def can_list(location: str) -> bool:
+    """Return whether what lies below `location` can be found out."""
+    return is_local(location) or is_s3(location)
+
+
 def list_files(properties: Mapping[str, str], location: str) -> list[str]:
     """Return the files below `location`, none for a store that cannot be listed.
 
@@ -20,20 +42,38 @@ def list_files(properties: Mapping[str, str], location: str) -> list[str]:
         properties: What opens the storage.
         location: A folder, or the beginning of keys.
     """
+    return [stored.path for stored in stored_files(properties, location)]
+
+
+def stored_files(properties: Mapping[str, str], location: str) -> Iterator[StoredFile]:
+    """Yield what lies below `location`, with size and age; arguments as in `list_files`."""
     if is_local(location):
         folder = location.removeprefix("file://")
-        prefix = location[: len(location) - len(folder)]
-        return [f"{prefix}{path}" for path in Path(folder).rglob("*") if path.is_file()]
-    if is_s3(location):
-        return _list_objects(properties, location.rstrip("/") + "/")
-    return []
+        yield from _local_files(Path(folder), location[: len(location) - len(folder)])
+    elif is_s3(location):
+        yield from _objects(properties, location.rstrip("/") + "/")
 
 
-def _list_objects(properties: Mapping[str, str], location: str) -> list[str]:
+def _local_files(folder: Path, prefix: str) -> Iterator[StoredFile]:
+    for path in folder.rglob("*"):
+        try:
+            state = path.stat()
+        except FileNotFoundError:  # deleted in between
+            continue
+        if path.is_file():
+            yield StoredFile(
+                path=f"{prefix}{os.fspath(path)}", size_bytes=state.st_size, modified_ms=state.st_mtime_ns // 1_000_000
+            )
+
+
+def _objects(properties: Mapping[str, str], location: str) -> Iterator[StoredFile]:
     bucket, _, key = location.partition("://")[2].partition("/")
     root = location.removesuffix(key)
     pages = _client(frozenset(properties.items())).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-    return [f"{root}{entry['Key']}" for page in pages for entry in page.get("Contents", [])]
+    for page in pages:
+        for entry in page.get("Contents", []):
+            modified_ms = int(entry["LastModified"].timestamp() * 1000)
+            yield StoredFile(path=f"{root}{entry['Key']}", size_bytes=entry["Size"], modified_ms=modified_ms)
 
 
 @lru_cache(maxsize=4)

@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.races import all_ids, leftovers, race, wins
 from support.spark_jobs import numbered
-from support.spark_process import wait_until
 from support.spark_tables import Warehouse
 
-WRITERS = 2
-TIMEOUT_S = 300
-
-
-def append_at_once(house: Warehouse, folder: Path, appends: int) -> None:
-    """Run processes that begin at the same moment, each of which appends `appends` times two rows."""
-    folder.mkdir(parents=True)
-    go = folder / "go"
-    commands = [
-        [sys.executable, "-m", "support.spark_less_writer", str(house.folder), str(folder), str(number), str(appends)]
-        for number in range(WRITERS)
-    ]
-    processes = [
-        subprocess.Popen(command, cwd=Path(__file__).parent.parent, stderr=subprocess.PIPE, text=True)
-        for command in commands
-    ]
-    try:
-        wait_until(lambda: len(list(folder.glob("ready-*"))) == WRITERS or _any_ended(processes), "all are ready")
-        go.touch()
-        for process in processes:
-            _, errors = process.communicate(timeout=TIMEOUT_S)
-            assert process.returncode == 0, errors
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def _any_ended(processes: Sequence[subprocess.Popen[str]]) -> bool:
-    return any(process.poll() is not None for process in processes)
-
-
-def rows_of_writers(appends: int) -> list[int]:
-    """Return the ids that `append_at_once` writes, in order."""
-    return sorted(1_000_000 * writer + row for writer in range(WRITERS) for row in range(2 * appends))
+WRITERS = 8
+TIMEOUT_S = 600
 
 
 def activate(spark: SparkSession) -> None:
@@ -58,26 +22,30 @@ def activate(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("repetition", range(3))
-def test_processes_that_create_one_table_at_once_both_succeed(
-    house: Warehouse, tmp_path: Path, repetition: int
-) -> None:
-    """Of two jobs that start together on a new table, one would fail or lose its rows."""
-    append_at_once(house, tmp_path / f"race-{repetition}", appends=1)
+def test_processes_that_create_one_table_at_once_all_succeed(house: Warehouse, tmp_path: Path, repetition: int) -> None:
+    """Of jobs that start together on a new table, some would fail or lose their rows."""
+    options = {**house.options, "table": "db.t"}
 
-    assert house.ids() == rows_of_writers(appends=1)
+    commits = race(options, tmp_path / f"race-{repetition}", writers=WRITERS, commits=1, timeout_s=TIMEOUT_S)
+
+    assert [commit.error for commit in commits if commit.error] == []
+    assert house.ids() == all_ids(WRITERS, commits=1)
     assert len(house.snapshots()) == WRITERS
-    assert house.data_files() == house.referenced()
+    assert not leftovers(house.table(), house.folder / "db" / "t")
 
 
 def test_processes_that_append_at_once_lose_nothing(house: Warehouse, tmp_path: Path) -> None:
-    """Under contention, commits would overwrite each other or give up."""
-    appends = 20
+    """Under contention, commits would overwrite each other, give up, or fill the folder with files of no use."""
+    options = {**house.options, "table": "db.t"}
+    appends = 12
 
-    append_at_once(house, tmp_path / "race", appends=appends)
+    commits = race(options, tmp_path / "race", writers=WRITERS, commits=appends, timeout_s=TIMEOUT_S)
 
-    assert house.ids() == rows_of_writers(appends)
+    assert [commit.error for commit in commits if commit.error] == []
+    assert wins(commits) == dict.fromkeys(range(WRITERS), appends)
+    assert house.ids() == all_ids(WRITERS, appends)
     assert len(house.snapshots()) == WRITERS * appends
-    assert house.data_files() == house.referenced()
+    assert not leftovers(house.table(), house.folder / "db" / "t")
 
 
 def test_threads_of_one_session_append_at_once(spark: SparkSession, house: Warehouse) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,13 @@ _INITDB_TIMEOUT_S = 300
 def serve_rest_catalog(folder: Path, store: ObjectStore) -> Iterator[CatalogService]:
     """Serve Iceberg's REST reference server, which keeps its pointers in SQLite."""
     warehouse = f"{store.bucket('rest')}/warehouse"
+    with serve_rest_reference(folder, warehouse, peer_s3(store)) as uri:
+        yield _catalog("rest", store, {"type": "rest", "uri": uri, "warehouse": warehouse})
+
+
+@contextmanager
+def serve_rest_reference(folder: Path, warehouse: str, storage: Mapping[str, str]) -> Iterator[str]:
+    """Serve the reference server with tables in `warehouse`, which it reaches by `storage`; yield its address."""
     port = free_port()
     uri = f"http://{HOST}:{port}"
     properties = {
@@ -51,7 +58,7 @@ def serve_rest_catalog(folder: Path, store: ObjectStore) -> Iterator[CatalogServ
         "uri": f"jdbc:sqlite:file:{folder}/catalog.db",
         "jdbc.schema-version": "V1",
         "warehouse": warehouse,
-        **peer_s3(store),
+        **storage,
     }
     jars = [*(install_services() / "rest").glob("*.jar"), *spark_jars("hadoop-client-*.jar")]
     path = os.pathsep.join(str(jar) for jar in jars)
@@ -63,7 +70,7 @@ def serve_rest_catalog(folder: Path, store: ObjectStore) -> Iterator[CatalogServ
         environment={**{_variable(key): value for key, value in properties.items()}, "AWS_REGION": REGION},
     )
     with server.running():
-        yield _catalog("rest", store, {"type": "rest", "uri": uri, "warehouse": warehouse})
+        yield uri
 
 
 def _variable(key: str) -> str:

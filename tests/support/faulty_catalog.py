@@ -1,13 +1,15 @@
-"""A PyIceberg catalog around a real one, whose commits fail on demand and in a fixed order.
+"""A PyIceberg catalog around a real one, whose calls fail on demand and in a fixed order.
 
-`fail_next` names what happens to the coming `commit_table` calls; whatever is not named goes through.
-Everything is counted, so that a test can tell how often the catalog was asked.
+`fail_next` names what happens to the coming `commit_table` calls; `strike` lets the nth call of any method fail in
+any of the kinds of `fault_kinds`. Whatever is not named goes through. Everything is counted, so that a test can tell
+how often the catalog was asked.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -18,11 +20,24 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     ForbiddenError,
+    NoSuchTableError,
     ServerError,
     TooManyRequestsError,
 )
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from support.fault_kinds import Effect, Kind, Way
+
+# What the sink asks a catalog for.
+CALLS = (
+    "load_table",
+    "view_exists",
+    "namespace_exists",
+    "create_namespace_if_not_exists",
+    "create_table_transaction",
+    "create_table",
+    "commit_table",
+)
 
 
 class When(Enum):
@@ -38,6 +53,21 @@ class Fault:
 
     error: Exception
     when: When = When.BEFORE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """A call that is to fail.
+
+    Attributes:
+        method: Which of `CALLS`.
+        number: Which of these calls since the last `begin`, from 1.
+        kind: How.
+    """
+
+    method: str
+    number: int
+    kind: Kind
 
 
 def refusal() -> Exception:
@@ -81,11 +111,20 @@ class FaultyCatalog:
     Attributes:
         commits: How many commits were sent.
         loads: How many times a table was loaded.
+        calls: How often each of `CALLS` was made since the last `begin`.
+        passed: What else was called.
+        struck: The strikes that have happened since then.
     """
 
     def __init__(self, inner: Catalog) -> None:
         self.commits = 0
         self.loads = 0
+        self.calls: Counter[str] = Counter()
+        self.passed: set[str] = set()
+        self.struck: list[Strike] = []
+        self._strikes: dict[tuple[str, int], Strike] = {}
+        self._late: list[tuple[Effect, Callable[[], object]]] = []
+        self._before_last: Table | None = None
         self._inner = inner
         self._faults: deque[Fault | None] = deque()
         self._load_faults: deque[Exception | None] = deque()
@@ -94,7 +133,58 @@ class FaultyCatalog:
         self._after_commit: dict[int, Callable[[], None]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        found = getattr(self._inner, name)
+        if name not in CALLS:
+            self.passed |= {name} if callable(found) else set()
+            return found
+        return lambda *args, **kwargs: self._struck_or(name, lambda: found(*args, **kwargs))
+
+    @property
+    def inner(self) -> Any:
+        """The real catalog."""
+        return self._inner
+
+    def copy(self, inner: Catalog) -> FaultyCatalog:
+        """Return a catalog around a copy of this one's, without faults."""
+        twin = FaultyCatalog(inner)
+        twin._before_last = self._before_last
+        return twin
+
+    def begin(self, *strikes: Strike) -> None:
+        """Count calls anew, and let these fail."""
+        self.calls.clear()
+        self.struck.clear()
+        self._strikes = {(strike.method, strike.number): strike for strike in strikes}
+
+    def deliver(self, *effects: Effect) -> int:
+        """Carry out the requests that were held up, all unless `effects` are given; return how many there were."""
+        due = [request for effect, request in self._late if not effects or effect in effects]
+        self._late = [(effect, request) for effect, request in self._late if effects and effect not in effects]
+        for request in due:
+            with suppress(Exception):  # nobody hears its answer
+                request()
+        return len(due)
+
+    def _struck_or(self, method: str, call: Callable[[], Any]) -> Any:
+        """Make a call, or let it fail as a strike says."""
+        self.calls[method] += 1
+        if method == "commit_table":
+            self.deliver(Effect.BEFORE_NEXT_COMMIT)
+        strike = self._strikes.get((method, self.calls[method]))
+        if strike is None:
+            return call()
+        self.struck.append(strike)
+        kind = strike.kind
+        if kind.way is Way.STALE:
+            if self._before_last is None:
+                raise NoSuchTableError("as it was before the last commit")
+            return self._before_last
+        if kind.effect is Effect.AT_ONCE:
+            with suppress(Exception):
+                call()
+        elif kind.effect is not Effect.NEVER:
+            self._late.append((kind.effect, call))
+        raise kind.error(method)
 
     def fail_next(self, times: int, error: Callable[[], Exception], *, when: When = When.BEFORE) -> None:
         """Let the next `times` commits that have no fault yet fail with what `error` returns."""
@@ -128,6 +218,9 @@ class FaultyCatalog:
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         """Load a table, or fail or answer from the past."""
         self.loads += 1
+        return self._struck_or("load_table", lambda: self._load(identifier))
+
+    def _load(self, identifier: str | tuple[str, ...]) -> Table:
         error = self._load_faults.popleft() if self._load_faults else None
         if error is not None:
             raise error
@@ -142,7 +235,7 @@ class FaultyCatalog:
         self._before_commit.get(number, _nothing)()
         fault = self._faults.popleft() if self._faults else None
         try:
-            return self._commit(fault, table, requirements, updates)
+            return self._struck_or("commit_table", lambda: self._commit(fault, table, requirements, updates))
         finally:
             self._after_commit.get(number, _nothing)()
 
@@ -155,6 +248,9 @@ class FaultyCatalog:
     ) -> CommitTableResponse:
         if fault is not None and fault.when is When.BEFORE:
             raise fault.error
+        self._before_last = None
+        with suppress(Exception):  # there is none yet
+            self._before_last = self._inner.load_table(table.name())
         response = self._inner.commit_table(table, requirements, updates)
         if fault is not None:
             raise fault.error

@@ -37,8 +37,25 @@ def check_clean(table: Table) -> None:
     assert unreferenced_files(table) == set()
 
 
+_entries: dict[tuple[str, int, int], list[ManifestEntry]] = {}
+_MOST_MANIFESTS = 500
+
+
 def live_entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return the entries of a manifest that are part of the table."""
+    """Return the entries of a manifest that are part of the table; a local file is read once until it changes."""
+    if not local(manifest.manifest_path).exists():
+        return _read_entries(table, manifest)
+    now = local(manifest.manifest_path).stat()
+    # What entries inherit stands in the manifest list.
+    key = (f"{manifest.manifest_path} {manifest.sequence_number}", now.st_mtime_ns, now.st_size)
+    if key not in _entries:
+        if len(_entries) >= _MOST_MANIFESTS:
+            _entries.clear()
+        _entries[key] = _read_entries(table, manifest)
+    return _entries[key]
+
+
+def _read_entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
     entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
     return [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
 

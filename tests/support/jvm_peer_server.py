@@ -52,6 +52,21 @@ class Server:
         frame.coalesce(1).createOrReplaceTempView(name)
         return {}
 
+    def stream(self, session: str, table: str, schema: str, source: str, options: dict[str, str]) -> dict[str, Any]:
+        """Run a stream of JSON files into a table, with options for both, until it has taken all that there is."""
+        spark = self._sessions[session]
+        # Iceberg looks its table up in the session that Java holds for the active one, which is the first.
+        sessions = self._spark._jvm.org.apache.spark.sql.classic.SparkSession
+        sessions.setActiveSession(spark._jsparkSession)
+        files = spark.readStream.schema(schema).options(**options).json(source)
+        query = files.writeStream.format("iceberg").options(**options).trigger(availableNow=True).toTable(table)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+            sessions.clearActiveSession()
+        return {"epochs": [progress["batchId"] for progress in query.recentProgress]}
+
 
 def main() -> None:
     """Start Spark, say so, and serve until standard input ends."""

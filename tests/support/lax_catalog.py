@@ -76,12 +76,18 @@ class LaxCatalog(NoopCatalog):
         folder: Where the files of its tables go.
         traps: Where it does not keep the protocol.
         properties: What it answers as its own properties.
+        namespaces: Those that there are; None for every one.
     """
 
     def __init__(
-        self, folder: Path, traps: frozenset[Trap] = frozenset(), properties: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        traps: frozenset[Trap] = frozenset(),
+        properties: Mapping[str, str] | None = None,
+        namespaces: set[tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__("lax", **(properties or {}))
+        self._namespaces = namespaces
         self._folder = folder
         self._traps = traps
         self._tables: dict[tuple[str, ...], TableMetadata] = {}
@@ -91,9 +97,21 @@ class LaxCatalog(NoopCatalog):
         """Return that there are no views."""
         return False
 
-    def namespace_exists(self, namespace: Any) -> bool:  # noqa: ARG002  # the interface's
-        """Return that there is every namespace."""
-        return True
+    def copy(self) -> LaxCatalog:
+        """Return a catalog with the same tables, over the same files, whose changes are its own."""
+        namespaces = None if self._namespaces is None else set(self._namespaces)
+        twin = LaxCatalog(self._folder, self._traps, self.properties, namespaces)
+        twin._tables = dict(self._tables)
+        return twin
+
+    def namespace_exists(self, namespace: Any) -> bool:
+        """Return whether there is the namespace."""
+        return self._namespaces is None or self.identifier_to_tuple(namespace) in self._namespaces
+
+    def create_namespace_if_not_exists(self, namespace: Any, properties: Any = None) -> None:  # noqa: ARG002
+        """Make the namespace."""
+        if self._namespaces is not None:
+            self._namespaces.add(self.identifier_to_tuple(namespace))
 
     def table_exists(self, identifier: Any) -> bool:
         """Return whether there is the table."""

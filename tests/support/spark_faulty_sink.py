@@ -1,6 +1,6 @@
-"""`format("faultysink")`: the sink with one planned fault, which strikes once, in whatever process it is due.
+"""`format("faultysink")`: the sink with planned faults at named steps, in whatever process comes to them.
 
-Importable by Spark's workers through PYTHONPATH. The fault is an option; a file is its fuse, and
+Importable by Spark's workers through PYTHONPATH. The faults are an option; each has a file as its fuse, and
 who removes it strikes, so a restarted query with the same options meets no second fault.
 """
 
@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -22,18 +23,19 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds import IcebergSink
 from iceberg_ds.datasource import DataSourceStreamArrowWriter  # Spark 4.0 has none of its own
+from iceberg_ds.steps import Step, listen
 
 _OPTION = "fault"
 _WAIT_S = 300
 
 
-class Point(Enum):
-    """Where a fault is due."""
+class Point:
+    """The steps at which most faults are due, by what is going on."""
 
-    IN_TASK = "in a task, after its first rows were written"
-    AFTER_TASK = "in a task, after its last file was written and before Spark hears of it"
-    BEFORE_COMMIT = "in the committer, before the commit"
-    AFTER_COMMIT = "in the committer, after the commit and before Spark hears of it"
+    IN_TASK = Step.FILE_CLOSED
+    AFTER_TASK = Step.TASK_WRITTEN
+    BEFORE_COMMIT = Step.COMMIT_BEGUN
+    AFTER_COMMIT = Step.LANDED
 
 
 class Action(Enum):
@@ -52,22 +54,26 @@ class Fault:
     """One fault.
 
     Attributes:
-        point: Where it is due.
+        point: The step at which it is due.
         action: What it does.
         fuse: The file whose removal lets it strike once.
         epoch_id: The epoch that it waits for, None for any; tasks do not look at it.
     """
 
-    point: Point
+    point: Step
     action: Action
     fuse: Path
     epoch_id: int | None = None
 
-    def arm(self) -> dict[str, str]:
-        """Lay the fuse and return the options that a write needs to meet the fault."""
-        self.fuse.touch()
-        text = {"point": self.point.name, "action": self.action.name, "fuse": str(self.fuse)}
-        return {_OPTION: json.dumps({**asdict(self), **text})}
+    def arm(self, *others: Fault) -> dict[str, str]:
+        """Lay the fuse, and those of `others`; return the options that a write needs to meet the faults."""
+        faults = (self, *others)
+        for fault in faults:
+            fault.fuse.touch()
+        return {_OPTION: json.dumps([fault._described() for fault in faults])}
+
+    def _described(self) -> dict[str, Any]:
+        return {**asdict(self), "point": self.point.name, "action": self.action.name, "fuse": str(self.fuse)}
 
     @property
     def has_struck(self) -> bool:
@@ -79,9 +85,9 @@ class Fault:
         """The file that `Action.WAIT` makes, and waits for to go."""
         return self.fuse.with_suffix(".waiting")
 
-    def strike_at(self, point: Point, epoch_id: int | None = None) -> None:
-        """Strike if this is the place and it has not struck yet."""
-        if point is not self.point or (self.epoch_id is not None and epoch_id != self.epoch_id):
+    def strike_at(self, step: Step) -> None:
+        """Strike if this is the step and it has not struck yet."""
+        if step is not self.point:
             return
         try:
             self.fuse.unlink()
@@ -92,7 +98,7 @@ class Fault:
     def _strike(self) -> None:
         match self.action:
             case Action.RAISE:
-                raise RuntimeError(f"planned fault {self.point.value}")
+                raise RuntimeError(f"planned fault at {self.point.name}: {self.point.value}")
             case Action.KILL_WORKER:
                 os.kill(os.getpid(), signal.SIGKILL)
             case Action.EXIT_WORKER:
@@ -119,22 +125,39 @@ def _find_java() -> int:
     raise RuntimeError("No Java process is above this worker.")
 
 
-def _load(text: str) -> Fault:
-    values = json.loads(text)
-    return Fault(
-        point=Point[values["point"]],
-        action=Action[values["action"]],
-        fuse=Path(values["fuse"]),
-        epoch_id=values["epoch_id"],
+def _load(text: str) -> tuple[Fault, ...]:
+    return tuple(
+        Fault(
+            point=Step[values["point"]],
+            action=Action[values["action"]],
+            fuse=Path(values["fuse"]),
+            epoch_id=values["epoch_id"],
+        )
+        for values in json.loads(text)
     )
 
 
+@contextmanager
+def _struck_by(faults: Sequence[Fault]) -> Iterator[None]:
+    """Let faults strike in this process, which others will use after us."""
+
+    def strike(step: Step) -> None:
+        for fault in faults:
+            fault.strike_at(step)
+
+    listen(strike)
+    try:
+        yield
+    finally:
+        listen(None)
+
+
 class FaultySink(IcebergSink):
-    """The sink with the fault of its option `fault`, or without one."""
+    """The sink with the faults of its option `fault`, or without any."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__({key: value for key, value in options.items() if key != _OPTION})
-        self._fault = _load(options[_OPTION]) if _OPTION in options else None
+        self._faults = _load(options[_OPTION]) if _OPTION in options else ()
 
     @classmethod
     def name(cls) -> str:
@@ -143,71 +166,59 @@ class FaultySink(IcebergSink):
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001  # Spark's signature
         """Plan a batch write."""
-        return FaultyBatchWriter(super().writer(schema, overwrite), self._fault)
+        with _struck_by(self._faults):
+            return FaultyBatchWriter(super().writer(schema, overwrite), self._faults)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001, N802  # Spark's signature
         """Plan a micro-batch, or make the writer that commits one."""
-        return FaultyStreamWriter(super().streamWriter(schema, overwrite), self._fault)
+        with _struck_by([fault for fault in self._faults if fault.epoch_id is None]):
+            return FaultyStreamWriter(super().streamWriter(schema, overwrite), self._faults)
 
 
 class FaultyBatchWriter(DataSourceArrowWriter):
-    """A batch writer with a fault around it."""
+    """A batch writer that faults strike."""
 
-    def __init__(self, inner: DataSourceArrowWriter, fault: Fault | None) -> None:
+    def __init__(self, inner: DataSourceArrowWriter, faults: tuple[Fault, ...]) -> None:
         self._inner = inner
-        self._fault = fault
+        self._faults = faults
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task, or fail."""
-        return _write(self._inner, iterator, self._fault)
+        """Write the rows of one task."""
+        with _struck_by(self._faults):
+            return self._inner.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit, or fail before or after it."""
-        _strike(self._fault, Point.BEFORE_COMMIT)
-        self._inner.commit(messages)
-        _strike(self._fault, Point.AFTER_COMMIT)
+        """Commit."""
+        with _struck_by(self._faults):
+            self._inner.commit(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort."""
-        self._inner.abort(messages)
+        with _struck_by(self._faults):
+            self._inner.abort(messages)
 
 
 class FaultyStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming writer with a fault around it."""
+    """A streaming writer that faults strike."""
 
-    def __init__(self, inner: DataSourceStreamArrowWriter, fault: Fault | None) -> None:
+    def __init__(self, inner: DataSourceStreamArrowWriter, faults: tuple[Fault, ...]) -> None:
         self._inner = inner
-        self._fault = fault
+        self._faults = faults
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task, or fail."""
-        return _write(self._inner, iterator, self._fault)
+        """Write the rows of one task."""
+        with _struck_by(self._faults):
+            return self._inner.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Commit an epoch, or fail before or after it."""
-        _strike(self._fault, Point.BEFORE_COMMIT, batchId)
-        self._inner.commit(messages, batchId)
-        _strike(self._fault, Point.AFTER_COMMIT, batchId)
+        """Commit an epoch."""
+        with self._struck_in(batchId):
+            self._inner.commit(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Abort an epoch."""
-        self._inner.abort(messages, batchId)
+        with self._struck_in(batchId):
+            self._inner.abort(messages, batchId)
 
-
-def _write(
-    inner: DataSourceArrowWriter | DataSourceStreamArrowWriter, batches: Iterator[pa.RecordBatch], fault: Fault | None
-) -> WriterCommitMessage:
-    message = inner.write(_interrupted(batches, fault))
-    _strike(fault, Point.AFTER_TASK)
-    return message
-
-
-def _interrupted(batches: Iterator[pa.RecordBatch], fault: Fault | None) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch
-        _strike(fault, Point.IN_TASK)
-
-
-def _strike(fault: Fault | None, point: Point, epoch_id: int | None = None) -> None:
-    if fault is not None:
-        fault.strike_at(point, epoch_id)
+    def _struck_in(self, epoch_id: int) -> Any:
+        return _struck_by([fault for fault in self._faults if fault.epoch_id in {None, epoch_id}])

@@ -48,6 +48,7 @@ class SparkProcess:
         cwd: Its working directory, `folder` unless given.
         environment: Environment variables beside this process's; PYSPARK_PYTHON is the driver's interpreter, too.
         conf: Settings of Spark, `_` for a dot.
+        program: The module that starts Spark and answers.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class SparkProcess:
         cwd: Path | None = None,
         environment: Mapping[str, str] | None = None,
         conf: Mapping[str, str] | None = None,
+        program: str = "support.spark_driver",
     ) -> None:
         from support.spark_session import prepare_environment  # noqa: PLC0415  # a caller may do without Spark
 
@@ -70,7 +72,7 @@ class SparkProcess:
         arguments = [str(folder), master, str(write_end), json.dumps(dict(conf or {}))]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [python, "-m", "support.spark_driver", *arguments],
+                [python, "-m", program, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

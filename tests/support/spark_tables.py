@@ -101,17 +101,21 @@ class Warehouse:
         ]
 
 
-def read_with_chdb(folder: Path, columns: str = "*", order: str = "id") -> list[dict[str, Any]]:
+def read_with_chdb(
+    folder: Path, columns: str = "*", order: str = "id", metadata: Path | None = None
+) -> list[dict[str, Any]]:
     """Return the rows of the table in `folder` as ClickHouse reads them.
 
     Args:
         folder: The table's folder.
         columns: What to select.
         order: What to order by.
+        metadata: The table's metadata file; None for the last one by name, as ClickHouse finds it.
     """
     import chdb  # noqa: PLC0415  # 300 MB that only tests of readers need
 
-    query = f"SELECT {columns} FROM icebergLocal('{folder}') ORDER BY {order}"  # noqa: S608  # no outside input
+    which = "" if metadata is None else f", SETTINGS iceberg_metadata_file_path = '{metadata.relative_to(folder)}'"
+    query = f"SELECT {columns} FROM icebergLocal('{folder}'{which}) ORDER BY {order}"  # noqa: S608  # no outside input
     with _below_root():
         result = chdb.query(f"{query} SETTINGS output_format_arrow_string_as_string = 1", "ArrowStream").bytes()
     found: list[dict[str, Any]] = pa.ipc.open_stream(result).read_all().to_pylist()

@@ -68,9 +68,16 @@ class Sink:
     catalog: CatalogClient
     options: SinkOptions
 
-    def plan(self, schema: StructType = SCHEMA, mode: WriteMode = WriteMode.APPEND, **options: Any) -> WritePlan:
+    def plan(
+        self,
+        schema: StructType = SCHEMA,
+        mode: WriteMode = WriteMode.APPEND,
+        *,
+        is_stream: bool = False,
+        **options: Any,
+    ) -> WritePlan:
         """Plan a write, with these options changed."""
-        return plan_write(self.catalog, replace(self.options, **options), schema, mode)
+        return plan_write(self.catalog, replace(self.options, **options), schema, mode, is_stream=is_stream)
 
     def write(
         self,
@@ -172,6 +179,13 @@ def paths_of(messages: Sequence[TaskCommit]) -> list[Path]:
     return [local(data_file.file_path) for message in messages for data_file in message.data_files]
 
 
+# Folders that hold the objects of stores, by the beginning of their locations.
+FOLDERS_OF_STORES: dict[str, Path] = {}
+
+
 def local(location: str) -> Path:
-    """Return the file or folder at a `file:` location."""
-    return Path(location.removeprefix("file://"))
+    """Return the file or folder at a `file:` location, which Java writes with one slash, or of an object there."""
+    for store, folder in FOLDERS_OF_STORES.items():
+        if location.startswith(f"{store}/"):
+            return folder / location.removeprefix(f"{store}/")
+    return Path(location.removeprefix("file://").removeprefix("file:"))

@@ -48,6 +48,14 @@ def check_set_up(spark: SparkSession | None, options: dict[str, str], schema: St
     return [] if result.ok else [f"{check.name}: {check.detail} {check.next_step}" for check in result.failures]
 
 
+def verify_table(table: str, options: dict[str, str]) -> list[str]:
+    """Prove a table whole, and name what was deleted."""
+    result = iceberg_ds.verify(table, options=options, deep=True, older_than="5d", delete_orphans=True)
+    if not result.ok:
+        return [f"{check.name}: {check.detail} {check.next_step}" for check in result.failures]
+    return [orphan.path for orphan in result.orphans if orphan.deleted]
+
+
 root: type[Exception] = iceberg_ds.IcebergSinkError
 errors: list[type[iceberg_ds.IcebergSinkError]] = [
     iceberg_ds.CatalogError,

@@ -292,3 +292,32 @@ def test_groups_of_options_keep_their_keys_and_values() -> None:
 def test_options_that_contradict_each_other_or_the_table_are_refused(options: dict[str, str], reason: str) -> None:
     """A write would do something else than what one of its options says."""
     assert reason in refusal({"table": "db.t", **options})
+
+
+@pytest.mark.parametrize("names", [("txn-app-id", "txn-version"), ("txnappid", "txnversion")])
+def test_application_and_version_are_parsed(names: tuple[str, str]) -> None:
+    """A batch would not be recognised when it is repeated, or a job could not be moved over from Delta."""
+    options = parse_options({"table": "db.t", names[0]: "load", names[1]: "9223372036854775807"})
+
+    assert (options.txn_app_id, options.txn_version) == ("load", 2**63 - 1)
+
+
+@pytest.mark.parametrize("version", ["", "-1", "1.5", "1_000", " 7", "9223372036854775808", "²"])
+def test_version_that_is_no_whole_number_is_refused(version: str) -> None:
+    """Two versions could be taken for one, and rows be lost."""
+    text = refusal({"table": "db.t", "txn-app-id": "load", "txn-version": version})
+
+    assert "expected a whole number from 0 to 9223372036854775807" in text
+
+
+@pytest.mark.parametrize("given", [{"txn-app-id": "load"}, {"txn-version": "1"}])
+def test_application_and_version_need_each_other(given: dict[str, str]) -> None:
+    """A user who forgets one would believe that retries are safe."""
+    assert "'txn-app-id' and 'txn-version' need each other" in refusal({"table": "db.t", **given})
+
+
+def test_accepting_a_new_checkpoint_needs_a_name() -> None:
+    """A user would believe that a reset was accepted, or that others are refused."""
+    assert "'accept-new-checkpoint' needs 'stream-name'" in refusal({"table": "db.t", "accept-new-checkpoint": "true"})
+    named = parse_options({"table": "db.t", "stream-name": "orders", "accept-new-checkpoint": "true"})
+    assert (named.stream_name, named.accept_new_checkpoint) == ("orders", True)

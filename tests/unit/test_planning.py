@@ -26,6 +26,7 @@ from iceberg_ds.errors import (
     UnsupportedTableError,
 )
 from iceberg_ds.layouts.layout import order_text, parse_partition_by, parse_sort_by, spec_text
+from iceberg_ds.plan import StreamName, TxnId
 from iceberg_ds.planning import WriteMode, plan_write
 
 
@@ -412,3 +413,26 @@ def test_snapshot_to_validate_from_must_lie_behind_the_branch(sink: Sink) -> Non
 
     with pytest.raises(OptionError, match="'validate-from-snapshot-id' is 42"):
         plan_write(sink.catalog, options, SCHEMA, WriteMode.OVERWRITE)
+
+
+def test_version_is_refused_in_a_stream(sink: Sink) -> None:
+    """All epochs of a stream but the first would be skipped."""
+    with pytest.raises(OptionError, match=r"are for batches.*foreachBatch"):
+        sink.plan(is_stream=True, txn_app_id="load", txn_version=1)
+
+
+def test_stream_name_is_refused_in_a_batch(sink: Sink) -> None:
+    """A user of foreachBatch would believe that a wiped checkpoint is refused."""
+    with pytest.raises(OptionError, match=r"for writeStream.*'txn-app-id' and 'txn-version' take its place"):
+        sink.plan(stream_name="orders")
+
+
+def test_plan_carries_who_numbers_the_write(sink: Sink) -> None:
+    """A repeated batch would not be recognised, or a stream have no name."""
+    batch = sink.plan(txn_app_id="load", txn_version=7)
+    stream = sink.plan(is_stream=True, stream_name="orders", accept_new_checkpoint=True)
+
+    assert (batch.txn, batch.stream) == (TxnId(app_id="load", version=7), None)
+    assert (stream.txn, stream.stream) == (None, StreamName(name="orders", accepts_new_checkpoint=True))
+    assert sink.plan().txn is None
+    assert sink.plan(is_stream=True).stream is None

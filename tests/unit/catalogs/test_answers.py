@@ -9,7 +9,15 @@ import pytest
 import requests
 from botocore.exceptions import ClientError
 from psycopg2.errors import InsufficientPrivilege
-from pyiceberg.exceptions import CommitStateUnknownException, RESTError, ServiceUnavailableError, TooManyRequestsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    RESTError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TooManyRequestsError,
+)
 from sqlalchemy.exc import ProgrammingError
 from support.faulty_catalog import FaultyCatalog
 from support.tables import Sink
@@ -19,6 +27,7 @@ from iceberg_ds.catalogs.answers import (
     CommitRefusedError,
     asked_wait_ms,
     commit_failure,
+    is_lost_race,
 )
 
 
@@ -130,3 +139,21 @@ def test_commit_waits_as_long_as_the_catalog_asks(
 
     assert [7 <= seconds < 7.2 for seconds in waits] == [True]
     assert faulty_sink.ids() == [1]
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_race"),
+    [
+        (CommitFailedException("branch main has changed"), True),
+        (TableAlreadyExistsError("db.t"), True),
+        (CommitFailedException("Failed to acquire lock for db.t, state: 2"), False),
+        (answered(CommitFailedException, 409, "2"), False),
+        (TooManyRequestsError("slow down"), False),
+        (ForbiddenError("no right"), False),
+        (ConnectionError("reset"), False),
+    ],
+)
+def test_lost_race_is_told_from_a_catalog_that_is_not_well(failure: Exception, *, is_race: bool) -> None:
+    """A catalog in need would be asked at the pace of a race, or losers of a race wait as in an outage."""
+    assert is_lost_race(commit_failure(failure, "")) == is_race
+    assert not is_lost_race(None)

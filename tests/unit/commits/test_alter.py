@@ -385,6 +385,21 @@ def test_writers_that_undo_each_others_changes_come_to_an_end(
     assert faulty_catalog.commits == RETRIES + 1
 
 
+@pytest.mark.usefixtures("few_retries")
+def test_table_that_stays_out_of_date_after_the_change_is_not_a_conflict(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """A user would be told that nothing was changed, and by whom, while the new column is there."""
+    before = sink.table()
+    faulty_catalog.fail_next(RETRIES, refusal)
+    faulty_catalog.serve_stale(before, times=RETRIES + 2)
+
+    with pytest.raises(CommitStateUnknownError, match="answers from an older state"):
+        alter_table(faulty_sink.catalog, IDENTIFIER, wanting(new=spark.LongType()))
+
+    assert "new" in sink.table().schema().column_names
+
+
 def test_retries_follow_the_tables_own_policy(
     sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, waits: list[float]
 ) -> None:

@@ -6,12 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal
+from support.faulty_catalog import (
+    FaultyCatalog,
+    When,
+    connection_lost,
+    forbidden,
+    refusal,
+    server_error,
+    state_unknown,
+    throttled,
+    timed_out,
+)
 from support.invariants import check_sound, unreferenced_files
 from support.tables import IDENTIFIER, SCHEMA, Row, Sink, epoch, paths_of, rows
 
 from iceberg_ds.commits.commit import commit_write
-from iceberg_ds.errors import CommitMessageError, DataFileError, IcebergSinkError
+from iceberg_ds.errors import CommitMessageError, CommitStateUnknownError, DataFileError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
 
 
@@ -120,12 +130,38 @@ def test_batch_without_rows_finds_the_table_whose_creation_was_not_answered(
     assert faulty_sink.rows() == []
 
 
+@pytest.mark.usefixtures("waits")
+@pytest.mark.parametrize("when", When)
+@pytest.mark.parametrize("error", [state_unknown, server_error, connection_lost, timed_out, throttled])
+def test_batch_without_rows_tries_again_to_create_the_table(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Any, when: When
+) -> None:
+    """A job whose first batch is empty would fail because of one lost answer."""
+    faulty_catalog.fail_next(1, error, when=when)
+
+    faulty_sink.commit(faulty_sink.write([]))
+
+    assert sink.ids() == []
+
+
+@pytest.mark.usefixtures("waits")
+def test_batch_without_rows_does_not_say_that_nothing_was_created_while_it_may_be(
+    faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """A user would be told that there is no table, and find one."""
+    faulty_catalog.fail_next(99, timed_out)
+
+    with pytest.raises(CommitStateUnknownError, match=r"Whether table db\.t was created is unknown"):
+        faulty_sink.commit(faulty_sink.write([]))
+
+
+@pytest.mark.usefixtures("waits")
 @pytest.mark.parametrize("error", [connection_lost, forbidden, refusal])
 def test_batch_without_rows_says_that_the_table_could_not_be_created(
     faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Any
 ) -> None:
     """A job would report success without its table."""
-    faulty_catalog.fail_next(9, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(IcebergSinkError, match=r"db\.t"):
         faulty_sink.commit(faulty_sink.write([]))
@@ -162,6 +198,7 @@ def test_local_file_that_the_driver_does_not_see_is_refused(sink: Sink, damage: 
         sink.commit(messages)
 
     assert sink.catalog.find_table(IDENTIFIER) is None
+    assert not any(path.exists() for path in paths_of(messages))
 
 
 def test_local_files_are_seen_however_their_location_is_written(sink: Sink) -> None:

@@ -348,7 +348,7 @@ def test_waits_grow_as_the_table_asks(
     sink.append(1)
     set_properties(sink, {"commit.retry.min-wait-ms": "200", "commit.retry.max-wait-ms": "1000"})
     messages = faulty_sink.write(rows(2))
-    faulty_catalog.fail_next(4, refusal)
+    faulty_catalog.fail_next(4, throttled)
 
     faulty_sink.commit(messages)
 

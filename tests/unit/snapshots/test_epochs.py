@@ -12,14 +12,12 @@ from support.tables import QUERY, epoch
 from iceberg_ds.plan import EpochId
 from iceberg_ds.snapshots.branches import branch_head, branch_history
 from iceberg_ds.snapshots.epochs import (
-    EpochMark,
     find_last_epoch,
     has_committed,
     property_key,
-    property_mark,
     run_before,
-    summary_mark,
 )
+from iceberg_ds.snapshots.marks import EPOCHS, Mark, property_mark, summary_mark
 
 OTHER = "another-query"
 
@@ -31,13 +29,13 @@ def summary(number: int, query_id: str = QUERY, run_id: str | None = None) -> di
 
 def recorded(number: int, snapshot_id: int, branch: str = "main", query_id: str = QUERY) -> dict[str, str]:
     """Return the property that records that epoch."""
-    return property_mark(branch, query_id, EpochMark(epoch_id=number, snapshot_id=snapshot_id, timestamp_ms=START_MS))
+    return property_mark(EPOCHS, branch, query_id, Mark(number=number, snapshot_id=snapshot_id, timestamp_ms=START_MS))
 
 
 def last(metadata: TableMetadata, branch: str = "main") -> tuple[int, int] | None:
     """Return epoch and snapshot of the query's last mark."""
     mark = find_last_epoch(metadata, branch, QUERY)
-    return None if mark is None else (mark.epoch_id, mark.snapshot_id)
+    return None if mark is None else (mark.number, mark.snapshot_id)
 
 
 def test_summary_has_the_keys_of_icebergs_spark_runtime() -> None:
@@ -47,9 +45,9 @@ def test_summary_has_the_keys_of_icebergs_spark_runtime() -> None:
 
 def test_mark_comes_back_from_the_property_whole() -> None:
     """An error could not say which run committed what, and when."""
-    mark = EpochMark(epoch_id=7, snapshot_id=2**63 - 1, timestamp_ms=START_MS, run_id="r", previous_run_id="q")
+    mark = Mark(number=7, snapshot_id=2**63 - 1, timestamp_ms=START_MS, run_id="r", previous_run_id="q")
 
-    metadata = metadata_of(properties=property_mark("main", QUERY, mark))
+    metadata = metadata_of(properties=property_mark(EPOCHS, "main", QUERY, mark))
 
     assert find_last_epoch(metadata, "main", QUERY) == mark
 
@@ -58,7 +56,7 @@ def test_mark_comes_back_from_the_summary_whole() -> None:
     """An error could not say which run committed what, and when."""
     metadata = metadata_of(line(1, 2, s2=summary(7, run_id="r")))
 
-    expected = EpochMark(epoch_id=7, snapshot_id=2, timestamp_ms=START_MS + 2, run_id="r")
+    expected = Mark(number=7, snapshot_id=2, timestamp_ms=START_MS + 2, run_id="r")
     assert find_last_epoch(metadata, "main", QUERY) == expected
 
 
@@ -149,7 +147,7 @@ def test_mark_remembers_the_other_run(
     last_run: str | None, before_it: str | None, run: str, expected: str | None
 ) -> None:
     """A second live driver could not be told from a restart where snapshots have expired."""
-    last = EpochMark(epoch_id=1, snapshot_id=1, timestamp_ms=1, run_id=last_run, previous_run_id=before_it)
+    last = Mark(number=1, snapshot_id=1, timestamp_ms=1, run_id=last_run, previous_run_id=before_it)
 
     assert run_before(last, run) == expected
     assert run_before(None, run) is None

@@ -8,12 +8,16 @@ import pytest
 from support.metadata import OUR_SNAPSHOT, START_MS, Past, identity, line, metadata_of
 from support.tables import QUERY
 
-from iceberg_ds.plan import EpochId
-from iceberg_ds.snapshots.epochs import EpochMark, property_mark, summary_mark
-from iceberg_ds.snapshots.landing import Attempt, Landing, find_landing
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import EpochId, StreamName, TxnId
+from iceberg_ds.snapshots.landing import Attempt, Landing, find_landing, unknown_neighbour
+from iceberg_ds.snapshots.marks import EPOCHS, TXNS, Mark, property_mark, summary_mark
+from iceberg_ds.snapshots.streams import StreamRecord, stream_property
 
 OURS = OUR_SNAPSHOT
 HEAD = 2
+APP = "nightly.load"
+STREAM_NAME = "orders"
 
 
 def refused(parent_id: int | None) -> Attempt:
@@ -33,8 +37,23 @@ def epoch_summary(number: int, run_id: str | None = None) -> dict[str, str]:
 
 def recorded(number: int, snapshot_id: int, run_id: str | None = None) -> dict[str, str]:
     """Return the property that records an epoch of our query."""
-    mark = EpochMark(epoch_id=number, snapshot_id=snapshot_id, timestamp_ms=START_MS, run_id=run_id)
-    return property_mark("main", QUERY, mark)
+    mark = Mark(number=number, snapshot_id=snapshot_id, timestamp_ms=START_MS, run_id=run_id)
+    return property_mark(EPOCHS, "main", QUERY, mark)
+
+
+def txn_summary(version: int, app_id: str = APP) -> dict[str, str]:
+    """Return the summary of a snapshot of an application."""
+    return summary_mark(TxnId(app_id=app_id, version=version))
+
+
+def txn_recorded(version: int, snapshot_id: int, app_id: str = APP) -> dict[str, str]:
+    """Return the property that records a version of an application."""
+    return property_mark(TXNS, "main", app_id, Mark(number=version, snapshot_id=snapshot_id, timestamp_ms=START_MS))
+
+
+def named(query_id: str, *, was_accepted: bool = False) -> dict[str, str]:
+    """Return the property that gives the name of our stream to a query."""
+    return stream_property("main", STREAM_NAME, StreamRecord(query_id=query_id, was_accepted=was_accepted))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +234,149 @@ STREAM = {
 }
 
 
+# Version 5 of an application, as the summary and the property show it.
+TXN = {
+    "first version of the application": Situation(history=line(1, HEAD), landing=Landing.ABSENT, is_final=True),
+    "the version before is the last": Situation(
+        history=line(1, HEAD, s2=txn_summary(4)),
+        properties=txn_recorded(4, HEAD),
+        landing=Landing.ABSENT,
+        is_final=True,
+    ),
+    "versions may leave numbers out": Situation(
+        history=line(8, 9), properties=txn_recorded(0, 1), landing=Landing.ABSENT, is_final=True
+    ),
+    "done before": Situation(
+        history=line(1, HEAD, s2=txn_summary(5)),
+        properties=txn_recorded(5, HEAD),
+        landing=Landing.REPLAYED,
+        is_final=True,
+    ),
+    "done before, and expired": Situation(
+        history=line(8, 9), properties=txn_recorded(5, HEAD), landing=Landing.REPLAYED, is_final=True
+    ),
+    "done before, and the property is gone": Situation(
+        history=line(1, HEAD, 3, s2=txn_summary(5)), landing=Landing.REPLAYED, is_final=True
+    ),
+    "a later version was done before": Situation(
+        history=line(1, HEAD, s2=txn_summary(6)),
+        properties=txn_recorded(6, HEAD),
+        landing=Landing.REPLAYED,
+        is_final=True,
+    ),
+    "another writer was faster with this version": Situation(
+        history=line(1, HEAD, 3, s3=txn_summary(5)),
+        properties=txn_recorded(5, 3),
+        attempts=(refused(HEAD),),
+        landing=Landing.REPLAYED,
+        is_final=True,
+    ),
+    "another writer was faster, and our answer was lost": Situation(
+        history=line(1, HEAD, 3, s3=txn_summary(5)),
+        properties=txn_recorded(5, 3),
+        attempts=(lost(HEAD),),
+        landing=Landing.REPLAYED,
+        is_final=True,
+    ),
+    "lost, and it may still arrive": Situation(
+        history=line(1, HEAD),
+        properties=txn_recorded(4, 1),
+        attempts=(lost(HEAD),),
+        landing=Landing.ABSENT,
+        is_final=False,
+    ),
+    "lost, and the record shows that it never landed": Situation(
+        history=line(8, 9), properties=txn_recorded(4, 1), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=True
+    ),
+    "we landed it": Situation(
+        history=line(1, HEAD, OURS, s777=txn_summary(5)),
+        properties=txn_recorded(5, OURS),
+        attempts=(lost(HEAD),),
+        landing=Landing.LANDED,
+        is_final=True,
+    ),
+    "we landed it, and it expired": Situation(
+        history=line(8, 9),
+        properties=txn_recorded(5, OURS),
+        attempts=(lost(HEAD),),
+        landing=Landing.LANDED,
+        is_final=True,
+    ),
+    "a later version landed while we were refused": Situation(
+        history=line(1, HEAD, 3, s3=txn_summary(6)),
+        properties=txn_recorded(6, 3),
+        attempts=(refused(HEAD),),
+        landing=Landing.REPLAYED,
+        is_final=True,
+    ),
+    "a later version landed after our answer was lost: ours may have landed first and expired": Situation(
+        history=line(8, 9),
+        properties=txn_recorded(6, 9),
+        attempts=(lost(HEAD),),
+        landing=Landing.REPLAYED,
+        is_final=False,
+    ),
+    "another application has this version": Situation(
+        history=line(1, HEAD, s2=txn_summary(5, "other")),
+        properties=txn_recorded(5, HEAD, "other"),
+        landing=Landing.ABSENT,
+        is_final=True,
+    ),
+    "a query has this number as its epoch": Situation(
+        history=line(1, HEAD, s2=summary_mark(EpochId(query_id=APP, epoch_id=5))),
+        properties=property_mark(EPOCHS, "main", APP, Mark(number=5, snapshot_id=HEAD, timestamp_ms=START_MS)),
+        landing=Landing.ABSENT,
+        is_final=True,
+    ),
+}
+
+# Epoch 5 of our query under a stream's name, which another query may hold.
+NAMED = {
+    "nobody has the name": Situation(history=line(1, HEAD), landing=Landing.ABSENT, is_final=True),
+    "ours has the name": Situation(
+        history=line(1, HEAD), properties=named(QUERY) | recorded(4, 1), landing=Landing.ABSENT, is_final=True
+    ),
+    "another query has the name": Situation(
+        history=line(1, HEAD), properties=named("other"), landing=Landing.DISPLACED, is_final=True
+    ),
+    "another query took the name while we were refused": Situation(
+        history=line(1, HEAD, 3),
+        properties=named("other"),
+        attempts=(refused(HEAD),),
+        landing=Landing.DISPLACED,
+        is_final=True,
+    ),
+    "another query took the name while our answer was lost": Situation(
+        history=line(1, HEAD, 3),
+        properties=named("other"),
+        attempts=(lost(HEAD),),
+        landing=Landing.DISPLACED,
+        is_final=True,
+    ),
+    "we landed it, and then another query took the name": Situation(
+        history=line(1, HEAD, OURS, 4),
+        properties=named("other") | recorded(5, OURS),
+        attempts=(lost(HEAD),),
+        landing=Landing.LANDED,
+        is_final=True,
+    ),
+    "we landed it, it expired, and then another query took the name": Situation(
+        history=line(8, 9),
+        properties=named("other") | recorded(5, OURS),
+        attempts=(lost(HEAD),),
+        landing=Landing.LANDED,
+        is_final=True,
+    ),
+    "ours may have landed and expired before a later epoch of us, and then another query took the name": Situation(
+        history=line(8, 9),
+        properties=named("other") | recorded(6, 7),
+        attempts=(lost(HEAD),),
+        landing=Landing.DISPLACED,
+        is_final=False,
+    ),
+}
+
+
 @pytest.mark.parametrize("situation", BATCH.values(), ids=BATCH.keys())
 def test_landing_of_a_batch(situation: Situation) -> None:
     """A batch would be committed twice, be lost, or lose its files although it landed."""
@@ -266,3 +428,107 @@ def test_branch_of_the_write_is_the_one_that_is_looked_at() -> None:
 
     assert find_landing(metadata, write, (), lambda: False).landing is Landing.ABSENT
     assert find_landing(metadata, replace(write, branch="audit"), (), lambda: False).landing is Landing.REPLAYED
+
+
+@pytest.mark.parametrize("situation", TXN.values(), ids=TXN.keys())
+def test_landing_of_a_version(situation: Situation) -> None:
+    """A retried batch would be there twice, be skipped although it is not there, or lose its files."""
+    metadata = metadata_of(situation.history, properties=situation.properties)
+    write = replace(identity(), txn=TxnId(app_id=APP, version=5))
+
+    finding = find_landing(
+        metadata, write, situation.attempts, lambda: pytest.fail("a version needs no file to be read")
+    )
+
+    assert (finding.landing, finding.is_final) == (situation.landing, situation.is_final)
+
+
+@pytest.mark.parametrize("situation", NAMED.values(), ids=NAMED.keys())
+def test_landing_of_an_epoch_under_a_name(situation: Situation) -> None:
+    """A query with a wiped checkpoint would write its source again, or one that landed would lose its files."""
+    metadata = metadata_of(situation.history, properties=situation.properties)
+    write = named_epoch()
+
+    finding = find_landing(metadata, write, situation.attempts, lambda: pytest.fail("no file needs to be read"))
+
+    assert (finding.landing, finding.is_final) == (situation.landing, situation.is_final)
+    assert (finding.holder is not None) == (situation.landing is Landing.DISPLACED)
+
+
+def named_epoch(*, accepts: bool = False) -> WriteIdentity:
+    """Return epoch 5 of our query under its stream's name."""
+    stream = StreamName(name=STREAM_NAME, accepts_new_checkpoint=accepts)
+    return replace(identity(epoch=EpochId(query_id=QUERY, epoch_id=5, run_id="our run")), stream=stream)
+
+
+def test_holder_of_a_name_is_told_with_its_last_epoch() -> None:
+    """A user could not tell from the error which checkpoint to restore."""
+    mark = Mark(number=41, snapshot_id=2, timestamp_ms=START_MS)
+    properties = named("other") | property_mark(EPOCHS, "main", "other", mark)
+
+    holder = find_landing(metadata_of(line(1, HEAD), properties=properties), named_epoch(), (), lambda: False).holder
+
+    assert holder is not None
+    assert (holder.query_id, holder.mark, holder.was_accepted) == ("other", mark, False)
+
+
+@pytest.mark.parametrize(("was_accepted", "landing"), [(False, Landing.ABSENT), (True, Landing.DISPLACED)])
+def test_new_checkpoint_is_accepted_unless_the_option_is_used_up(*, was_accepted: bool, landing: Landing) -> None:
+    """An option that was left on would accept every wiped checkpoint, or accept none."""
+    metadata = metadata_of(line(1, HEAD), properties=named("other", was_accepted=was_accepted))
+
+    assert find_landing(metadata, named_epoch(accepts=True), (), lambda: False).landing is landing
+
+
+def test_version_is_looked_for_where_its_rows_would_come_from() -> None:
+    """A version that main has would be written again to a branch that begins with main's rows, or to be published."""
+    history = [*line(1, HEAD), Past(snapshot_id=3, parent=1)]
+    metadata = metadata_of(history, branches={"main": HEAD, "audit": 3}, properties=txn_recorded(5, HEAD))
+    write = replace(identity(), txn=TxnId(app_id=APP, version=5))
+
+    def landing(branch: str, fork_from: str | None = None, publish_to: str | None = None) -> Landing:
+        changed = replace(write, branch=branch, fork_from=fork_from, publish_to=publish_to)
+        return find_landing(metadata, changed, (), lambda: False).landing
+
+    assert landing("main") is Landing.REPLAYED
+    assert landing("audit", "main") is Landing.ABSENT  # it has a branch of its own already, without these rows
+    assert landing("new", "main") is Landing.REPLAYED
+    assert landing("new", "audit") is Landing.ABSENT
+    assert landing("audit", "main", "main") is Landing.REPLAYED
+
+
+OTHERS = property_mark(EPOCHS, "main", "second", Mark(number=7, snapshot_id=9, timestamp_ms=START_MS + 50))
+
+
+@pytest.mark.parametrize(
+    ("history", "properties", "stream_name", "expected"),
+    [
+        pytest.param([], {}, None, None, id="an empty table"),
+        pytest.param(line(1, HEAD), {}, None, None, id="a table of batches"),
+        pytest.param(
+            line(1, s1=summary_mark(EpochId(query_id="jvm", epoch_id=3))), {}, None, ("jvm", 3), id="a summary"
+        ),
+        pytest.param(line(1), OTHERS, None, ("second", 7), id="a property"),
+        pytest.param(
+            line(1, s1=summary_mark(EpochId(query_id="jvm", epoch_id=3))), OTHERS, None, ("second", 7), id="the newest"
+        ),
+        pytest.param(line(1), OTHERS, STREAM_NAME, ("second", 7), id="a name now, none before"),
+        pytest.param(
+            line(1),
+            OTHERS | stream_property("main", "clicks", StreamRecord(query_id="second")),
+            STREAM_NAME,
+            None,
+            id="each stream has a name",
+        ),
+        pytest.param(line(1), OTHERS | named("second"), STREAM_NAME, None, id="accepted in its place"),
+    ],
+)
+def test_new_query_beside_another_is_noticed(
+    history: list[Past], properties: dict[str, str], stream_name: str | None, expected: tuple[str, int] | None
+) -> None:
+    """Nobody would notice that a wiped checkpoint doubles all rows; or streams that are well would raise alarms."""
+    write = named_epoch() if stream_name is not None else replace(named_epoch(), stream=None)
+
+    found = unknown_neighbour(metadata_of(history, properties=properties), write)
+
+    assert (None if found is None else (found.query_id, found.mark.number)) == expected

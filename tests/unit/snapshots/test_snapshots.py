@@ -131,7 +131,7 @@ def test_epoch_is_recorded_in_the_same_request_as_its_rows() -> None:
 
     mark = find_last_epoch(after, "main", QUERY)
     assert mark is not None
-    assert (mark.epoch_id, mark.snapshot_id) == (7, OUR_SNAPSHOT)
+    assert (mark.number, mark.snapshot_id) == (7, OUR_SNAPSHOT)
     assert after.refs["main"].snapshot_id == OUR_SNAPSHOT
     without_property = after.model_copy(update={"properties": {}})
     assert find_last_epoch(without_property, "main", QUERY) == mark

@@ -1,0 +1,155 @@
+"""The metadata files that a commit writes before the catalog takes it, and leaves behind if another commit was faster.
+
+PyIceberg's catalogs that keep no more than a pointer (SQL, Hive, Glue) write the table's next metadata file first, and
+then move the pointer to it if that still is where they found it. A REST server writes, and tidies up, its own files.
+
+A table's metadata file is the table: with the one that it stands at deleted, all is lost. So no answer of the catalog
+counts here, for a refusal may follow a first try that landed, and no state of the table that may be an old one. A file
+goes only if the table's own log holds the file that it was to follow, and not the file itself: something else has
+followed, the pointer moved on, and a request that still is under way must fail. All others stay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+
+from iceberg_ds.storage.cleanup import Proof, delete_files
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedMetadata:
+    """A metadata file that a commit wrote, or was about to.
+
+    Attributes:
+        path: Its location.
+        follows: The metadata file that the table stood at, None if the commit creates the table.
+        table_uuid: The table.
+        io: Opens its storage.
+    """
+
+    path: str
+    follows: str | None
+    table_uuid: str
+    io: FileIO
+
+
+class Fate(Enum):
+    """What a state of the table says of a staged file."""
+
+    TAKEN = auto()  # the table stands at it, or stood at it
+    PASSED_OVER = auto()  # another one has taken its place
+    OPEN = auto()  # nothing
+
+
+def fate(staged: StagedMetadata, metadata: TableMetadata, location: str) -> Fate:
+    """Return what became of a file, as a table shows it that was loaded after the file was staged.
+
+    Args:
+        staged: The file.
+        metadata: The table of that name; it may be another one by now, or an old state of it.
+        location: The metadata file that it stands at.
+    """
+    log = {entry.metadata_file for entry in metadata.metadata_log}
+    if staged.path == location or staged.path in log:
+        return Fate.TAKEN
+    if staged.follows is None:
+        return Fate.OPEN if str(metadata.table_uuid) == staged.table_uuid else Fate.PASSED_OVER
+    return Fate.PASSED_OVER if staged.follows in log else Fate.OPEN
+
+
+class _Staged:
+    """The files that one commit has staged so far, attempt by attempt."""
+
+    def __init__(self) -> None:
+        self._open: list[StagedMetadata] = []
+        self._passed_over: list[StagedMetadata] = []
+
+    def note(self, staged: StagedMetadata) -> None:
+        self._open.append(staged)
+
+    def see(self, metadata: TableMetadata, location: str) -> None:
+        fates = [(staged, fate(staged, metadata, location)) for staged in self._open]
+        self._open = [staged for staged, found in fates if found is Fate.OPEN]
+        self._passed_over += [staged for staged, found in fates if found is Fate.PASSED_OVER]
+
+    def tidy(self) -> None:
+        if self._passed_over:
+            delete_files(self._passed_over[-1].io, [staged.path for staged in self._passed_over], Proof.REFUSED)
+        for staged in self._open:
+            logger.info("Left %s where it is, if it was written: the catalog may still take it", staged.path)
+
+
+_current: ContextVar[_Staged | None] = ContextVar("_current", default=None)
+
+
+@contextmanager
+def tidying_metadata() -> Iterator[None]:
+    """Delete, at the end of the block, the metadata files of those of its commits that are proven not to have landed.
+
+    A file whose fate no load of the table has shown by then stays.
+    """
+    staged = _Staged()
+    token = _current.set(staged)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        staged.tidy()
+
+
+def see_table(metadata: TableMetadata, location: str | None) -> None:
+    """Take note of a table that was just loaded or committed to.
+
+    Args:
+        metadata: The table.
+        location: The metadata file that it stands at, None if the catalog does not say.
+    """
+    staged = _current.get()
+    if staged is not None and location:
+        staged.see(metadata, location)
+
+
+def note_staged_metadata() -> None:
+    """Let PyIceberg's catalogs of this process say which metadata files they stage."""
+    stage = MetastoreCatalog._update_and_stage_table  # noqa: SLF001  # all of them call it, right before they write
+    if getattr(stage, "notes", False):
+        return
+
+    def staging(
+        self: MetastoreCatalog,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        if current_table is not None:
+            see_table(current_table.metadata, current_table.metadata_location)
+        table = stage(self, current_table, table_identifier, requirements, updates)
+        staged = _current.get()
+        if staged is not None:
+            staged.note(
+                StagedMetadata(
+                    path=table.metadata_location,
+                    follows=None if current_table is None else current_table.metadata_location,
+                    table_uuid=str(table.metadata.table_uuid),
+                    io=table.io,
+                )
+            )
+        return table
+
+    staging.notes = True  # type: ignore[attr-defined]  # so that nobody does it twice
+    MetastoreCatalog._update_and_stage_table = staging  # type: ignore[method-assign]  # noqa: SLF001

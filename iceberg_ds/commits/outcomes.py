@@ -1,0 +1,86 @@
+"""Pure: what the user is told of a commit that does not simply land: it was refused, skipped, or may double rows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import TxnId
+from iceberg_ds.snapshots.epochs import QueryMark
+from iceberg_ds.snapshots.landing import Finding, Holder, Landing
+from iceberg_ds.snapshots.marks import Mark
+
+
+def why_refused(write: WriteIdentity, finding: Finding) -> str | None:
+    """Return why `write` may not land any more, None if it may, or has."""
+    mark, holder = finding.mark, finding.holder
+    nothing = "Nothing was committed. " if finding.is_final else ""
+    match finding.landing:
+        case Landing.FENCED if mark is not None:
+            return (
+                f"Cannot commit {write}: another live driver of this query committed the same epoch (snapshot "
+                f"{mark.snapshot_id}, run {mark.run_id}). Nothing of this one was added. Two drivers run from one "
+                "checkpoint or from copies of it: stop one of them."
+            )
+        case Landing.SURPASSED if mark is not None:
+            return (
+                f"Cannot commit {write}: the table already holds epoch {mark.number} of this query, committed at "
+                f"{_utc(mark)}. Either the checkpoint was rolled back to an older state, or a second "
+                f"driver runs on it. {nothing}Restore the newest checkpoint and run a single driver; "
+                "or start with a new checkpoint, knowing that its source begins anew."
+            )
+        case Landing.DISPLACED if holder is not None:
+            return _displaced(write, holder)
+    return None
+
+
+def _displaced(write: WriteIdentity, holder: Holder) -> str:
+    name = write.stream.name if write.stream is not None else ""
+    last = (
+        "" if holder.mark is None else f", whose last epoch {holder.mark.number} was committed at {_utc(holder.mark)}"
+    )
+    used_up = (
+        " That option is set, and has been used up by the query that it accepted: it counts again once that one has "
+        "committed without it."
+        if holder.was_accepted and write.stream is not None and write.stream.accepts_new_checkpoint
+        else ""
+    )
+    return (
+        f"Cannot commit {write}, nothing was committed: the stream '{name}' is written by another query, "
+        f"{holder.query_id}{last}. This one has another checkpoint: a new one, or that of another stream. Restore the "
+        f"checkpoint of query {holder.query_id}; or set accept-new-checkpoint=true for one run, knowing that this "
+        f"query begins anew with its source, so that rows which the table has may come again.{used_up}"
+    )
+
+
+def skipped(write: WriteIdentity, finding: Finding) -> str:
+    """Return what to log of a write that was done before."""
+    mark = finding.mark
+    if mark is None or not isinstance(write.numbered, TxnId):
+        return f"Skipped {write}: an earlier run committed it"
+    if mark.number == write.numbered.version:
+        return f"Skipped {write}: this version was committed as snapshot {mark.snapshot_id} at {_utc(mark)}"
+    return (
+        f"Skipped {write}: version {mark.number}, which is above it, was committed as snapshot {mark.snapshot_id} at "
+        f"{_utc(mark)}. Versions of one txn-app-id only grow: rows that are written out of turn need another one"
+    )
+
+
+def is_out_of_turn(write: WriteIdentity, finding: Finding) -> bool:
+    """Return whether a skipped write may have been no repetition, so that somebody should look."""
+    is_below = finding.mark is not None and write.txn is not None and write.txn.version < finding.mark.number
+    return is_below or not finding.is_final
+
+
+def neighbour_warning(write: WriteIdentity, neighbour: QueryMark) -> str:
+    """Return the warning that a new query writes where another one has written."""
+    return (
+        f"{write} is the first that this query commits, and branch {write.branch} has rows of another query: "
+        f"{neighbour.query_id}, whose last epoch {neighbour.mark.number} was committed at {_utc(neighbour.mark)}. If "
+        "that one was the same stream with an earlier checkpoint, its rows may now come again. If they are two, all "
+        "is well. Option 'stream-name', one name for each, lets the sink tell."
+    )
+
+
+def _utc(mark: Mark) -> str:
+    return datetime.fromtimestamp(mark.timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,44 @@
+"""Which options count in which kind of write: appends and overwrites, batches and streams."""
+
+from __future__ import annotations
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options import SinkOptions
+
+
+def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool) -> None:
+    """Refuse options that do not count in this kind of write.
+
+    Raises:
+        OptionError: Names them, and where they count.
+    """
+    name = ".".join(options.table)
+    if not is_overwrite:
+        given = {
+            "overwrite-mode": options.overwrite_mode,
+            "replace-where": options.replace_where,
+            "isolation-level": options.isolation_level,
+            "validate-from-snapshot-id": options.validate_from_snapshot_id,
+        }
+        if idle := [option for option, value in given.items() if value is not None]:
+            overwrite = 'outputMode("complete")' if is_stream else 'mode("overwrite")'
+            raise OptionError(
+                f"Cannot write to {name}: {', '.join(idle)} only count with {overwrite}, and this write appends. "
+                "Drop them, or overwrite."
+            )
+    if is_stream and options.staging_branch is not None:
+        raise OptionError(
+            f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "
+            "and publish it with iceberg_ds.publish."
+        )
+    if is_stream and options.txn_app_id is not None:
+        raise OptionError(
+            f"Cannot write to {name}: options 'txn-app-id' and 'txn-version' are for batches. A stream numbers its "
+            "epochs itself, and none lands twice. Drop them, or write batches in foreachBatch, with the number of the "
+            "micro-batch as txn-version."
+        )
+    if not is_stream and options.stream_name is not None:
+        raise OptionError(
+            f"Cannot write to {name}: option 'stream-name' is for writeStream.format(\"icebergsink\"), and this is a "
+            "batch. In foreachBatch, 'txn-app-id' and 'txn-version' take its place."
+        )

@@ -1,0 +1,118 @@
+"""Batches with `txn-app-id` and `txn-version` in real Spark, run again by a scheduler and by `foreachBatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from support.invariants import unreferenced_files
+from support.spark_faulty_sink import Action, Fault, FaultySink, Point
+from support.spark_jobs import SCHEMA, BatchJob, dump, numbered, remove_last_commit, write_source
+from support.spark_process import SparkProcess
+from support.spark_tables import FORMAT, Warehouse
+from support.stream_runs import Stream
+
+TIMEOUT_S = 300
+ROWS = 100
+
+
+def job(house: Warehouse, fault: Fault | None = None, mode: str = "append", version: int = 20261121) -> BatchJob:
+    """Return the batch of one day, as a scheduler runs it."""
+    named = {"txnAppId": "nightly-load", "txnVersion": str(version)}
+    options = {**house.options, **named, **(fault.arm() if fault else {})}
+    return BatchJob(rows=ROWS, options=options, sink=FaultySink.name() if fault else "icebergsink", mode=mode)
+
+
+@pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
+def test_run_whose_driver_was_killed_can_be_repeated(house: Warehouse, tmp_path: Path, point: Point) -> None:
+    """The retry of a task that a scheduler makes would lose its rows or double them."""
+    fault = Fault(point=point, action=Action.KILL_DRIVER, fuse=tmp_path / "fuse")
+    with SparkProcess(tmp_path / "first") as driver:
+        driver.send(dump(job(house, fault)))
+        driver.wait_java_dead()
+
+    with SparkProcess(tmp_path / "second") as driver:
+        assert driver.run(dump(job(house))) is None
+        assert driver.run(dump(job(house))) is None
+
+    assert fault.has_struck
+    assert house.ids() == list(range(ROWS))
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_run_whose_committer_was_killed_can_be_repeated(
+    house: Warehouse, spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    """A retry would double the rows, or replace those that came after the first run."""
+    fault = Fault(point=Point.AFTER_COMMIT, action=Action.RAISE, fuse=tmp_path / "fuse")
+    with pytest.raises(PySparkException, match="planned fault"):
+        job(house, fault, mode).run(spark)
+    house.append(numbered(spark, ROWS, ROWS + 10))
+
+    job(house, mode=mode).run(spark)
+
+    assert house.ids() == list(range(ROWS + 10))
+    assert unreferenced_files(house.table()) == set()
+
+
+def into_two_tables(house: Warehouse, armed: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """Return what writes each micro-batch into two tables, the second with these options of a fault."""
+
+    def write(rows: DataFrame, epoch_id: int) -> None:
+        for table, sink, more in (("db.t", FORMAT, {}), ("db.u", FaultySink.name(), armed)):
+            writer = rows.write.format(sink).mode("append").options(**house.options, **more)
+            writer.options(txnAppId="orders", txnVersion=epoch_id).save(table)
+
+    return write
+
+
+@pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
+def test_micro_batch_that_is_repeated_lands_once_in_each_table(
+    house: Warehouse, spark: SparkSession, tmp_path: Path, point: Point
+) -> None:
+    """A micro-batch that died between two tables would be twice in the first, or be missing in the second."""
+    spark.dataSource.register(FaultySink)
+    source = tmp_path / "source"
+    write_source(source, [range(10), range(10, 20), range(20, 30)])
+    fault = Fault(point=point, action=Action.KILL_WORKER, fuse=tmp_path / "fuse")
+
+    def run(armed: Mapping[str, str]) -> None:
+        rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
+        writer = rows.writeStream.foreachBatch(into_two_tables(house, armed))
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(TIMEOUT_S)
+        finally:
+            query.stop()
+
+    with pytest.raises(StreamingQueryException, match="exited unexpectedly"):
+        run(fault.arm())
+    run({})
+    remove_last_commit(tmp_path / "checkpoint")
+    run({})
+
+    assert fault.has_struck
+    assert house.ids("db.t") == house.ids("db.u") == list(range(30))
+    assert len(house.snapshots("db.t")) == len(house.snapshots("db.u")) == 3
+
+
+def test_stream_with_a_version_is_refused_and_told_where_it_counts(stream: Stream, spark: SparkSession) -> None:
+    """All epochs of a stream but the first would be skipped."""
+    stream.grow(1)
+
+    with pytest.raises(StreamingQueryException, match="'txn-app-id' and 'txn-version' are for batches") as raised:
+        stream.job(txn_app_id="orders", txn_version="1").run(spark)
+
+    assert "foreachBatch" in str(raised.value)
+    assert not stream.warehouse.has_table()
+
+
+def test_batch_with_the_name_of_a_stream_is_refused(house: Warehouse, spark: SparkSession) -> None:
+    """A user of foreachBatch would believe that a wiped checkpoint is refused."""
+    with pytest.raises(PySparkException, match="'stream-name' is for writeStream"):
+        house.append(numbered(spark, 0, 1), stream_name="orders")
+
+    assert not house.has_table()

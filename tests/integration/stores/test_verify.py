@@ -1,0 +1,70 @@
+"""Tables in a real S3 server are verified, and cleaned up, there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.bucket import Bucket
+from support.tables import NAME, SCHEMA, Sink, epoch, rows
+
+import iceberg_ds
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.options import parse_options
+from iceberg_ds.verification.result import VerifyResult
+
+SECRET = "tests-secret-key"  # noqa: S105  # of the server that the tests start
+
+
+@pytest.fixture
+def options(bucket: Bucket, tmp_path: Path) -> dict[str, str]:
+    """Return the options of writes to a SQL catalog with its tables in the bucket."""
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"{bucket.location}/warehouse",
+        **bucket.store.properties,
+    }
+    return {"catalog": "stores", **{f"catalog.{key}": value for key, value in catalog.items()}}
+
+
+@pytest.fixture
+def sink(options: dict[str, str]) -> Sink:
+    """Return a table in the bucket."""
+    parsed = parse_options({"table": NAME, **options})
+    sink = Sink(catalog=connect(catalog_settings(parsed)), options=parsed)
+    for number in range(3):
+        sink.append(number, of_epoch=epoch(number))
+    return sink
+
+
+def failures(result: VerifyResult) -> list[str]:
+    """Return the names of the checks that failed."""
+    return [check.name for check in result.failures]
+
+
+def test_table_in_s3_is_verified_and_cleaned_up(sink: Sink, options: dict[str, str], bucket: Bucket) -> None:
+    """A table in a bucket could be neither proven whole nor cleaned up."""
+    (left,) = (found.file_path for message in sink.write(rows(9), schema=SCHEMA) for found in message.data_files)
+
+    result = iceberg_ds.verify(NAME, options=options, deep=True, older_than="0s", delete_orphans=True, force=True)
+
+    assert result.ok, str(result)
+    assert [(orphan.path, orphan.deleted) for orphan in result.orphans] == [(left, True)]
+    assert iceberg_ds.verify(NAME, options=options, older_than="0s").orphans == ()
+    assert sink.ids() == [0, 1, 2]
+    assert bucket.pending_uploads() == []
+
+
+def test_object_that_is_missing_is_found_and_no_secret_is_shown(sink: Sink, options: dict[str, str]) -> None:
+    """Lost rows would not be noticed, or the report would give away the keys of the store."""
+    table = sink.table()
+    path = table.inspect.files()["file_path"][0].as_py()
+    table.io.delete(path)
+
+    result = iceberg_ds.verify(NAME, options=options)
+
+    assert failures(result) == ["data files"]
+    assert f"data file {path} is missing" in result.failures[0].detail
+    assert SECRET not in f"{result} {result.to_json()}"

@@ -1,0 +1,295 @@
+"""The cells of the matrix of catalog faults: every call of a write, every kind of fault, at each attempt."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from support.fault_kinds import COMMIT_KINDS, CONFLICT, READ_KINDS, Effect, Kind, Way
+from support.fault_writes import ATTEMPTS, Mode, Operation, Phase, Trial, few_retries, ids_of_clickhouse
+from support.faulty_catalog import FaultyCatalog, Strike
+from support.invariants import unreferenced_files
+from support.lax_catalog import LaxCatalog
+from support.tables import IDENTIFIER, Sink, embedded_options, local
+
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.catalogs.settings import catalog_settings
+
+MOST_CALLS = 40  # more than any write makes
+
+
+class At(Enum):
+    """At which of the calls of one kind the fault is."""
+
+    FIRST = 1
+    MIDDLE = 2
+    LAST = ATTEMPTS
+    LOOK = ATTEMPTS + 1  # what the last attempt is followed by
+    EVERY = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call that a write makes.
+
+    Attributes:
+        phase: In which phase.
+        method: Which.
+        first: How often it was made in that phase before the first attempt, for another reason.
+        is_tried_again: Whether there are further attempts.
+    """
+
+    phase: Phase
+    method: str
+    first: int = 0
+    is_tried_again: bool = False
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """How it can fail."""
+        if self.method == "commit_table":
+            return COMMIT_KINDS
+        if self.method == "create_namespace_if_not_exists":
+            return tuple(kind for kind in COMMIT_KINDS if kind.effect in {Effect.NEVER, Effect.AT_ONCE})
+        return tuple(kind for kind in READ_KINDS if kind.way is not Way.STALE or self.method == "load_table")
+
+    @property
+    def places(self) -> tuple[At, ...]:
+        """Which of these calls can fail."""
+        if not self.is_tried_again:
+            return (At.FIRST,)
+        has_look = self.method == "load_table" and self.phase is Phase.COMMIT
+        return tuple(at for at in At if at is not At.LOOK or has_look)
+
+
+_LOOK_UP = Call(phase=Phase.PLAN, method="load_table")
+_ATTEMPT = (
+    Call(phase=Phase.COMMIT, method="load_table", is_tried_again=True),
+    Call(phase=Phase.COMMIT, method="commit_table", is_tried_again=True),
+)
+_CHANGE = (
+    Call(phase=Phase.PLAN, method="load_table", first=1, is_tried_again=True),
+    Call(phase=Phase.PLAN, method="commit_table", is_tried_again=True),
+)
+_CREATION = tuple(
+    Call(phase=Phase.PLAN, method=method)
+    for method in (
+        "view_exists",
+        "namespace_exists",
+        "create_namespace_if_not_exists",
+        "create_table_transaction",
+    )
+)
+CALLS_OF: Mapping[Operation, tuple[Call, ...]] = {
+    Operation.APPEND: (_LOOK_UP, *_ATTEMPT),
+    Operation.OVERWRITE: (_LOOK_UP, *_ATTEMPT),
+    Operation.REPLACE: (_LOOK_UP, *_ATTEMPT),
+    Operation.CREATE: (_LOOK_UP, *_CREATION, Call(phase=Phase.COMMIT, method="view_exists"), *_ATTEMPT),
+    Operation.CREATE_EMPTY: (_LOOK_UP, *_CREATION, Call(phase=Phase.COMMIT, method="commit_table")),
+    Operation.CHANGE: (_LOOK_UP, *_CHANGE, *_ATTEMPT),
+    Operation.CHANGE_AND_REPLACE: (_LOOK_UP, *_ATTEMPT),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell of the matrix."""
+
+    operation: Operation
+    mode: Mode
+    call: Call
+    at: At
+    kind: Kind
+
+    def __str__(self) -> str:
+        what = f"{self.call.phase.value}: {self.call.method}"
+        place = f" {self.at.name.lower()}" if self.call.is_tried_again else ""
+        return f"{self.mode.value}, {self.operation.value}, {what}{place}, {self.kind}"
+
+    def strikes(self) -> Iterator[Strike]:
+        """Yield what fails; attempts before the one that the cell is about lose a race."""
+        call, method = self.call, self.call.method
+        if self.at is At.EVERY:
+            for number in range(1, MOST_CALLS):
+                yield Strike(method=method, number=call.first + number, kind=self.kind)
+            return
+        yield Strike(method=method, number=call.first + self.at.value, kind=self.kind)
+        for number in range(1, self.at.value):
+            yield Strike(method="commit_table", number=number, kind=CONFLICT)
+
+
+def cells(mode: Mode) -> list[Cell]:
+    """Return all cells of a mode."""
+    return [
+        Cell(operation=operation, mode=mode, call=call, at=at, kind=kind)
+        for operation, calls in CALLS_OF.items()
+        if mode is Mode.BATCH or operation is not Operation.CREATE_EMPTY  # an epoch without rows creates nothing
+        for call in calls
+        for at in call.places
+        for kind in call.kinds
+    ]
+
+
+def known_wrong(cell: Cell) -> str | None:
+    """Return why the outcome of a cell is wrong for now, None if it is not."""
+    is_late = cell.kind.effect in {Effect.BEFORE_NEXT_COMMIT, Effect.AT_LAST}
+    if cell.operation is Operation.CREATE_EMPTY and is_late:
+        return "a batch without rows says that nothing was committed while the creation may still be carried out"
+    return None
+
+
+# ClickHouse takes as long for one read as a cell does for all else.
+_CELLS_FOR_A_SECOND_READER = 16
+
+
+def check_cell(ground: Ground, cell: Cell) -> None:
+    """Run a cell and hold the table against the oracle; every 16th cell, drawn by its name, has a second reader."""
+    trial = ground.trial(cell.operation, cell.call.phase, cell.strikes())
+    if zlib.crc32(str(cell).encode()) % _CELLS_FOR_A_SECOND_READER == 0:
+        trial.second_reader = ids_of_clickhouse
+    trial.run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """The calls of a catalog that a write made.
+
+    Attributes:
+        named: Those that can fail, by phase.
+        unnamed: Others.
+    """
+
+    named: set[tuple[Phase, str]]
+    unnamed: set[str]
+
+
+class CatalogAttack:
+    """Faults of the catalog.
+
+    Args:
+        catalog: The catalog whose calls fail.
+        phase: When.
+        strikes: Which.
+    """
+
+    def __init__(self, catalog: FaultyCatalog, phase: Phase, strikes: tuple[Strike, ...]) -> None:
+        self._catalog = catalog
+        self._phase = phase
+        self._strikes = strikes
+        self._struck: list[Strike] = []
+        self._loads = 0
+        self.calls: dict[Phase, dict[str, int]] = {}
+        self._now: Phase | None = None
+
+    def begin(self, phase: Phase) -> None:
+        """Let calls fail if this is the phase."""
+        self.calm()
+        self._now = phase
+        self._catalog.begin(*(self._strikes if phase is self._phase else ()))
+
+    def calm(self) -> None:
+        """Let no call fail any more."""
+        if self._now is not None:
+            self.calls[self._now] = dict(self._catalog.calls)
+        if self._now is self._phase:
+            self._struck = list(self._catalog.struck)
+            self._loads = self._catalog.calls["load_table"]
+        self._now = None
+        self._catalog.begin()
+
+    def deliver(self, *, all_of_them: bool) -> bool:
+        """Let the catalog carry out what it held up."""
+        return self._catalog.deliver(*(() if all_of_them else (Effect.AT_LAST,))) > 0
+
+    @property
+    def unnamed(self) -> set[str]:
+        """The methods that were asked for and are none of `CALLS`."""
+        return self._catalog.passed
+
+    @property
+    def has_struck(self) -> bool:
+        """Whether the call that the cell is about has failed."""
+        return bool(self._struck) and self._struck[-1].kind is self._strikes[0].kind
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """Whether a commit was sent whose answer told nothing; one that tells must be seen in the table, too."""
+        if self.was_blind and self.calls.get(self._phase, {}).get("commit_table"):
+            return True
+        return any(strike.method == "commit_table" and not strike.kind.is_refusal for strike in self._struck)
+
+    @property
+    def was_blind(self) -> bool:
+        """Whether the last load failed or was out of date."""
+        return any(strike.method == "load_table" and strike.number == self._loads for strike in self._struck)
+
+    @property
+    def hinders_deleting(self) -> bool:
+        """Return that the catalog has nothing to do with files."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What the cells of a mode begin with: an empty catalog, and one with a table; each cell works on copies.
+
+    Attributes:
+        folder: The files of both.
+        mode: The mode.
+        empty: Without any table.
+        used: With the table.
+    """
+
+    folder: Path
+    mode: Mode
+    empty: FaultyCatalog
+    used: FaultyCatalog
+
+    @classmethod
+    def make(cls, folder: Path, mode: Mode) -> Ground:
+        """Make the catalogs."""
+        empty = FaultyCatalog(LaxCatalog(folder, namespaces=set()))
+        used = FaultyCatalog(LaxCatalog(folder, namespaces=set()))
+        calm = CatalogAttack(used, Phase.COMMIT, ())
+        sink = _sink(used, folder)
+        Trial(operation=Operation.APPEND, mode=mode, clean=sink, attacked=sink, attack=calm, folder=folder).prepare()
+        return cls(folder=folder, mode=mode, empty=empty, used=used)
+
+    def trial(self, operation: Operation, phase: Phase = Phase.COMMIT, strikes: Iterable[Strike] = ()) -> Trial:
+        """Return a write whose catalog strikes in one phase."""
+        ground = self.empty if operation.creates else self.used
+        inner = ground.inner.copy()
+        faulty = ground.copy(inner)
+        return Trial(
+            operation=operation,
+            mode=self.mode,
+            clean=_sink(inner, self.folder),
+            attacked=_sink(faulty, self.folder),
+            attack=CatalogAttack(faulty, phase, tuple(strikes)),
+            folder=self.folder / "db" / "t",
+        )
+
+    def calls_of(self, operation: Operation) -> Made:
+        """Return the calls of a write of which nothing fails."""
+        trial = self.trial(operation)
+        trial.write()
+        attack = trial.attack
+        assert isinstance(attack, CatalogAttack)
+        named = {(phase, method) for phase, calls in attack.calls.items() for method in calls}
+        return Made(named=named, unnamed=attack.unnamed)
+
+    def tidy(self) -> None:
+        """Remove what a cell has left behind in the folder."""
+        table = self.used.load_table(IDENTIFIER)
+        for path in unreferenced_files(table) | set(local(table.location()).rglob("*.json")):
+            path.unlink()
+
+
+def _sink(catalog: Any, folder: Path) -> Sink:
+    """Return what writes through a catalog; its client only calls methods that the faulty one has, too."""
+    options = embedded_options(folder)
+    return few_retries(Sink(catalog=CatalogClient(catalog, catalog_settings(options)), options=options))

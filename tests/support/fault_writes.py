@@ -1,0 +1,345 @@
+"""One write under attack, and the one oracle of what must be true afterwards, whatever was attacked and how.
+
+Takes the steps that Spark's processes take, in this process: plan, tasks, commit, and `abort` after a failure; then
+what follows a failure in real life: a stream's epoch is replayed, a batch that failed for certain is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyiceberg.table import Table
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from support.invariants import check_sound, stored_files, unreferenced_files
+from support.spark_tables import read_with_chdb
+from support.tables import QUERY, SCHEMA, Sink, local, paths_of, rows
+
+from iceberg_ds.commits.abort import abort_write
+from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
+from iceberg_ds.messages import TaskCommit
+from iceberg_ds.plan import EpochId
+from iceberg_ds.planning import WriteMode
+
+RETRIES = 2
+ATTEMPTS = RETRIES + 1
+_BASE = (1, 2, 3, 4)
+_OURS = (5, 6)
+_WIDER = StructType([*SCHEMA.fields, StructField("note", StringType())])
+_RETYPED = StructType([StructField("id", LongType()), StructField("name", StringType()), StructField("n", LongType())])
+_EPOCH = 2
+_MOST_REPLAYS = 3
+
+
+class Operation(Enum):
+    """What a write does to its table, and the options that ask for it."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    REPLACE = "replace where"  # rewrites files of which only some rows are replaced
+    CREATE = "create"
+    CREATE_EMPTY = "create without rows"
+    CHANGE = "change columns, append"
+    CHANGE_AND_REPLACE = "change columns and rows at once"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the write."""
+        return {
+            Operation.REPLACE: {"replace_where": "id >= 4"},
+            Operation.CHANGE: {"schema_evolution": "add-columns"},
+            Operation.CHANGE_AND_REPLACE: {"schema_evolution": "full"},
+        }.get(self, {})
+
+    @property
+    def mode(self) -> WriteMode:
+        """The write's mode."""
+        is_overwrite = self in {Operation.OVERWRITE, Operation.REPLACE, Operation.CHANGE_AND_REPLACE}
+        return WriteMode.OVERWRITE if is_overwrite else WriteMode.APPEND
+
+    @property
+    def schema(self) -> StructType:
+        """The DataFrame's columns."""
+        return {Operation.CHANGE: _WIDER, Operation.CHANGE_AND_REPLACE: _RETYPED}.get(self, SCHEMA)
+
+    @property
+    def ours(self) -> tuple[int, ...]:
+        """The ids that it writes."""
+        return () if self is Operation.CREATE_EMPTY else _OURS
+
+    @property
+    def creates(self) -> bool:
+        """Whether there is no table before it."""
+        return self in {Operation.CREATE, Operation.CREATE_EMPTY}
+
+    @property
+    def before(self) -> list[int] | None:
+        """The ids in the table before the write, None for no table."""
+        return None if self.creates else [*_BASE]
+
+    @property
+    def after(self) -> list[int]:
+        """The ids in the table after it."""
+        kept: tuple[int, ...] = () if self.creates else _BASE
+        if self in {Operation.OVERWRITE, Operation.CHANGE_AND_REPLACE}:
+            kept = ()
+        if self is Operation.REPLACE:
+            kept = tuple(number for number in kept if number < 4)
+        return [*kept, *self.ours]
+
+
+class Mode(Enum):
+    """Whether Spark repeats the write by itself."""
+
+    BATCH = "batch"
+    STREAM = "stream"
+
+    def epoch(self, number: int, run: str) -> EpochId | None:
+        """Return the micro-batch of a run, None in a batch."""
+        return None if self is Mode.BATCH else EpochId(query_id=QUERY, epoch_id=number, run_id=run)
+
+
+class Phase(Enum):
+    """Which of Spark's processes is at work."""
+
+    PLAN = "plan"
+    TASKS = "tasks"
+    COMMIT = "commit"
+
+
+class Attack(Protocol):
+    """What lets a write fail."""
+
+    def begin(self, phase: Phase) -> None:
+        """Let the write fail in this phase, if this is the one."""
+
+    def calm(self) -> None:
+        """Let nothing fail any more."""
+
+    def deliver(self, *, all_of_them: bool) -> bool:
+        """Let requests that were held up be carried out, those too that wait for the next commit if `all_of_them`.
+
+        Returns:
+            Whether there were any.
+        """
+
+    @property
+    def has_struck(self) -> bool:
+        """Whether anything has failed."""
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """Whether a request was sent of which no answer and no look at the table told what became of it."""
+
+    @property
+    def was_blind(self) -> bool:
+        """Whether the writer's last look at the table failed, or showed an older state."""
+
+    @property
+    def hinders_deleting(self) -> bool:
+        """Whether files may be left behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a writer saw.
+
+    Attributes:
+        error: What it raised, None for success.
+        phase: Where.
+        messages: What its tasks reported.
+    """
+
+    error: IcebergSinkError | None = None
+    phase: Phase = Phase.COMMIT
+    messages: list[TaskCommit] = field(default_factory=list)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the writer says that it does not know."""
+        return isinstance(self.error, CommitStateUnknownError)
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """One write under attack.
+
+    Attributes:
+        operation: What the write does.
+        mode: Whether Spark repeats it.
+        clean: Reaches the table past the attack.
+        attacked: Writes under attack.
+        attack: The attack.
+        folder: The table's folder.
+        second_reader: Returns the ids that another reader finds, None to do without.
+    """
+
+    operation: Operation
+    mode: Mode
+    clean: Sink
+    attacked: Sink
+    attack: Attack
+    folder: Path
+    second_reader: Callable[[Table], list[int]] | None = None
+
+    def prepare(self) -> None:
+        """Make the table with its rows, as the first epochs of the query."""
+        if not self.operation.creates:
+            for number in (0, 1):
+                part = _BASE[2 * number : 2 * number + 2]
+                self._commit(self.attacked, self._tasks(self.attacked, Operation.APPEND, part, number, "run-0"))
+
+    def run(self) -> Outcome:
+        """Write under attack, hold the outcome against the table, and go on as Spark or a user would."""
+        self.attack.calm()
+        known = self._stored()
+        schema = self._schema()
+        outcome = self.write()
+        assert self.attack.has_struck, "nothing was attacked: the cell is empty"
+        self._check(outcome, known, schema)
+        if self.attack.deliver(all_of_them=self.mode is Mode.BATCH):
+            self._check_rows(outcome)
+        self._go_on(outcome, known)
+        return outcome
+
+    def write(self) -> Outcome:
+        """Write under attack, and return what the writer sees."""
+        outcome = self._write()
+        self.attack.calm()
+        if outcome.error is not None and outcome.phase is Phase.COMMIT:
+            abort_write(self.clean.catalog, outcome.messages)
+        return outcome
+
+    def _write(self) -> Outcome:
+        phase, messages = Phase.PLAN, []
+        try:
+            self.attack.begin(phase)
+            plan = self.attacked.plan(self.operation.schema, self.operation.mode, **self.operation.options)
+            self.attack.begin(phase := Phase.TASKS)
+            messages = self._tasks_of(plan, self.operation.ours, _EPOCH, "run-1")
+            self.attack.begin(phase := Phase.COMMIT)
+            self._commit(self.attacked, messages)
+        except IcebergSinkError as error:
+            return Outcome(error=error, phase=phase, messages=messages)
+        return Outcome(messages=messages)
+
+    def _tasks(self, sink: Sink, operation: Operation, ids: tuple[int, ...], epoch: int, run: str) -> list[TaskCommit]:
+        plan = sink.plan(operation.schema, operation.mode, **operation.options)
+        return self._tasks_of(plan, ids, epoch, run, schema=operation.schema)
+
+    def _tasks_of(
+        self, plan: Any, ids: tuple[int, ...], epoch: int, run: str, schema: StructType | None = None
+    ) -> list[TaskCommit]:
+        """Run two tasks; where the first fails, Spark gives up the other."""
+        parts = [rows(*ids[: len(ids) // 2]), rows(*ids[len(ids) // 2 :])]
+        of_epoch = self.mode.epoch(epoch, run)
+        return self.attacked.write(*parts, schema=schema or self.operation.schema, plan=plan, of_epoch=of_epoch)
+
+    @staticmethod
+    def _commit(sink: Sink, messages: list[TaskCommit]) -> None:
+        sink.commit(messages)
+
+    def _check(self, outcome: Outcome, known: set[Path], schema: str) -> None:
+        """Hold what the writer says against what there is."""
+        ids = self._check_rows(outcome)
+        left = self._unreferenced() - known
+        error = outcome.error
+        if outcome.is_unknown:
+            assert self.attack.leaves_doubt, f"it is known what became of each request, unlike: {error}"
+            has_landed = outcome.phase is Phase.COMMIT and ids == self.operation.after
+            assert not has_landed or self.attack.was_blind, f"the table shows what became of the write, unlike: {error}"
+            assert all(path.exists() for path in paths_of(outcome.messages)), f"files are gone, unlike: {error}"
+            assert "No files were deleted" in str(error) or "no files were deleted" in str(error)
+            return
+        assert ids == (self.operation.after if error is None else self.operation.before), f"unlike: {error}"
+        assert not left or self.attack.hinders_deleting, f"{left} are left behind by: {error}"
+        if error is not None and outcome.phase is Phase.PLAN:
+            assert schema == self._schema(), f"columns changed, unlike: {error}"
+
+    def _check_rows(self, outcome: Outcome) -> list[int] | None:
+        """Assert that the table is whole, and has the rows of before or of after; return their ids, None for none."""
+        ids = self._ids()
+        possible = [self.operation.before, self.operation.after]
+        assert ids in possible, f"{ids} are in the table after: {outcome.error}"
+        if outcome.error is None:
+            assert ids == self.operation.after
+        elif not outcome.is_unknown:
+            assert ids == self.operation.before, f"a request landed after: {outcome.error}"
+        return ids
+
+    def _go_on(self, outcome: Outcome, known: set[Path]) -> None:
+        """Replay the epoch, or run a batch again that has not landed."""
+        if self.mode is Mode.BATCH:
+            if outcome.error is not None and self._ids() == self.operation.before:
+                self._repeat("again")
+        else:
+            self._replay()
+        self.attack.deliver(all_of_them=True)
+        assert self._ids() == self.operation.after
+        if not outcome.is_unknown and not self.attack.hinders_deleting:
+            assert not self._unreferenced() - known, f"files are left behind by what followed: {outcome.error}"
+
+    def _replay(self) -> None:
+        """Replay the epoch in new runs until one succeeds; a late request that lands beside it looks like a driver."""
+        for number in range(_MOST_REPLAYS):
+            try:
+                self._repeat(f"run-{number + 2}")
+            except CommitConflictError as fenced:
+                if "another live driver" not in str(fenced) or not self.attack.leaves_doubt:
+                    raise
+            else:
+                return
+        raise AssertionError("no replay succeeded")
+
+    def _repeat(self, run: str) -> None:
+        self._commit(self.attacked, self._tasks(self.attacked, self.operation, self.operation.ours, _EPOCH, run))
+
+    def _table(self) -> Table | None:
+        return self.clean.catalog.find_table(self.clean.options.table)
+
+    def _schema(self) -> str:
+        table = self._table()
+        return "" if table is None else str(table.metadata.schema())
+
+    def _ids(self) -> list[int] | None:
+        """Return the ids that each reader finds in the table, whose every snapshot is whole; None for no table."""
+        table = self._table()
+        if table is None:
+            return None
+        check_sound(table)
+        found = table.scan().to_arrow()
+        ids = sorted(found["id"].to_pylist())
+        assert {name: found[name].to_pylist() for name in ("id", "name")} == _named(found["id"].to_pylist())
+        if self.second_reader is not None and table.metadata.snapshots:
+            assert self.second_reader(table) == ids, "the second reader finds other rows"
+        return ids
+
+    def _stored(self) -> set[Path]:
+        return stored_files(str(self.folder))
+
+    def _unreferenced(self) -> set[Path]:
+        table = self._table()
+        return self._stored() if table is None else unreferenced_files(table)
+
+
+def _named(ids: list[int]) -> dict[str, list[Any]]:
+    return {"id": ids, "name": [f"row {number}" for number in ids]}
+
+
+def ids_of_clickhouse(table: Table) -> list[int]:
+    """Return the ids that ClickHouse finds; a catalog in memory has its state written down for it."""
+    folder = local(table.metadata.location)
+    metadata = local(table.metadata_location)
+    if not metadata.is_file():
+        metadata = folder / "metadata" / "v1.metadata.json"
+        metadata.write_text(table.metadata.model_dump_json())
+    return [row["id"] for row in read_with_chdb(folder, "id", metadata=metadata)]
+
+
+def few_retries(sink: Sink) -> Sink:
+    """Return the sink whose new table has its commits tried again only `RETRIES` times."""
+    properties = {**sink.options.table_properties, "commit.retry.num-retries": str(RETRIES)}
+    return Sink(catalog=sink.catalog, options=replace(sink.options, table_properties=properties))

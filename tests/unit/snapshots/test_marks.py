@@ -1,0 +1,82 @@
+"""The marks of numbered writes: what is written comes back, for that writer and that branch alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.metadata import START_MS, line, metadata_of
+from support.tables import epoch
+
+from iceberg_ds.plan import EpochId, TxnId
+from iceberg_ds.snapshots.marks import (
+    EPOCHS,
+    TXNS,
+    Mark,
+    find_last_mark,
+    kind_of,
+    named_properties,
+    property_mark,
+    property_name,
+    summary_mark,
+)
+
+NAMES = st.text(st.sampled_from("a.%2E/é "), min_size=1, max_size=6)
+BRANCHES = st.text(st.sampled_from("ab."), min_size=1, max_size=5)
+MARK = Mark(number=2**63 - 1, snapshot_id=2**63 - 1, timestamp_ms=START_MS)
+
+
+def test_version_is_marked_under_keys_of_its_own() -> None:
+    """A version would be taken for an epoch of a stream, and the stream would skip that one."""
+    assert summary_mark(TxnId(app_id="load", version=7)) == {
+        "icebergsink.txn-app-id": "load",
+        "icebergsink.txn-version": "7",
+    }
+    assert not summary_mark(TxnId(app_id="load", version=7)).keys() & summary_mark(epoch(7)).keys()
+
+
+def test_kind_follows_from_the_write() -> None:
+    """A version would be looked for among epochs."""
+    assert kind_of(EpochId(query_id="q", epoch_id=1)) is EPOCHS
+    assert kind_of(TxnId(app_id="a", version=1)) is TXNS
+
+
+@pytest.mark.parametrize("kind", [EPOCHS, TXNS])
+def test_mark_comes_back_from_property_and_summary(kind: object) -> None:
+    """A repeated write would not be recognised once its snapshot has expired, or its property is gone."""
+    write = TxnId(app_id="load", version=7) if kind is TXNS else EpochId(query_id="load", epoch_id=7)
+    used = kind_of(write)
+
+    by_property = metadata_of(line(1), properties=property_mark(used, "main", "load", MARK))
+    by_summary = metadata_of(line(1, s1=summary_mark(write)))
+
+    assert find_last_mark(by_property, "main", used, "load") == MARK
+    found = find_last_mark(by_summary, "main", used, "load")
+    assert found is not None
+    assert (found.number, found.snapshot_id) == (7, 1)
+
+
+@given(branch=BRANCHES, name=NAMES, other_branch=BRANCHES, other_name=NAMES)
+def test_property_belongs_to_one_branch_and_one_name(
+    branch: str, name: str, other_branch: str, other_name: str
+) -> None:
+    """Two applications whose names have dots would skip each other's batches: rows would be lost."""
+    key = property_name(TXNS.property_prefix, branch, name)
+
+    is_same = (branch, name) == (other_branch, other_name)
+    assert (key == property_name(TXNS.property_prefix, other_branch, other_name)) == is_same
+    metadata = metadata_of(line(1), properties={key: "x"})
+    assert list(named_properties(metadata, TXNS.property_prefix, branch)) == [(name, "x")]
+    if other_branch != branch:
+        assert list(named_properties(metadata, TXNS.property_prefix, other_branch)) == []
+
+
+def test_number_of_properties_does_not_grow_with_versions() -> None:
+    """Metadata would grow with every batch."""
+    keys = {
+        key
+        for version in range(9)
+        for key in property_mark(TXNS, "main", "load", Mark(number=version, snapshot_id=version, timestamp_ms=version))
+    }
+
+    assert len(keys) == 1
