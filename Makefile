@@ -14,8 +14,12 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 # Cells of the matrix, such as MATRIX_ARGS="--quick spark-4.0.5-pyarrow-18.0.0"; all without.
 MATRIX_ARGS ?=
+# More arguments for the mutations, such as MUTATION_ARGS=--spark.
+MUTATION_ARGS ?=
 # More arguments for the benchmarks, such as BENCH_ARGS="--rounds 3".
 BENCH_ARGS ?=
+# Arguments of the chaos run, such as CHAOS_ARGS="--kills 1000 --seed 7 --catalog rest".
+CHAOS_ARGS ?=
 
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
@@ -106,6 +110,14 @@ test-matrix: $(TOOLS) ## Run the core tests with every supported version of Spar
 .PHONY: test-kills
 test-kills: $(TOOLS) ## Kill a stream 50 times at random and compare its table with its source
 	@$(WITH_JAVA) $(BIN)/python tests/faults/kill_stream.py --kills 50
+
+.PHONY: test-mutations
+test-mutations: $(TOOLS) ## Break one promise after the other in a copy, and see that tests notice each
+	@$(WITH_JAVA) $(BIN)/python tests/mutations/run_mutations.py $(MUTATION_ARGS)
+
+.PHONY: chaos
+chaos: $(TOOLS) $(PEER) $(SERVICES) ## Kill, cut off and confuse several writers of one table, and compare it with their sources
+	@$(WITH_JAVA) $(BIN)/python tests/chaos/run_chaos.py --peer $(CHAOS_ARGS)
 
 ##@ Speed
 .PHONY: bench

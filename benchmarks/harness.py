@@ -42,6 +42,9 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], object, str]] = {
     "files": (_numbers, (1, 1_000, 50_000), "files of one commit, separated by commas"),
     "snapshots": (_numbers, (10, 1_000, 10_000), "snapshots of the table, separated by commas"),
     "gigabytes": (_numbers, (1, 3, 10), "Arrow gigabytes of one task, separated by commas"),
+    "writers": (int, 8, "processes that commit at once"),
+    "commits": (int, 100, "commits of each writer"),
+    "catalogs": (_words, ("sqlite", "postgres", "rest"), "which catalogs, separated by commas"),
     "data-dir": (Path, HERE / ".data", "folder of the input, kept between runs, and of what is written meanwhile"),
     "results-dir": (Path, HERE / "results", "folder that the results go to"),
 }
@@ -58,6 +61,9 @@ class Settings:
     files: tuple[int, ...]
     snapshots: tuple[int, ...]
     gigabytes: tuple[int, ...]
+    writers: int
+    commits: int
+    catalogs: tuple[str, ...]
     data_dir: Path
     results_dir: Path
 
