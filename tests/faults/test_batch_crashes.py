@@ -14,6 +14,8 @@ from support.spark_jobs import BatchJob, dump
 from support.spark_process import SparkProcess
 from support.spark_tables import Warehouse
 
+from iceberg_ds.steps import Step
+
 ROWS = 1000
 # Rows are written as soon as a task has them, so that a fault in a task finds files.
 WRITE_AT_ONCE = {"target-file-size-bytes": "400"}
@@ -32,7 +34,7 @@ def job(house: Warehouse, fault: Fault | None = None) -> BatchJob:
     return BatchJob(first=ROWS, rows=ROWS, options=options, sink=FaultySink.name() if fault else "icebergsink")
 
 
-def fault_at(point: Point, action: Action, tmp_path: Path) -> Fault:
+def fault_at(point: Step, action: Action, tmp_path: Path) -> Fault:
     """Return a fault of the coming job."""
     return Fault(point=point, action=action, fuse=tmp_path / "fuse")
 
@@ -66,7 +68,7 @@ def test_committer_dies_after_commit(used: Warehouse, spark: SparkSession, tmp_p
 def test_exception_after_commit_keeps_what_has_landed(used: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Spark's `abort`, which gets all messages here, would delete the files of rows that are in the table."""
     fault = fault_at(Point.AFTER_COMMIT, Action.RAISE, tmp_path)
-    with pytest.raises(PySparkException, match="planned fault in the committer, after the commit"):
+    with pytest.raises(PySparkException, match="planned fault at LANDED"):
         job(used, fault).run(spark)
 
     assert used.ids() == list(range(2 * ROWS))
@@ -74,7 +76,7 @@ def test_exception_after_commit_keeps_what_has_landed(used: Warehouse, spark: Sp
 
 
 @pytest.mark.parametrize("point", [Point.IN_TASK, Point.AFTER_TASK])
-def test_worker_dies_in_its_only_attempt(used: Warehouse, spark: SparkSession, tmp_path: Path, point: Point) -> None:
+def test_worker_dies_in_its_only_attempt(used: Warehouse, spark: SparkSession, tmp_path: Path, point: Step) -> None:
     """Half of a job that failed would be in the table."""
     fault = fault_at(point, Action.KILL_WORKER, tmp_path)
     with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
@@ -95,7 +97,7 @@ def test_worker_dies_in_its_only_attempt(used: Warehouse, spark: SparkSession, t
     ],
 )
 def test_spark_repeats_task(
-    house: Warehouse, retrying_spark: SparkSession, tmp_path: Path, point: Point, action: Action
+    house: Warehouse, retrying_spark: SparkSession, tmp_path: Path, point: Step, action: Action
 ) -> None:
     """The rows of a task's first attempt would be in the table beside those of its second one."""
     fault = fault_at(point, action, tmp_path)
@@ -109,7 +111,7 @@ def test_spark_repeats_task(
 
 
 @pytest.mark.parametrize(("point", "lands"), [(Point.BEFORE_COMMIT, False), (Point.AFTER_COMMIT, True)])
-def test_driver_dies_around_the_commit(used: Warehouse, tmp_path: Path, point: Point, *, lands: bool) -> None:
+def test_driver_dies_around_the_commit(used: Warehouse, tmp_path: Path, point: Step, *, lands: bool) -> None:
     """A job would leave part of its rows in the table, or a table that cannot be read."""
     fault = fault_at(point, Action.KILL_DRIVER, tmp_path)
     with SparkProcess(tmp_path / "driver") as driver:

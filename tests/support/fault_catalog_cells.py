@@ -89,7 +89,7 @@ CALLS_OF: Mapping[Operation, tuple[Call, ...]] = {
     Operation.OVERWRITE: (_LOOK_UP, *_ATTEMPT),
     Operation.REPLACE: (_LOOK_UP, *_ATTEMPT),
     Operation.CREATE: (_LOOK_UP, *_CREATION, Call(phase=Phase.COMMIT, method="view_exists"), *_ATTEMPT),
-    Operation.CREATE_EMPTY: (_LOOK_UP, *_CREATION, Call(phase=Phase.COMMIT, method="commit_table")),
+    Operation.CREATE_EMPTY: (_LOOK_UP, *_CREATION, _ATTEMPT[1]),
     Operation.CHANGE: (_LOOK_UP, *_CHANGE, *_ATTEMPT),
     Operation.CHANGE_AND_REPLACE: (_LOOK_UP, *_ATTEMPT),
 }
@@ -132,14 +132,6 @@ def cells(mode: Mode) -> list[Cell]:
         for at in call.places
         for kind in call.kinds
     ]
-
-
-def known_wrong(cell: Cell) -> str | None:
-    """Return why the outcome of a cell is wrong for now, None if it is not."""
-    is_late = cell.kind.effect in {Effect.BEFORE_NEXT_COMMIT, Effect.AT_LAST}
-    if cell.operation is Operation.CREATE_EMPTY and is_late:
-        return "a batch without rows says that nothing was committed while the creation may still be carried out"
-    return None
 
 
 # ClickHouse takes as long for one read as a cell does for all else.

@@ -47,13 +47,6 @@ class Cell:
         return f"{self.mode.value}, {self.operation.value}, {self.fault}"
 
 
-def known_wrong(cell: Cell) -> str | None:
-    """Return why the outcome of a cell is wrong for now, None if it is not."""
-    if cell.fault.harm is Harm.TRUNCATE_SILENTLY:
-        return "a commit that finds a data file in another size leaves the write's data files behind"
-    return None
-
-
 def cells() -> list[Cell]:
     """Return all cells."""
     return [

@@ -51,7 +51,7 @@ class SparkProcess:
         program: The module that starts Spark and answers.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one for each thing that a test may need
         self,
         folder: Path,
         *,

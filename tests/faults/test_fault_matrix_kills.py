@@ -1,0 +1,108 @@
+"""SIGKILL at every named step of a write, batch and stream, of the Python process that comes to it; then Spark goes on.
+
+One Spark session, one table for each kind of write: every cell leaves its rows behind, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from support.spark_faulty_sink import Action, Fault, FaultySink
+from support.spark_jobs import BatchJob
+from support.spark_tables import Warehouse, read_with_chdb
+from support.stream_runs import Stream
+
+from iceberg_ds.steps import Step
+
+ROWS = 20
+# Rows are written as soon as a task has them, so that a task has several files.
+WRITE_AT_ONCE = {"target-file-size-bytes": "100"}
+# Steps that only a write that fails by itself comes to, and where it fails.
+AFTER_A_FAILURE = {Step.ABORT_BEGUN: Step.TASK_WRITTEN, Step.CLEANING_UP: Step.FILE_CLOSED}
+LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED}
+STREAM_STEPS = [*Step]
+# A batch without a number has nothing to skip.
+BATCH_STEPS = [step for step in Step if step is not Step.SKIPPED]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Stream:
+    """Return a stream that all cells go on with."""
+    return Stream(folder=tmp_path_factory.mktemp("kills") / "stream")
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Return the catalog that all batches write into."""
+    return Warehouse(folder=tmp_path_factory.mktemp("kills") / "batches")
+
+
+def kill_at(step: Step, folder: Path) -> tuple[Fault, Mapping[str, str]]:
+    """Return the kill, and the options of a write that comes to it."""
+    kill = Fault(point=step, action=Action.KILL_WORKER, fuse=folder / "kill")
+    if step not in AFTER_A_FAILURE:
+        return kill, kill.arm()
+    failure = Fault(point=AFTER_A_FAILURE[step], action=Action.RAISE, fuse=folder / "failure")
+    return kill, kill.arm(failure)
+
+
+@pytest.mark.parametrize("step", STREAM_STEPS, ids=lambda step: step.name)
+def test_stream_goes_on_after_a_kill_at_any_step(
+    begun: Stream, spark: SparkSession, tmp_path: Path, step: Step
+) -> None:
+    """Rows of the epoch would be lost, or be there twice."""
+    begun.grow(1)
+    if step is Step.SKIPPED:  # which only the replay of an epoch comes to that has landed
+        die(begun, spark, Step.LANDED, tmp_path / "before")
+    epochs = begun.snapshots()
+
+    die(begun, spark, step, tmp_path / "at")
+
+    begun.check_no_duplicate()
+    assert begun.snapshots() == epochs + (step in LANDED_BY_THEN)
+    begun.run(spark)
+    assert begun.snapshots() == epochs + (step is not Step.SKIPPED)
+    assert [row["id"] for row in read_with_chdb(begun.warehouse.folder / "db" / "t", "id")] == begun.source_ids()
+
+
+def die(stream: Stream, spark: SparkSession, step: Step, folder: Path) -> None:
+    """Run the stream until one of its processes is killed."""
+    folder.mkdir()
+    kill, options = kill_at(step, folder)
+    job = stream.job(kill)
+    job = replace(job, options={**job.options, **WRITE_AT_ONCE, **options})
+    with pytest.raises(StreamingQueryException):
+        job.run(spark)
+    assert kill.has_struck
+
+
+@pytest.mark.parametrize("step", BATCH_STEPS, ids=lambda step: step.name)
+def test_batch_lands_whole_or_not_at_all_after_a_kill_at_any_step(
+    batches: Warehouse, spark: SparkSession, tmp_path: Path, step: Step
+) -> None:
+    """Half of the rows would be in the table, or those that landed would lose their files."""
+    before = batches.ids() if batches.has_table() else []
+    kill, options = kill_at(step, tmp_path)
+    job = BatchJob(
+        first=len(before),
+        rows=ROWS,
+        options={**batches.options, **WRITE_AT_ONCE, **options},
+        sink=FaultySink.name(),
+    )
+
+    with pytest.raises((Py4JJavaError, PySparkException)):
+        job.run(spark)
+
+    assert kill.has_struck
+    after = list(range(len(before) + ROWS)) if step in LANDED_BY_THEN else before
+    assert (batches.ids() if batches.has_table() else []) == after
+    if step not in LANDED_BY_THEN:
+        job.run(spark)  # its fuse is burnt
+    assert batches.ids() == list(range(len(before) + ROWS))
+    assert [row["id"] for row in read_with_chdb(batches.folder / "db" / "t", "id")] == batches.ids()

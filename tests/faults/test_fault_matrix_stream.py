@@ -1,0 +1,29 @@
+"""Every call of a stream's write x every kind of fault x each attempt, and then the replay of the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.fault_catalog_cells import Cell, Ground, cells, check_cell
+from support.fault_writes import Mode
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    """Return what all cells begin with."""
+    return Ground.make(tmp_path_factory.mktemp("stream"), Mode.STREAM)
+
+
+@pytest.fixture
+def tidy_ground(ground: Ground) -> Iterator[Ground]:
+    """Return it, and remove what the cell leaves."""
+    yield ground
+    ground.tidy()
+
+
+@pytest.mark.usefixtures("waits")
+@pytest.mark.parametrize("cell", cells(Mode.STREAM), ids=str)
+def test_epoch_lands_once_whatever_the_catalog_does(tidy_ground: Ground, cell: Cell) -> None:
+    """Rows would be lost or twice, the table broken, an error false, or files of a failure left for ever."""
+    check_cell(tidy_ground, cell)

@@ -1,0 +1,281 @@
+"""Mutations of how a write lands: what the table is asked, what is recorded in it, and what is made of an answer."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_LOOP = "unit/commits/test_commit_loop.py::"
+_BATCHES = "unit/commits/test_idempotent_batches.py::"
+_PROMISE = "unit/commits/test_promise.py::"
+_SNAPSHOTS = "unit/snapshots/test_snapshots.py::"
+_BRANCHES = "unit/snapshots/test_branches.py::"
+_BRANCHED = "integration/test_branches.py::"
+_REPLAYS = "faults/test_stream_replays.py::"
+_CRASHES = "faults/test_stream_crashes.py::"
+
+LANDING = (
+    Mutation(
+        name="an epoch is not looked up before it is committed",
+        file="snapshots/landing.py",
+        before="if mark is None or mark.number < numbered.number:",
+        after="if mark is None or mark.number >= 0:",
+        tests=(_LOOP + "test_replayed_epoch_is_skipped_and_its_files_deleted",),
+        spark_tests=(
+            "acceptance/test_jvm_peer_streams.py::test_epoch_that_the_other_has_landed_is_recognised",
+            _CRASHES + "test_driver_dies_after_commit_before_checkpoint",
+            _REPLAYS + "test_replay_after_another_writer_commits_once",
+            _REPLAYS + "test_two_live_drivers_never_double_a_row",
+        ),
+    ),
+    Mutation(
+        name="a write that has landed is not found by its snapshot",
+        file="snapshots/landing.py",
+        before="if metadata.snapshot_by_id(write.snapshot_id) is not None:",
+        after="if metadata is None:",
+        tests=(_LOOP + "test_failure_of_the_last_attempt_that_landed_is_a_success",),
+    ),
+    Mutation(
+        name="the epoch before this one is taken for this one",
+        file="snapshots/landing.py",
+        before="mark.number < numbered.number:",
+        after="mark.number < numbered.number - 1:",
+        tests=(
+            _LOOP + "test_epochs_of_many_queries_do_not_mix",
+            "unit/snapshots/test_landing.py::test_landing_of_an_epoch",
+        ),
+        spark_tests=(
+            "acceptance/test_jvm_peer_streams.py::test_checkpoint_goes_there_and_back_again",
+            "integration/test_streaming.py::test_available_now_appends_one_snapshot_for_each_epoch",
+        ),
+    ),
+    Mutation(
+        name="the first epoch after a restart is taken for a repeated one",
+        file="snapshots/landing.py",
+        before="    if mark is None or mark.number < numbered.number:\n        return Landing.ABSENT",
+        after="    run_id = getattr(numbered, 'run_id', None)\n"
+        "    if mark is None or (mark.number < numbered.number and mark.run_id == run_id):\n"
+        "        return Landing.ABSENT\n"
+        "    if mark.number < numbered.number:\n"
+        "        return Landing.REPLAYED",
+        spark_tests=(_CRASHES + "test_driver_dies_in_task",),
+    ),
+    Mutation(
+        name="this epoch is taken for an earlier one",
+        file="snapshots/landing.py",
+        before="mark.number < numbered.number:",
+        after="mark.number <= numbered.number:",
+        tests=(_LOOP + "test_restarted_run_skips_the_epoch_of_the_run_before",),
+    ),
+    Mutation(
+        name="a second driver is taken for an earlier run",
+        file="snapshots/landing.py",
+        before="is_fenced = bool(attempts) or _is_second_driver(metadata, write.branch, numbered, mark)",
+        after="is_fenced = False",
+        tests=(
+            _LOOP + "test_second_driver_that_lands_the_epoch_first_fences_ours",
+            _LOOP + "test_second_driver_that_is_ahead_is_told_from_a_restart",
+        ),
+        spark_tests=(_REPLAYS + "test_driver_that_was_overtaken_in_its_commit_is_refused",),
+    ),
+    Mutation(
+        name="a rolled-back checkpoint is skipped in silence",
+        file="snapshots/landing.py",
+        before="return Landing.SURPASSED",
+        after="return Landing.REPLAYED",
+        tests=(_LOOP + "test_lower_epoch_is_an_error_that_names_the_last_one",),
+        spark_tests=(_REPLAYS + "test_rolled_back_checkpoint_is_refused",),
+    ),
+    Mutation(
+        name="a request under way counts as done for",
+        file="snapshots/landing.py",
+        before="return all(attempt.was_refused or attempt.parent_id != head_id for attempt in attempts)",
+        after="return True",
+        tests=(
+            _LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",
+            _LOOP + "test_request_that_arrives_after_giving_up_finds_its_files",
+        ),
+    ),
+    Mutation(
+        name="the marks of main are taken for those of the branch",
+        file="snapshots/landing.py",
+        before="find_last_mark(metadata, _base(metadata, write), kind_of(numbered), numbered.writer)",
+        after='find_last_mark(metadata, "main", kind_of(numbered), numbered.writer)',
+        tests=(
+            _BRANCHES + "test_epochs_of_one_query_on_two_branches_are_told_apart",
+            _BRANCHES + "test_epoch_on_a_branch_is_recognised_when_it_comes_again",
+        ),
+        spark_tests=(_BRANCHED + "test_stream_to_a_branch_whose_driver_is_killed_lands_once_and_leaves_main_alone",),
+    ),
+    Mutation(
+        name="the mark is not written as a table property",
+        file="snapshots/recording.py",
+        before="values = property_mark(kind_of(numbered), write.branch, numbered.writer, mark)",
+        after="values: dict[str, str] = {}",
+        tests=(
+            _BATCHES + "test_version_survives_the_expiry_of_its_snapshot",
+            _LOOP + "test_epoch_is_skipped_after_its_snapshot_expired",
+        ),
+        spark_tests=(_REPLAYS + "test_replay_after_expiry_commits_once",),
+    ),
+    Mutation(
+        name="the mark is not written into the snapshot's summary",
+        file="snapshots/snapshots.py",
+        before="marks = summary_mark(write.numbered) if write.numbered else {}",
+        after="marks: dict[str, str] = {}",
+        tests=(_LOOP + "test_epoch_is_skipped_when_its_property_was_lost",),
+        spark_tests=(_REPLAYS + "test_replay_without_property_commits_once",),
+    ),
+    Mutation(
+        name="a commit does not ask for the branch to be where it was (AssertRefSnapshotId)",
+        file="snapshots/snapshots.py",
+        before="AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),",
+        after="",
+        tests=(
+            _PROMISE + "test_rows_that_come_into_an_empty_table_meanwhile_stay",
+            _PROMISE + "test_rows_that_come_into_a_table_of_version_1_meanwhile_stay",
+            _SNAPSHOTS + "test_request_is_refused_if_the_branch_has_moved_or_the_table_is_another",
+        ),
+    ),
+    Mutation(
+        name="a commit does not ask for the table to be the same (AssertTableUUID)",
+        file="snapshots/snapshots.py",
+        before="            AssertTableUUID(uuid=metadata.table_uuid),\n",
+        after="",
+        tests=(_SNAPSHOTS + "test_request_is_refused_if_the_branch_has_moved_or_the_table_is_another",),
+    ),
+    Mutation(
+        name="each attempt takes a snapshot id of its own",
+        file="snapshots/snapshots.py",
+        before="        snapshot_id=write.snapshot_id,\n        parent_snapshot_id",
+        after="        snapshot_id=metadata.new_snapshot_id(),\n        parent_snapshot_id",
+        tests=(_LOOP + "test_first_request_that_arrives_during_the_second_commits_once",),
+    ),
+    Mutation(
+        name="a clock that was set back goes into the table",
+        file="snapshots/snapshots.py",
+        before="max(int(time.time() * 1000), metadata.last_updated_ms)",
+        after="int(time.time() * 1000)",
+        tests=(_SNAPSHOTS + "test_time_never_goes_back",),
+    ),
+    Mutation(
+        name="a lost answer is taken for a refusal",
+        file="commits/commit_loop.py",
+        before="was_refused = isinstance(failure, CommitRefusedError)",
+        after="was_refused = True",
+        tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
+    ),
+    Mutation(
+        name="a lost answer is taken for a success",
+        file="commits/commit_loop.py",
+        before="            return failure\n        reach(Step.REQUEST_ANSWERED)",
+        after="            return failure if was_refused else CommitResult(snapshot_id=snapshot.snapshot_id)\n"
+        "        reach(Step.REQUEST_ANSWERED)",
+        tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
+    ),
+    Mutation(
+        name="files are deleted without proof",
+        file="commits/commit_loop.py",
+        before="        if finding.is_final:\n            proof",
+        after="        if True:\n            proof",
+        tests=(_BATCHES + "test_files_that_the_table_has_stay_when_a_later_version_hides_that_they_landed",),
+    ),
+    Mutation(
+        name="a write that may have landed is said to be refused",
+        file="commits/commit_loop.py",
+        before="""        if not finding.is_final:
+            self._raise_unknown(f"the last request may still be carried out, and""",
+        after="""        if finding is None:
+            self._raise_unknown(f"the last request may still be carried out, and""",
+        tests=(_PROMISE + "test_files_of_an_epoch_that_may_have_landed_stay_where_they_are",),
+    ),
+    Mutation(
+        name="an unknown outcome is reported as a failure",
+        file="commits/commit_loop.py",
+        before='self._raise_unknown(f"the last request may still be carried out ({problem})")',
+        after="pass",
+        tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
+    ),
+    Mutation(
+        name="a certain failure leaves its files",
+        file="commits/commit_loop.py",
+        before="        self._delete_if(finding, table)\n        summary = (",
+        after="        summary = (",
+        tests=(_LOOP + "test_refusals_up_to_the_limit_leave_nothing_behind",),
+    ),
+    Mutation(
+        name="a skipped epoch leaves its files",
+        file="commits/commit_loop.py",
+        before="        self._delete_if(finding, table)\n        reach(Step.SKIPPED)",
+        after="        reach(Step.SKIPPED)",
+        tests=(_LOOP + "test_replayed_epoch_is_skipped_and_its_files_deleted",),
+    ),
+    Mutation(
+        name="lost attempts leave their manifest lists",
+        file="commits/commit_loop.py",
+        before="            delete_files(table.io, self._producer.superseded_paths(snapshot), Proof.SUPERSEDED)",
+        after="            pass",
+        tests=(_LOOP + "test_writer_that_loses_the_race_commits_after_the_winner",),
+    ),
+    Mutation(
+        name="a batch whose traces have expired is written again",
+        file="snapshots/landing.py",
+        before="return Landing.ABSENT if all(attempt.was_refused for attempt in attempts) else Landing.UNDECIDED",
+        after="return Landing.ABSENT",
+        tests=(_LOOP + "test_batch_that_was_lost_before_landing_is_unknown_once_history_expired",),
+    ),
+    Mutation(
+        name="a write to a branch moves main",
+        file="snapshots/snapshots.py",
+        before="        move_branch(metadata, write.branch, snapshot.snapshot_id),",
+        after='        move_branch(metadata, "main", snapshot.snapshot_id),',
+        tests=(_SNAPSHOTS + "test_only_the_branch_of_the_write_moves",),
+        spark_tests=(_BRANCHED + "test_stream_to_a_branch_whose_driver_is_killed_lands_once_and_leaves_main_alone",),
+    ),
+    Mutation(
+        name="a table that exists is created again",
+        file="snapshots/snapshots.py",
+        before="requirements=(AssertCreate(),), updates=(*_creation(metadata, record.values)",
+        after="requirements=(), updates=(*_creation(metadata, record.values)",
+        tests=(_SNAPSHOTS + "test_request_for_a_new_table_is_refused_if_it_exists",),
+    ),
+    Mutation(
+        name="a table that another writer has made meanwhile is not taken",
+        file="commits/commit_loop.py",
+        before="        if table is not None:\n            return table, False\n",
+        after="",
+        tests=(_LOOP + "test_two_first_writers_both_succeed",),
+        spark_tests=(
+            "integration/test_concurrent_writers.py::test_spark_drivers_that_create_one_table_at_once_both_succeed",
+        ),
+    ),
+    Mutation(
+        name="rows land without their new schema",
+        file="commits/commit_loop.py",
+        before="updates=(*before.updates, *request.updates)",
+        after="updates=request.updates",
+        tests=("unit/commits/test_schema_change.py::test_schema_and_rows_land_in_one_commit",),
+    ),
+    Mutation(
+        name="a new checkpoint takes over a stream in silence",
+        file="snapshots/landing.py",
+        before="landing = Landing.DISPLACED if holder is not None else",
+        after="landing = Landing.DISPLACED if holder is not None and not metadata else",
+        tests=("unit/commits/test_stream_names.py::test_wiped_checkpoint_is_refused_with_what_is_needed_to_go_on",),
+        spark_tests=("faults/test_stream_identity.py::test_wiped_checkpoint_is_refused_and_accepted_once",),
+    ),
+    Mutation(
+        name="a version of an application lands twice",
+        file="snapshots/landing.py",
+        before="the application says that they are one\n        return Landing.REPLAYED",
+        after="the application says that they are one\n        return Landing.ABSENT",
+        tests=(
+            _BATCHES + "test_of_two_runs_at_once_one_lands_and_the_other_is_skipped",
+            _BATCHES + "test_repeated_version_is_skipped_and_leaves_no_file",
+        ),
+        spark_tests=(
+            "properties/test_versions.py",
+            "faults/test_numbered_batches.py::test_run_whose_driver_was_killed_can_be_repeated",
+            "faults/test_numbered_batches.py::test_micro_batch_that_is_repeated_lands_once_in_each_table",
+        ),
+    ),
+)

@@ -1,0 +1,8 @@
+"""The mutations: each breaks one of the promises that the README makes."""
+
+from __future__ import annotations
+
+from mutations.landing_mutations import LANDING
+from mutations.writing_mutations import WRITING
+
+MUTATIONS = (*LANDING, *WRITING)

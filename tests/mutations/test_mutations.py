@@ -1,0 +1,80 @@
+"""Each mutation makes the tests fail that are there for the promise which it breaks; those without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from mutations.mutating import Mutation, MutationError, mutate, run
+from mutations.mutations import MUTATIONS
+from mutations.run_mutations import AT_ONCE, Outcome, try_out, unproven_guarantees
+
+QUICK = [mutation for mutation in MUTATIONS if mutation.tests]
+ABORT = "unit/commits/test_abort.py"
+HARMLESS = Mutation(
+    name="a word of a docstring is another one",
+    file="commits/abort.py",
+    before='"""Cleans up after a write that Spark gives up',
+    after='"""Tidies up after a write that Spark gives up',
+    tests=(f"{ABORT}::test_without_any_message_nothing_is_done",),
+)
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Outcome]]]:
+    """Return what becomes of the mutations that were asked for, by name; they are tried while the tests wait."""
+    asked = [item.callspec.params for item in request.session.items if isinstance(item, pytest.Function) and _has(item)]
+    wanted = [mutation for params in asked if isinstance(mutation := params.get("mutation"), Mutation)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {mutation.name: pool.submit(try_out, mutation, mutation.tests) for mutation in wanted}
+
+
+def _has(item: pytest.Function) -> bool:
+    return hasattr(item, "callspec")
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mutation", QUICK, ids=lambda mutation: mutation.name)
+def test_mutation_is_noticed(outcomes: dict[str, Future[Outcome]], mutation: Mutation) -> None:
+    """A promise could be broken, and every test would still pass."""
+    outcome = outcomes[mutation.name].result()
+
+    assert outcome.is_noticed, str(outcome)
+
+
+@pytest.mark.timeout(1800)
+def test_tests_pass_on_a_copy_of_the_package_as_it_is(tmp_path: Path) -> None:
+    """What fails anyway would count as noticed."""
+    tests = sorted({test for mutation in QUICK for test in mutation.tests})
+
+    noticed = run(tests, tmp_path)
+
+    assert not noticed.failed, noticed.report
+
+
+def test_harmless_change_survives(tmp_path: Path) -> None:
+    """A run in which tests fail for another reason would count as noticed."""
+    assert run(HARMLESS.tests, tmp_path, HARMLESS).passed == HARMLESS.tests
+
+
+def test_mutation_that_does_not_fit_is_told() -> None:
+    """A mutation of a line that has changed would test nothing."""
+    with pytest.raises(MutationError, match="stands there 0 times"):
+        mutate("another text", HARMLESS)
+    with pytest.raises(MutationError, match="stands there 2 times"):
+        mutate(HARMLESS.before * 2, HARMLESS)
+
+
+def test_test_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    """A test that was renamed would never be asked again."""
+    with pytest.raises(MutationError, match="could not be run"):
+        run([f"{ABORT}::test_that_was_renamed"], tmp_path)
+
+
+def test_guarantee_that_no_mutation_breaks_is_told() -> None:
+    """The README would name a test for a guarantee that passes without it."""
+    known = MUTATIONS[0].tests[0]
+
+    assert unproven_guarantees(f"| one | `tests/{known}` |\n| two | `tests/unit/test_x.py` |\n") == ["unit/test_x.py"]
