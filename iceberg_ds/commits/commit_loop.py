@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.manifests import manifest_paths
-from iceberg_ds.commits.outcomes import is_out_of_turn, neighbour_warning, skipped, why_refused
+from iceberg_ds.commits.outcomes import is_doubtful, neighbour_warning, skipped, why_refused
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
@@ -72,6 +72,7 @@ class CommitLoop:
         self._catalog = catalog
         self._write = write
         self._data_files = data_files
+        self._record_count = sum(data_file.record_count for data_file in data_files)
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
         self._producer = SnapshotProducer(write, data_files)
@@ -182,7 +183,14 @@ class CommitLoop:
         return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
     def _request(self, table: Table, snapshot: Snapshot, finding: Finding, *, is_new: bool) -> CommitRequest:
-        request = commit_request(table.metadata, self._write, snapshot, is_new=is_new, last=finding.mark)
+        request = commit_request(
+            table.metadata,
+            self._write,
+            snapshot,
+            is_new=is_new,
+            last=finding.mark,
+            record_count=self._record_count,
+        )
         change = self._write.schema_change
         if change is None:
             return request
@@ -209,7 +217,7 @@ class CommitLoop:
             self._write,
             self._write.snapshot_id,
             len(self._data_files),
-            sum(data_file.record_count for data_file in self._data_files),
+            self._record_count,
             sum(data_file.file_size_in_bytes for data_file in self._data_files),
             self._producer.attempts,
             (time.monotonic() - self._started) * 1000,
@@ -220,8 +228,8 @@ class CommitLoop:
         """Drop the files of a write that was done before."""
         self._delete_if(finding, table)
         reach(Step.SKIPPED)
-        level = logging.WARNING if is_out_of_turn(self._write, finding) else logging.INFO
-        logger.log(level, "%s. %s", skipped(self._write, finding), _fate_of_files(finding))
+        level = logging.WARNING if is_doubtful(self._write, finding, self._record_count) else logging.INFO
+        logger.log(level, "%s. %s", skipped(self._write, finding, self._record_count), _fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
 
     def _delete_if(self, finding: Finding, table: Table) -> None:

@@ -53,23 +53,45 @@ def _displaced(write: WriteIdentity, holder: Holder) -> str:
     )
 
 
-def skipped(write: WriteIdentity, finding: Finding) -> str:
-    """Return what to log of a write that was done before."""
-    mark = finding.mark
+def skipped(write: WriteIdentity, finding: Finding, record_count: int) -> str:
+    """Return what to log of a write that was done before, and now has `record_count` rows."""
+    before = _other_count(write, finding.mark, record_count)
+    doubt = "" if before is None else _other_rows(before, record_count)
+    return f"Skipped {write}: {_done_before(write, finding.mark)}{doubt}"
+
+
+def _done_before(write: WriteIdentity, mark: Mark | None) -> str:
     if mark is None or not isinstance(write.numbered, TxnId):
-        return f"Skipped {write}: an earlier run committed it"
+        return "an earlier run committed it"
+    done = f"was committed as snapshot {mark.snapshot_id} at {_utc(mark)}"
     if mark.number == write.numbered.version:
-        return f"Skipped {write}: this version was committed as snapshot {mark.snapshot_id} at {_utc(mark)}"
+        return f"this version {done}"
     return (
-        f"Skipped {write}: version {mark.number}, which is above it, was committed as snapshot {mark.snapshot_id} at "
-        f"{_utc(mark)}. Versions of one txn-app-id only grow: rows that are written out of turn need another one"
+        f"version {mark.number}, which is above it, {done}. Versions of one txn-app-id only grow: rows that are "
+        "written out of turn need another one"
     )
 
 
-def is_out_of_turn(write: WriteIdentity, finding: Finding) -> bool:
+def _other_rows(before: int, record_count: int) -> str:
+    return (
+        f". It was committed with {before} rows, and now has {record_count}: the query gives other rows each time, or "
+        "the source was divided otherwise, as by a checkpoint that was copied or rolled back. Then rows are "
+        "missing: compare the table with the source"
+    )
+
+
+def is_doubtful(write: WriteIdentity, finding: Finding, record_count: int) -> bool:
     """Return whether a skipped write may have been no repetition, so that somebody should look."""
-    is_below = finding.mark is not None and write.txn is not None and write.txn.version < finding.mark.number
-    return is_below or not finding.is_final
+    mark = finding.mark
+    is_below = mark is not None and write.txn is not None and write.txn.version < mark.number
+    return is_below or not finding.is_final or _other_count(write, mark, record_count) is not None
+
+
+def _other_count(write: WriteIdentity, mark: Mark | None, record_count: int) -> int | None:
+    """Return with how many rows this very write was committed, None if with as many, or if that is not known."""
+    if mark is None or write.numbered is None or mark.number != write.numbered.number:
+        return None
+    return mark.record_count if mark.record_count != record_count else None
 
 
 def neighbour_warning(write: WriteIdentity, neighbour: QueryMark) -> str:

@@ -69,6 +69,7 @@ class Mark:
         timestamp_ms: When it was committed, milliseconds since the Unix epoch.
         run_id: The run of the query that committed it, None if it is not known, or for a batch.
         previous_run_id: The other run that committed last before this one, None if there is none or it is not known.
+        record_count: How many rows the write had, None if that is not known.
     """
 
     number: int
@@ -76,6 +77,7 @@ class Mark:
     timestamp_ms: int
     run_id: str | None = None
     previous_run_id: str | None = None
+    record_count: int | None = None
 
 
 def kind_of(write: NumberedWrite) -> MarkKind:
@@ -110,6 +112,8 @@ def property_mark(kind: MarkKind, branch: str, writer: str, mark: Mark) -> dict[
         value["run-id"] = mark.run_id
     if mark.previous_run_id is not None:
         value["previous-run-id"] = mark.previous_run_id
+    if mark.record_count is not None:
+        value["record-count"] = mark.record_count
     return {property_name(kind.property_prefix, branch, writer): json.dumps(value)}
 
 
@@ -137,6 +141,7 @@ def read_mark(kind: MarkKind, text: str) -> Mark:
         timestamp_ms=int(value["timestamp-ms"]),
         run_id=value.get("run-id"),
         previous_run_id=value.get("previous-run-id"),
+        record_count=value.get("record-count"),
     )
 
 

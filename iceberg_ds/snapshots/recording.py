@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId
+from iceberg_ds.plan import EpochId, NumberedWrite
 from iceberg_ds.snapshots.branches import base_branch
 from iceberg_ds.snapshots.epochs import run_before
 from iceberg_ds.snapshots.marks import (
@@ -52,7 +52,11 @@ class PropertyChange:
 
 
 def record_write(
-    metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, last: Mark | None
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    snapshot: Snapshot,
+    last: Mark | None,
+    record_count: int | None = None,
 ) -> PropertyChange:
     """Return the properties that record `write`, to be set in the same request as its rows.
 
@@ -61,12 +65,14 @@ def record_write(
         write: The write.
         snapshot: The snapshot that it adds.
         last: The mark that its writer left before it, None if there is none.
+        record_count: How many rows it has, None if that is not to be recorded.
     """
     if (base := base_branch(metadata, write.branch, write.fork_from, write.publish_to)) != write.branch:
         values, removals = _taken_over(metadata, base, write.branch)
     else:
         values, removals = {}, set()
-    values |= _own(metadata, write, snapshot, last, base)
+    if write.numbered is not None:
+        values |= _own(metadata, write, write.numbered, _mark(write.numbered, snapshot, last, record_count), base)
     return PropertyChange(values=values, removals=tuple(sorted(removals - values.keys())))
 
 
@@ -83,20 +89,21 @@ def published_marks(metadata: TableMetadata, branch: str, to: str) -> PropertyCh
     return PropertyChange(values=values)
 
 
-def _own(
-    metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, last: Mark | None, base: str
-) -> dict[str, str]:
-    numbered = write.numbered
-    if numbered is None:
-        return {}
+def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: Mark | None, record_count: int | None) -> Mark:
     run_id = numbered.run_id if isinstance(numbered, EpochId) else None
-    mark = Mark(
+    return Mark(
         number=numbered.number,
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
         run_id=run_id,
         previous_run_id=run_before(last, run_id),
+        record_count=record_count,
     )
+
+
+def _own(
+    metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWrite, mark: Mark, base: str
+) -> dict[str, str]:
     values = property_mark(kind_of(numbered), write.branch, numbered.writer, mark)
     if write.stream is not None:
         before = find_stream(metadata, base, write.stream.name)

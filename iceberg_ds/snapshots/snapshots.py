@@ -130,8 +130,14 @@ def new_snapshot(
     )
 
 
-def commit_request(
-    metadata: TableMetadata, write: WriteIdentity, snapshot: Snapshot, *, is_new: bool, last: Mark | None = None
+def commit_request(  # noqa: PLR0913  # most are given by name
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    snapshot: Snapshot,
+    *,
+    is_new: bool,
+    last: Mark | None = None,
+    record_count: int | None = None,
 ) -> CommitRequest:
     """Return the request that adds `snapshot` and what records the write, and creates the table if `is_new`.
 
@@ -143,8 +149,9 @@ def commit_request(
         snapshot: What `new_snapshot` made of it.
         is_new: The table does not exist yet, and `metadata` is how it is to become.
         last: The mark that the writer left before this write, None if there is none.
+        record_count: How many rows the write has, None if that is not to be recorded.
     """
-    record = record_write(metadata, write, snapshot, last)
+    record = record_write(metadata, write, snapshot, last, record_count)
     updates: tuple[TableUpdate, ...] = (
         AddSnapshotUpdate(snapshot=snapshot),
         move_branch(metadata, write.branch, snapshot.snapshot_id),

@@ -264,7 +264,7 @@ def test_refusals_up_to_the_limit_are_a_conflict(
     sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception]
 ) -> None:
     """A user would wait for ever, or not know whether the table was changed."""
-    faulty_catalog.fail_next(99, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(CommitConflictError, match=f"Cannot change table db.t after {RETRIES + 1} attempts"):
         alter_table(faulty_sink.catalog, IDENTIFIER, wanting(new=spark.LongType()))
@@ -275,7 +275,7 @@ def test_refusals_up_to_the_limit_are_a_conflict(
 
 def test_lasting_refusal_is_not_tried_again(faulty_sink: Sink, faulty_catalog: FaultyCatalog) -> None:
     """A write without the right to change the table would take minutes to fail, and blame other writers."""
-    faulty_catalog.fail_next(99, forbidden)
+    faulty_catalog.fail_next(999, forbidden)
 
     with pytest.raises(CatalogError, match=r"no right to write.*Nothing was written"):
         alter_table(faulty_sink.catalog, IDENTIFIER, wanting(new=spark.LongType()))
@@ -301,7 +301,7 @@ def test_lost_answers_up_to_the_limit_are_unknown(
     faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception]
 ) -> None:
     """A user would take for unchanged what changes a moment later."""
-    faulty_catalog.fail_next(99, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(CommitStateUnknownError, match=r"Whether table db\.t was changed is unknown"):
         alter_table(faulty_sink.catalog, IDENTIFIER, wanting(new=spark.LongType()))
@@ -313,7 +313,7 @@ def test_lost_requests_that_can_no_longer_land_are_a_conflict(
 ) -> None:
     """A user would look for a change that cannot come any more."""
     faulty_catalog.fail_next(1, timed_out)
-    faulty_catalog.fail_next(99, refusal)
+    faulty_catalog.fail_next(999, refusal)
     faulty_catalog.after_commit(2, changing(sink, theirs=spark.StringType()))
 
     with pytest.raises(CommitConflictError, match="branch main has changed"):
@@ -324,7 +324,7 @@ def test_unreachable_catalog_is_reported_at_once_if_nothing_was_sent(
     faulty_sink: Sink, faulty_catalog: FaultyCatalog
 ) -> None:
     """A user would wait half an hour for a wrong address."""
-    faulty_catalog.fail_next_loads(99, timed_out)
+    faulty_catalog.fail_next_loads(999, timed_out)
 
     with pytest.raises(CatalogError, match=r"Cannot load table db\.t"):
         alter_table(faulty_sink.catalog, IDENTIFIER, wanting(new=spark.LongType()))
@@ -349,7 +349,7 @@ def test_catalog_that_stays_unreachable_after_a_request_leaves_it_unknown(
     faulty_sink: Sink, faulty_catalog: FaultyCatalog
 ) -> None:
     """A user would take for unchanged what was changed."""
-    faulty_catalog.fail_next_loads(99, timed_out, after=1)
+    faulty_catalog.fail_next_loads(999, timed_out, after=1)
     faulty_catalog.fail_next(1, timed_out, when=When.AFTER)
 
     with pytest.raises(CommitStateUnknownError, match="Run the write again: it finds out"):
@@ -406,7 +406,7 @@ def test_retries_follow_the_tables_own_policy(
     """A user who forbids retries would not get what they asked for."""
     with sink.table().transaction() as change:
         change.set_properties({"commit.retry.num-retries": "1", "commit.retry.min-wait-ms": "7"})
-    faulty_catalog.fail_next(99, refusal)
+    faulty_catalog.fail_next(999, refusal)
 
     with pytest.raises(CommitConflictError, match="after 2 attempts"):
         alter_table(faulty_sink.catalog, IDENTIFIER, wanting(new=spark.LongType()))

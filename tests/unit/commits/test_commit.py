@@ -149,7 +149,7 @@ def test_batch_without_rows_does_not_say_that_nothing_was_created_while_it_may_b
     faulty_sink: Sink, faulty_catalog: FaultyCatalog
 ) -> None:
     """A user would be told that there is no table, and find one."""
-    faulty_catalog.fail_next(99, timed_out)
+    faulty_catalog.fail_next(999, timed_out)
 
     with pytest.raises(CommitStateUnknownError, match=r"Whether table db\.t was created is unknown"):
         faulty_sink.commit(faulty_sink.write([]))

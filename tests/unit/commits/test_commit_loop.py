@@ -165,7 +165,7 @@ def test_refusals_up_to_the_limit_leave_nothing_behind(
     """A failed write would leave files behind, or destroy the table."""
     sink.append(1)
     messages = faulty_sink.write(rows(2), of_epoch=of_epoch)
-    faulty_catalog.fail_next(99, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(CommitConflictError, match=f"after {RETRIES + 1} attempts.*Nothing was committed"):
         faulty_sink.commit(messages)
@@ -182,7 +182,7 @@ def test_refusals_of_a_new_table_leave_nothing_behind(
 ) -> None:
     """A failed first write would leave files behind."""
     messages = faulty_sink.write(rows(2))
-    faulty_catalog.fail_next(99, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(CommitConflictError, match="Nothing was committed"):
         faulty_sink.commit(messages)
@@ -202,7 +202,7 @@ def test_lost_answers_up_to_the_limit_delete_nothing(
 ) -> None:
     """A request that arrives late would commit files that have been deleted: a broken table."""
     messages = faulty_sink.write(rows(2), of_epoch=before.epoch)
-    faulty_catalog.fail_next(99, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(CommitStateUnknownError, match="No files were deleted") as raised:
         faulty_sink.commit(messages)
@@ -272,7 +272,7 @@ def test_lasting_refusal_is_not_tried_again(
     """A write without the right to it would take minutes to fail, and blame other writers."""
     sink.append(1)
     messages = faulty_sink.write(rows(2), of_epoch=of_epoch)
-    faulty_catalog.fail_next(99, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(IcebergSinkError, match="no right to write"):
         faulty_sink.commit(messages)
@@ -286,7 +286,7 @@ def test_lasting_refusal_is_a_catalog_error(faulty_sink: Sink, faulty_catalog: F
     """A user without the right to write would be told that other writers are to blame."""
     faulty_sink.append(1)
     messages = faulty_sink.write(rows(2))
-    faulty_catalog.fail_next(99, forbidden)
+    faulty_catalog.fail_next(999, forbidden)
 
     with pytest.raises(CatalogError, match="no right to write"):
         faulty_sink.commit(messages)
@@ -445,7 +445,7 @@ def test_catalog_that_goes_away_after_an_attempt_deletes_nothing(
     set_properties(sink, {"commit.retry.num-retries": "2"})
     messages = faulty_sink.write(rows(2))
     faulty_catalog.fail_next(1, error, when=when)
-    faulty_catalog.after_commit(1, lambda: faulty_catalog.fail_next_loads(99, connection_lost))
+    faulty_catalog.after_commit(1, lambda: faulty_catalog.fail_next_loads(999, connection_lost))
 
     with pytest.raises(CommitStateUnknownError, match="No files were deleted"):
         faulty_sink.commit(messages)

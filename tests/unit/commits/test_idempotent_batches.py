@@ -202,7 +202,7 @@ def test_run_that_does_not_know_whether_it_landed_can_be_repeated(
     sink.append(0)
     messages = written(faulty_sink, 1, 1)
     faulty_catalog.fail_next(1, connection_lost, when=When.AFTER)
-    faulty_catalog.fail_next_loads(99, connection_lost, after=1)
+    faulty_catalog.fail_next_loads(999, connection_lost, after=1)
 
     with pytest.raises(CommitStateUnknownError, match="with the same txn-version finds that out"):
         faulty_sink.commit(messages)
@@ -215,7 +215,7 @@ def test_refused_version_can_be_repeated(sink: Sink, faulty_sink: Sink, faulty_c
     """A version that never landed would be taken for one that did: its rows would be lost."""
     append(sink, 1, 1)
     messages = written(faulty_sink, 2, 2)
-    faulty_catalog.fail_next(99, refusal)
+    faulty_catalog.fail_next(999, refusal)
     with pytest.raises(CommitConflictError, match="Nothing was committed"):
         faulty_sink.commit(messages)
 
@@ -420,7 +420,7 @@ def test_staged_version_that_was_not_published_is_refused_and_after_publishing_s
     """A run that died between commit and publishing would be skipped by its retry: its rows would never be seen."""
     append(sink, 1, 1)
     faulty_catalog.pass_next(1)
-    faulty_catalog.fail_next(99, forbidden)
+    faulty_catalog.fail_next(999, forbidden)
     with pytest.raises(Exception, match="on branch 'staging'"):
         append(faulty_sink, 2, 2, staging_branch="staging")
     assert sink.ids() == [1]

@@ -100,7 +100,7 @@ def test_refusals_up_to_the_limit_leave_the_rows_and_no_file(
     """A failed overwrite would leave files behind, or delete those that the table still needs."""
     messages = planned(faulty_sink, kind, of_epoch)
     faulty_catalog.fail_next(1, throttled)
-    faulty_catalog.fail_next(99, refusal)
+    faulty_catalog.fail_next(999, refusal)
 
     with pytest.raises(CommitConflictError, match=f"after {RETRIES + 1} attempts.*Nothing was committed"):
         faulty_sink.commit(messages)
@@ -114,7 +114,7 @@ def test_lasting_refusal_is_not_tried_again(
 ) -> None:
     """A user without the right to write would wait for minutes, and files be left behind."""
     messages = planned(faulty_sink, kind)
-    faulty_catalog.fail_next(99, forbidden)
+    faulty_catalog.fail_next(999, forbidden)
 
     with pytest.raises(CatalogError, match="administrator grant"):
         faulty_sink.commit(messages)
@@ -130,7 +130,7 @@ def test_lost_answers_up_to_the_limit_delete_nothing(
 ) -> None:
     """A late request would still land, and refer to files that are gone."""
     messages = planned(faulty_sink, kind)
-    faulty_catalog.fail_next(99, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(CommitStateUnknownError, match="No files were deleted"):
         faulty_sink.commit(messages)
@@ -154,7 +154,7 @@ def test_request_that_arrives_late_lands_with_all_its_files(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(faulty_sink.catalog), "send", lambda _, *request: remember(*request))
-        faulty_catalog.fail_next(99, timed_out)
+        faulty_catalog.fail_next(999, timed_out)
         with pytest.raises(CommitStateUnknownError):
             faulty_sink.commit(messages)
     regions.catalog.send(*requests[0])  # type: ignore[arg-type]

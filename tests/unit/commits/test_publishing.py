@@ -203,7 +203,7 @@ def test_publishing_that_keeps_failing_says_what_is_known(
     audited: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception], kind: type
 ) -> None:
     """A user would think that nothing was published although a request is still under way."""
-    faulty_catalog.fail_next(99, error)
+    faulty_catalog.fail_next(999, error)
 
     with pytest.raises(kind):
         move(faulty_sink)

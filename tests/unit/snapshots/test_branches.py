@@ -405,7 +405,7 @@ def test_refusals_of_a_write_to_a_new_branch_leave_nothing_behind(
     """A failed write would leave a branch or files."""
     sink.append(1)
     messages = written(faulty_sink, 2, branch="audit", create_branch=True)
-    faulty_catalog.fail_next(99, refusal)
+    faulty_catalog.fail_next(999, refusal)
 
     with pytest.raises(CommitConflictError, match="Nothing was committed"):
         faulty_sink.commit(messages)

@@ -23,7 +23,7 @@ from iceberg_ds.snapshots.marks import (
 
 NAMES = st.text(st.sampled_from("a.%2E/é "), min_size=1, max_size=6)
 BRANCHES = st.text(st.sampled_from("ab."), min_size=1, max_size=5)
-MARK = Mark(number=2**63 - 1, snapshot_id=2**63 - 1, timestamp_ms=START_MS)
+MARK = Mark(number=2**63 - 1, snapshot_id=2**63 - 1, timestamp_ms=START_MS, record_count=0)
 
 
 def test_version_is_marked_under_keys_of_its_own() -> None:
