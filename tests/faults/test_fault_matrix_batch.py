@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.fault_catalog_cells import CALLS_OF, Cell, Ground, cells, check_cell
 from support.fault_kinds import COMMIT_KINDS, KINDS, READ_KINDS, SERVER_ERRORS, Effect, Way
-from support.fault_writes import Mode, Operation, Phase
+from support.fault_operations import Mode, Operation, Phase
 
 
 @pytest.fixture(scope="module")

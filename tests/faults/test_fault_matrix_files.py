@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.fault_io import Doing, FileKind
 from support.fault_io_cells import DONE_BY, Cell, cells, trial_of
-from support.fault_writes import Mode, Operation, Phase, ids_of_clickhouse
+from support.fault_operations import Mode, Operation, Phase
+from support.fault_writes import ids_of_clickhouse
 
 pytestmark = pytest.mark.usefixtures("waits")
 

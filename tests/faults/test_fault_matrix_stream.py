@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.fault_catalog_cells import Cell, Ground, cells, check_cell
-from support.fault_writes import Mode
+from support.fault_operations import Mode
 
 
 @pytest.fixture(scope="module")

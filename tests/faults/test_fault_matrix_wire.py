@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from support.catalog_services import serve_rest_reference
+from support.fault_operations import Mode, Operation, Phase
 from support.fault_proxy import serve_faults
 from support.fault_wire_cells import ASKED_BY, Cell, Ground, cells
-from support.fault_writes import Mode, Operation, Phase, ids_of_clickhouse
+from support.fault_writes import ids_of_clickhouse
 
 pytestmark = pytest.mark.usefixtures("waits")
 

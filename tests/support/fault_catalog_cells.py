@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from support.fault_kinds import COMMIT_KINDS, CONFLICT, READ_KINDS, Effect, Kind, Way
-from support.fault_writes import ATTEMPTS, Mode, Operation, Phase, Trial, few_retries, ids_of_clickhouse
+from support.fault_operations import Mode, Operation, Phase
+from support.fault_writes import ATTEMPTS, Trial, few_retries, ids_of_clickhouse
 from support.faulty_catalog import FaultyCatalog, Strike
 from support.invariants import unreferenced_files
 from support.lax_catalog import LaxCatalog

@@ -11,7 +11,8 @@ from typing import Any
 from support.fault_catalog_cells import MOST_CALLS
 from support.fault_io import FAULTY_IO, HARMS, Damage, Doing, FileFault, FileKind, Harm, strike
 from support.fault_kinds import CONFLICT
-from support.fault_writes import Mode, Operation, Phase, Trial, few_retries
+from support.fault_operations import Mode, Operation, Phase
+from support.fault_writes import Trial, few_retries
 from support.faulty_catalog import FaultyCatalog, Strike
 from support.spark_tables import Warehouse
 from support.tables import NAME, Sink

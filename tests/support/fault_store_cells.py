@@ -11,8 +11,9 @@ from typing import Any
 
 from support.fault_catalog_cells import MOST_CALLS
 from support.fault_kinds import CONFLICT, KINDS, Effect, Kind, Way
+from support.fault_operations import Mode, Operation, Phase
 from support.fault_proxy import FaultProxy, Request, WireFault
-from support.fault_writes import Mode, Operation, Phase, Trial, few_retries
+from support.fault_writes import Trial, few_retries
 from support.faulty_catalog import FaultyCatalog, Strike
 from support.services import ObjectStore
 from support.tables import FOLDERS_OF_STORES, NAME, Sink

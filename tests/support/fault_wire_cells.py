@@ -9,8 +9,9 @@ from itertools import count
 from pathlib import Path
 
 from support.fault_kinds import COMMIT_KINDS, READ_KINDS, Effect, Kind, Way
+from support.fault_operations import Mode, Operation, Phase
 from support.fault_proxy import FaultProxy, Request, WireFault
-from support.fault_writes import Mode, Operation, Phase, Trial, few_retries
+from support.fault_writes import Trial, few_retries
 from support.rest_sinks import rest_sink
 from support.tables import Sink
 

@@ -8,106 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
 from pyiceberg.table import Table
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
+from support.fault_operations import BASE, Mode, Operation, Phase
 from support.invariants import check_sound, stored_files, unreferenced_files
 from support.spark_tables import read_with_chdb
-from support.tables import QUERY, SCHEMA, Sink, local, paths_of, rows
+from support.tables import Sink, local, paths_of, rows
 
 from iceberg_ds.commits.abort import abort_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.plan import EpochId
-from iceberg_ds.planning import WriteMode
 
 RETRIES = 2
 ATTEMPTS = RETRIES + 1
-_BASE = (1, 2, 3, 4)
-_OURS = (5, 6)
-_WIDER = StructType([*SCHEMA.fields, StructField("note", StringType())])
-_RETYPED = StructType([StructField("id", LongType()), StructField("name", StringType()), StructField("n", LongType())])
 _EPOCH = 2
 _MOST_REPLAYS = 3
-
-
-class Operation(Enum):
-    """What a write does to its table, and the options that ask for it."""
-
-    APPEND = "append"
-    OVERWRITE = "overwrite"
-    REPLACE = "replace where"  # rewrites files of which only some rows are replaced
-    CREATE = "create"
-    CREATE_EMPTY = "create without rows"
-    CHANGE = "change columns, append"
-    CHANGE_AND_REPLACE = "change columns and rows at once"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of the write."""
-        return {
-            Operation.REPLACE: {"replace_where": "id >= 4"},
-            Operation.CHANGE: {"schema_evolution": "add-columns"},
-            Operation.CHANGE_AND_REPLACE: {"schema_evolution": "full"},
-        }.get(self, {})
-
-    @property
-    def mode(self) -> WriteMode:
-        """The write's mode."""
-        is_overwrite = self in {Operation.OVERWRITE, Operation.REPLACE, Operation.CHANGE_AND_REPLACE}
-        return WriteMode.OVERWRITE if is_overwrite else WriteMode.APPEND
-
-    @property
-    def schema(self) -> StructType:
-        """The DataFrame's columns."""
-        return {Operation.CHANGE: _WIDER, Operation.CHANGE_AND_REPLACE: _RETYPED}.get(self, SCHEMA)
-
-    @property
-    def ours(self) -> tuple[int, ...]:
-        """The ids that it writes."""
-        return () if self is Operation.CREATE_EMPTY else _OURS
-
-    @property
-    def creates(self) -> bool:
-        """Whether there is no table before it."""
-        return self in {Operation.CREATE, Operation.CREATE_EMPTY}
-
-    @property
-    def before(self) -> list[int] | None:
-        """The ids in the table before the write, None for no table."""
-        return None if self.creates else [*_BASE]
-
-    @property
-    def after(self) -> list[int]:
-        """The ids in the table after it."""
-        kept: tuple[int, ...] = () if self.creates else _BASE
-        if self in {Operation.OVERWRITE, Operation.CHANGE_AND_REPLACE}:
-            kept = ()
-        if self is Operation.REPLACE:
-            kept = tuple(number for number in kept if number < 4)
-        return [*kept, *self.ours]
-
-
-class Mode(Enum):
-    """Whether Spark repeats the write by itself."""
-
-    BATCH = "batch"
-    STREAM = "stream"
-
-    def epoch(self, number: int, run: str) -> EpochId | None:
-        """Return the micro-batch of a run, None in a batch."""
-        return None if self is Mode.BATCH else EpochId(query_id=QUERY, epoch_id=number, run_id=run)
-
-
-class Phase(Enum):
-    """Which of Spark's processes is at work."""
-
-    PLAN = "plan"
-    TASKS = "tasks"
-    COMMIT = "commit"
 
 
 class Attack(Protocol):
@@ -189,7 +107,7 @@ class Trial:
         """Make the table with its rows, as the first epochs of the query."""
         if not self.operation.creates:
             for number in (0, 1):
-                part = _BASE[2 * number : 2 * number + 2]
+                part = BASE[2 * number : 2 * number + 2]
                 self._commit(self.attacked, self._tasks(self.attacked, Operation.APPEND, part, number, "run-0"))
 
     def run(self) -> Outcome:
