@@ -27,6 +27,8 @@ BIN := $(VENV)/bin
 TOOLS := $(VENV)/.tools
 # Modules are compiled when they are first imported: most of them never are.
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint .ci/constraints.txt
+# Spark starts many Python processes: none is to compile what another one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers run in the same environment.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # The environment of Iceberg's own Spark runtime.

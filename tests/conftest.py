@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyiceberg.catalog
+import pyiceberg.catalog.sql
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
+from sqlalchemy import Engine, create_engine
 from support.faulty_catalog import FaultyCatalog
 from support.tables import Sink, embedded_options
 
@@ -46,6 +49,29 @@ def _no_configured_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("PYICEBERG_HOME", str(home))
         patch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
         yield
+
+
+@pytest.fixture(scope="session")
+def _opened_databases() -> Iterator[set[Engine]]:
+    """Note which databases the SQL catalogs of this process open."""
+    opened: set[Engine] = set()
+
+    def open_and_note(*arguments: Any, **options: Any) -> Engine:
+        engine = create_engine(*arguments, **options)
+        opened.add(engine)
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pyiceberg.catalog.sql, "create_engine", open_and_note)
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _databases_closed(_opened_databases: set[Engine]) -> Iterator[None]:
+    """Close the databases that a test has opened: thousands of tests would keep thousands of files open."""
+    yield
+    while _opened_databases:
+        _opened_databases.pop().dispose()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import select
 import socket
 import struct
 import threading
@@ -21,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from support.fault_kinds import Effect, Kind, Way, error_body
+from support.readiness import is_readable
 
 _PATIENCE_S = 60
 _OF_A_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length"}
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_head(answer)
                 self.wfile.write(answer.body[: len(answer.body) // 2])
             case Way.HANG:
-                select.select([self.connection], [], [], _PATIENCE_S)  # until the client hangs up
+                is_readable(self.connection.fileno(), _PATIENCE_S)  # until the client hangs up
         self._reset()
 
     def _send(self, answer: Answer) -> None:

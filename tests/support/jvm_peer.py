@@ -11,7 +11,6 @@ import atexit
 import itertools
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import types as spark
+from support.readiness import is_readable
 from support.typed_json import decode, encode_rows
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -195,7 +195,7 @@ class JvmPeer:
         descriptor = self._process.stdout.fileno()
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._unread:
-            readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            readable = is_readable(descriptor, deadline - time.monotonic())
             chunk = os.read(descriptor, 1 << 20) if readable else b""
             if not chunk:
                 what = "has died" if readable else f"does not answer in {timeout_s} s"

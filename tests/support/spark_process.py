@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -18,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from support.readiness import is_readable
 
 START_TIMEOUT_S = 300
 JOB_TIMEOUT_S = 300
@@ -139,7 +140,7 @@ class SparkProcess:
     def _read_answer(self, timeout_s: float) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._unread:
-            readable, _, _ = select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))
+            readable = is_readable(self._answers, deadline - time.monotonic())
             if not readable:
                 raise TimeoutError(f"No answer of the Spark process in {timeout_s} s. {self._last_words()}")
             chunk = os.read(self._answers, 65536)
