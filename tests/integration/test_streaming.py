@@ -94,11 +94,13 @@ def test_table_property_records_the_last_epoch(
     mark = json.loads(table.properties[property_key("main", query.id)])
     snapshot = table.current_snapshot()
     assert snapshot is not None
+    assert snapshot.summary is not None
     assert mark == {
         "epoch-id": 2,
         "snapshot-id": snapshot.snapshot_id,
         "timestamp-ms": mark["timestamp-ms"],
         "run-id": query.runId,
+        "record-count": int(snapshot.summary["added-records"] or 0),
     }
 
 
