@@ -13,11 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors.exceptions.connect import SparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 FORMAT = "icebergsink"
 TIMEOUT_S = 240
+STARTS = 6
 Options = dict[str, str]
 
 
@@ -55,10 +57,21 @@ def _rows(spark: SparkSession, source: str) -> DataFrame:
 
 
 def _run(writer: DataStreamWriter, checkpoint: str, table: str | None) -> str:
-    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(table)
+    query = _start(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True), table)
     if not query.awaitTermination(TIMEOUT_S):
         raise TimeoutError(f"The query did not end: {query.status}")
     return str(query.id)
+
+
+def _start(writer: DataStreamWriter, table: str | None) -> StreamingQuery:
+    """Start a query, again if its worker was not there in the 10 s that Spark gives it on a busy machine."""
+    for _ in range(STARTS - 1):
+        try:
+            return writer.start(table)
+        except SparkException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+    return writer.start(table)
 
 
 def refusal(spark: SparkSession, table: str, options: Options) -> str:
