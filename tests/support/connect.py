@@ -18,7 +18,6 @@ from support.services import QUICK_JAVA
 
 CLIENT_TIMEOUT_S = 500
 EVENTS = "events"  # the folder of a server's event logs
-_WORKER = "pyspark.sql.connect.streaming.worker.foreach_batch_worker"
 _PROGRAM = Path(__file__).with_name("connect_client.py")
 
 
@@ -75,8 +74,6 @@ def serve_connect(folder: Path, environment: Mapping[str, str]) -> Iterator[str]
         folder: For its log and files.
         environment: Variables beside this process's.
     """
-    # Spark gives its Python workers 10 seconds to begin, and an environment that is new has nothing compiled yet.
-    subprocess.run([sys.executable, "-c", f"import {_WORKER}"], check=True)
     port = free_port()
     (folder / EVENTS).mkdir()
     settings = {

@@ -13,13 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors.exceptions.connect import SparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter
 
 FORMAT = "icebergsink"
 TIMEOUT_S = 240
-STARTS = 6
 Options = dict[str, str]
 
 
@@ -42,36 +40,15 @@ def stream(spark: SparkSession, table: str, options: Options, source: str, check
     return _run(_rows(spark, source).writeStream.format(FORMAT).options(**options), checkpoint, table)
 
 
-def split(spark: SparkSession, tables: list[str], options: Options, source: str, checkpoint: str) -> str:
-    """Run a stream that writes every micro-batch into several tables, and return the query's id."""
-
-    def write_to_all(rows: DataFrame, _: int) -> None:
-        for table in tables:
-            rows.write.format("icebergsink").mode("append").options(**options).save(table)
-
-    return _run(_rows(spark, source).writeStream.foreachBatch(write_to_all), checkpoint, None)
-
-
 def _rows(spark: SparkSession, source: str) -> DataFrame:
     return spark.readStream.schema("id BIGINT, name STRING").option("maxFilesPerTrigger", 1).json(source)
 
 
 def _run(writer: DataStreamWriter, checkpoint: str, table: str | None) -> str:
-    query = _start(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True), table)
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(table)
     if not query.awaitTermination(TIMEOUT_S):
         raise TimeoutError(f"The query did not end: {query.status}")
     return str(query.id)
-
-
-def _start(writer: DataStreamWriter, table: str | None) -> StreamingQuery:
-    """Start a query, again if its worker was not there in the 10 s that Spark gives it on a busy machine."""
-    for _ in range(STARTS - 1):
-        try:
-            return writer.start(table)
-        except SparkException as error:
-            if "Python worker failed to connect back" not in str(error):
-                raise
-    return writer.start(table)
 
 
 def refusal(spark: SparkSession, table: str, options: Options) -> str:
@@ -99,9 +76,7 @@ def package(spark: SparkSession, table: str, options: Options) -> str | None:
     return spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
 
 
-STEPS: dict[str, Callable[..., Any]] = {
-    step.__name__: step for step in (modules, write, stream, split, refusal, package)
-}
+STEPS: dict[str, Callable[..., Any]] = {step.__name__: step for step in (modules, write, stream, refusal, package)}
 
 
 def main() -> None:
