@@ -97,7 +97,12 @@ def serve_connect(folder: Path, environment: Mapping[str, str]) -> Iterator[str]
         command=[SPARK_HOME / "bin" / "spark-submit", "--master", "local[2]", *conf, *program, "spark-internal"],
         log=folder / "server.log",
         is_ready=lambda: accepts(port),
-        environment={"SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable, **environment},
+        environment={
+            "SPARK_HOME": str(SPARK_HOME),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": "",  # this process's hides pandas, which the worker of `foreachBatch` needs
+            **environment,
+        },
     )
     with server.running():
         yield f"sc://{HOST}:{port}"

@@ -40,6 +40,16 @@ def stream(spark: SparkSession, table: str, options: Options, source: str, check
     return _run(_rows(spark, source).writeStream.format(FORMAT).options(**options), checkpoint, table)
 
 
+def split(spark: SparkSession, tables: list[str], options: Options, source: str, checkpoint: str) -> str:
+    """Run a stream that writes every micro-batch into several tables, and return the query's id."""
+
+    def write_to_all(rows: DataFrame, _: int) -> None:
+        for table in tables:
+            rows.write.format("icebergsink").mode("append").options(**options).save(table)
+
+    return _run(_rows(spark, source).writeStream.foreachBatch(write_to_all), checkpoint, None)
+
+
 def _rows(spark: SparkSession, source: str) -> DataFrame:
     return spark.readStream.schema("id BIGINT, name STRING").option("maxFilesPerTrigger", 1).json(source)
 
@@ -76,7 +86,9 @@ def package(spark: SparkSession, table: str, options: Options) -> str | None:
     return spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
 
 
-STEPS: dict[str, Callable[..., Any]] = {step.__name__: step for step in (modules, write, stream, refusal, package)}
+STEPS: dict[str, Callable[..., Any]] = {
+    step.__name__: step for step in (modules, write, stream, split, refusal, package)
+}
 
 
 def main() -> None:

@@ -38,17 +38,19 @@ def test_client_needs_pyspark_alone(thin_client: Client, lake: Lake) -> None:
 
 def test_streams_of_a_client_land_once(thin_client: Client, lake: Lake, tmp_path: Path) -> None:
     """A client that starts its stream again would write the rows again."""
-    table, source = lake.new_name(), tmp_path / "source"
+    table, several, source = lake.new_name(), [lake.new_name(), lake.new_name()], tmp_path / "source"
     write_source(source, [range(10), range(10, 20)])
     one = ("stream", [table, ON_SERVER, str(source), str(tmp_path / "one")])
+    many = ("split", [several, ON_SERVER, str(source), str(tmp_path / "many")])
 
     before = thin_client.run(one)
     write_source(source, [range(20, 30)], first_file=2)
-    (after,) = thin_client.run(one)
+    after, _ = thin_client.run(one, many)
 
     assert before == [after]
     assert lake.ids(table) == list(range(30))
     assert [found[EPOCH_ID_KEY] for found in lake.summaries(table)] == ["0", "1", "2"]
+    assert [lake.ids(name) for name in several] == [list(range(30))] * 2
 
 
 def test_client_is_told_what_to_do_and_no_secret(thin_client: Client, lake: Lake, connect_folder: Path) -> None:
