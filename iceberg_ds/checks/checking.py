@@ -66,7 +66,7 @@ def check(
     """
     run = secrets.token_hex(6)
     given = {key.lower(): str(value) for key, value in options.items()}
-    checklist = Checklist({key.partition("catalog.")[2] or key: value for key, value in given.items()}, limit_s)
+    checklist = Checklist.for_options(given, limit_s)
     versions = installed_versions()
     checklist.note(versions_check(versions, versions, "driver"))
     parsed = checklist.attempt(OPTIONS, lambda: _parsed(given))

@@ -10,6 +10,7 @@ from typing import TypeVar
 from iceberg_ds.checks.result import DRIVER, Check
 from iceberg_ds.diagnosis.diagnosing import Service, diagnose
 from iceberg_ds.errors import IcebergSinkError
+from iceberg_ds.option_table import CATALOG_PREFIX
 from iceberg_ds.secrets import mask_text
 
 _Found = TypeVar("_Found")
@@ -68,6 +69,11 @@ class Checklist:
         self.secrets = dict(secrets)
         self.limit_s = limit_s
         self._where = where
+
+    @classmethod
+    def for_options(cls, options: Mapping[str, str], limit_s: float) -> Checklist:
+        """Return the checklist of the driver for options, by lower-case names; those of the catalog hold secrets."""
+        return cls({key.removeprefix(CATALOG_PREFIX): value for key, value in options.items()}, limit_s)
 
     def attempt(
         self,

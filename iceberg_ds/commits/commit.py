@@ -30,7 +30,9 @@ nothing that a task does can be seen in the table. Then, on the driver:
 6. Files are deleted in three cases only: nothing that names them was ever sent; or every request was
    refused, or can no longer succeed because the branch has moved on, and the table does not show the
    write; or the write landed through another file in their place. In any other case they stay, and
-   the error says how to find out.
+   the error says how to find out. "Another commit was faster" is no proof by itself, because a request that
+   somebody on the way sent twice gets that answer after it landed: the table must show the other commit. And
+   a look counts only if it is younger than the request, because a catalog may answer from a cache.
 
 Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `landing.find_landing`, the request of step 3
 is `snapshots.commit_request`, the loop is `commit_loop.CommitLoop`, and `cleanup.Proof` names the cases of step 6.

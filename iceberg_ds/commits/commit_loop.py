@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, stays_refused
+from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.manifests import manifest_paths
 from iceberg_ds.commits.outcomes import is_doubtful, neighbour_warning, skipped, why_refused
@@ -33,8 +33,8 @@ from iceberg_ds.errors import (
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.secrets import masked_cause
-from iceberg_ds.snapshots.branches import branch_head, branch_snapshot_id
-from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, find_landing, unknown_neighbour
+from iceberg_ds.snapshots.branches import branch_head
+from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, Reply, find_landing, unknown_neighbour
 from iceberg_ds.snapshots.snapshots import commit_request, dropped_metadata_files
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -166,9 +166,7 @@ class CommitLoop:
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
-            was_refused = isinstance(failure, CommitRefusedError)
-            asserted_id = branch_snapshot_id(table.metadata, self._write.branch)
-            self._attempts.append(Attempt(parent_id=asserted_id, was_refused=was_refused))
+            self._attempts.append(Attempt.on(table.metadata, self._write.branch, _reply(failure)))
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
         reach(Step.REQUEST_ANSWERED)
@@ -246,7 +244,11 @@ class CommitLoop:
 
     def _give_up(self, table: Table, finding: Finding, problem: Exception | None) -> NoReturn:
         if not finding.is_final:
-            self._raise_unknown(f"the last request may still be carried out ({problem})")
+            self._raise_unknown(
+                f"the catalog says that another one was faster ({problem}), and the table shows none"
+                if is_lost_race(problem)
+                else f"the last request may still be carried out ({problem})"
+            )
         self._delete_if(finding, table)
         summary = (
             f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. "
@@ -277,6 +279,12 @@ class CommitLoop:
                 else "; look there before running the write again."
             )
         )
+
+
+def _reply(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
+    if isinstance(failure, CommitAnswerLostError):
+        return Reply.LOST
+    return Reply.OVERTAKEN if failure.is_lost_race else Reply.REFUSED
 
 
 def _would_fail_again(problem: Exception | None) -> bool:

@@ -9,28 +9,54 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from uuid import UUID
 
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, NumberedWrite, TxnId
-from iceberg_ds.snapshots.branches import base_branch, branch_head, branch_history
+from iceberg_ds.snapshots.branches import base_branch, branch_head, branch_history, branch_snapshot_id, snapshots_since
 from iceberg_ds.snapshots.epochs import QueryMark, find_last_epoch, has_committed, last_of_others
 from iceberg_ds.snapshots.marks import Mark, find_last_mark, kind_of
 from iceberg_ds.snapshots.streams import find_stream, named_queries, next_record
 
 
+class Reply(Enum):
+    """What a catalog said of a request that did not return success."""
+
+    REFUSED = auto()  # it gave a reason of its own, such as a missing right: believed
+    OVERTAKEN = auto()  # another commit was faster: believed once the table shows another one
+    LOST = auto()  # nothing that can be relied on
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One commit request that did not return success.
+    """One commit request that did not return success, and the table that it was made for.
 
     Attributes:
         parent_id: The branch's snapshot that the request asserted, None for "has none yet".
-        was_refused: The catalog said that it did not commit; False if its answer was lost.
+        sequence_number: The table's last sequence number; 0 in tables of format version 1.
+        last_updated_ms: When the table was last changed, in milliseconds since 1970.
+        table_uuid: The table's UUID.
+        reply: What the catalog said.
     """
 
     parent_id: int | None
-    was_refused: bool
+    sequence_number: int
+    last_updated_ms: int
+    table_uuid: UUID
+    reply: Reply
+
+    @classmethod
+    def on(cls, metadata: TableMetadata, branch: str, reply: Reply) -> Attempt:
+        """Return the attempt to commit to `branch` of the table."""
+        return cls(
+            parent_id=branch_snapshot_id(metadata, branch),
+            sequence_number=_last_sequence_number(metadata),
+            last_updated_ms=metadata.last_updated_ms,
+            table_uuid=metadata.table_uuid,
+            reply=reply,
+        )
 
 
 class Landing(Enum):
@@ -102,8 +128,10 @@ def find_landing(
     if mark is not None and mark.snapshot_id == write.snapshot_id:  # landed, and expired since
         return Finding(landing=Landing.LANDED, is_final=True, mark=mark)
     if mark is not None and mark.number > numbered.number:
-        # Ours may have landed before the later one did, and have expired since, unless it was refused each time.
-        is_final = all(attempt.was_refused for attempt in attempts)
+        # Ours may have landed before the later one did, and have expired since, unless history shows that it did not.
+        is_final = all(
+            attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for attempt in attempts
+        )
     holder = _other_holder(metadata, write)
     landing = Landing.DISPLACED if holder is not None else _by_mark(metadata, write, numbered, attempts, mark)
     return Finding(landing=landing, is_final=is_final, mark=mark, holder=holder)
@@ -181,13 +209,42 @@ def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark
 
 
 def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[Attempt]) -> bool:
-    """Return whether no request without an answer can still be carried out.
+    """Return whether none of the requests has been, or can still be, carried out unseen.
 
-    Each asserted the branch's snapshot at its time; once the branch has moved on, it must fail.
+    `metadata` may be older than what they were made for, if a catalog answers from a cache; so the table has to show
+    that it went on from there.
     """
+    for attempt in attempts:
+        if attempt.reply is Reply.REFUSED or _has_moved_past(metadata, branch, attempt):
+            continue
+        if attempt.reply is Reply.LOST or not _has_gone_on(metadata, attempt):
+            return False
+    return True
+
+
+def _has_moved_past(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
+    """Return whether the branch no longer has the snapshot that the request asserted, so that it must fail."""
     head = branch_head(metadata, branch)
-    head_id = head.snapshot_id if head else None
-    return all(attempt.was_refused or attempt.parent_id != head_id for attempt in attempts)
+    if head is None or head.snapshot_id == attempt.parent_id:
+        return False
+    return (head.sequence_number or 0) > attempt.sequence_number or _was_passed_over(metadata, branch, attempt)
+
+
+def _was_passed_over(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
+    """Return whether the branch went on from the asserted snapshot by others, none of which has expired."""
+    since = snapshots_since(metadata, branch_head(metadata, branch), attempt.parent_id)
+    if not since:
+        return False
+    return attempt.parent_id is not None or since[-1].parent_snapshot_id is None
+
+
+def _has_gone_on(metadata: TableMetadata, attempt: Attempt) -> bool:
+    """Return whether anything at all was committed to the table since, or it is another one by now."""
+    return metadata.last_updated_ms > attempt.last_updated_ms or metadata.table_uuid != attempt.table_uuid
+
+
+def _last_sequence_number(metadata: TableMetadata) -> int:
+    return 0 if metadata.format_version == 1 else metadata.last_sequence_number
 
 
 def _trace(
@@ -204,4 +261,4 @@ def _trace(
     # What followed a parent may have expired, ours among it; the manifests of what is live are still listed.
     if shares_manifest():
         return Landing.LANDED
-    return Landing.ABSENT if all(attempt.was_refused for attempt in attempts) else Landing.UNDECIDED
+    return Landing.UNDECIDED if any(attempt.reply is Reply.LOST for attempt in attempts) else Landing.ABSENT

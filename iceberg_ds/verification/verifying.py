@@ -73,9 +73,7 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
         delete_orphans=delete_orphans,
     )
     for look in range(1, _LOOKS + 1):
-        checklist = Checklist(
-            {key.partition("catalog.")[2] or key: value for key, value in given.items()}, threading.TIMEOUT_MAX
-        )
+        checklist = Checklist.for_options(given, threading.TIMEOUT_MAX)
         catalog, contents, found = _verify(checklist, parsed, scope)
         if look == _LOOKS or not _has_expired(catalog, parsed, contents, checklist):
             break

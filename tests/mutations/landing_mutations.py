@@ -88,12 +88,40 @@ LANDING = (
     Mutation(
         name="a request under way counts as done for",
         file="snapshots/landing.py",
-        before="return all(attempt.was_refused or attempt.parent_id != head_id for attempt in attempts)",
-        after="return True",
+        before="""        if attempt.reply is Reply.LOST or not _has_gone_on(metadata, attempt):
+            return False""",
+        after="        if attempt is None:\n            return False",
         tests=(
             _LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",
             _LOOP + "test_request_that_arrives_after_giving_up_finds_its_files",
         ),
+    ),
+    Mutation(
+        name="a race is believed to be lost although nobody is seen to have won it",
+        file="snapshots/landing.py",
+        before="if attempt.reply is Reply.LOST or not _has_gone_on(metadata, attempt):",
+        after="if attempt.reply is Reply.LOST:",
+        tests=(
+            _LOOP + "test_race_for_a_new_table_that_nobody_is_seen_to_have_won_deletes_nothing",
+            _LOOP + "test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files",
+        ),
+    ),
+    Mutation(
+        name="an older state of the branch is taken for a later one",
+        file="snapshots/landing.py",
+        before="return (head.sequence_number or 0) > attempt.sequence_number or _was_passed_over(",
+        after="return head.snapshot_id != attempt.parent_id or _was_passed_over(",
+        tests=(
+            _LOOP + "test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files",
+            "unit/snapshots/test_landing.py::test_landing_of_a_batch",
+        ),
+    ),
+    Mutation(
+        name="an epoch that may have landed before a later one, and expired, loses its files",
+        file="snapshots/landing.py",
+        before="attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for",
+        after="attempt.reply is not Reply.LOST for",
+        tests=("unit/snapshots/test_landing.py::test_landing_of_an_epoch",),
     ),
     Mutation(
         name="the marks of main are taken for those of the branch",
@@ -160,16 +188,18 @@ LANDING = (
     Mutation(
         name="a lost answer is taken for a refusal",
         file="commits/commit_loop.py",
-        before="was_refused = isinstance(failure, CommitRefusedError)",
-        after="was_refused = True",
+        before="        return Reply.LOST\n",
+        after="        return Reply.REFUSED\n",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
     ),
     Mutation(
         name="a lost answer is taken for a success",
         file="commits/commit_loop.py",
         before="            return failure\n        reach(Step.REQUEST_ANSWERED)",
-        after="            return failure if was_refused else CommitResult(snapshot_id=snapshot.snapshot_id)\n"
-        "        reach(Step.REQUEST_ANSWERED)",
+        after="""            if _reply(failure) is Reply.LOST:
+                return CommitResult(snapshot_id=snapshot.snapshot_id)
+            return failure
+        reach(Step.REQUEST_ANSWERED)""",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
     ),
     Mutation(
@@ -191,8 +221,8 @@ LANDING = (
     Mutation(
         name="an unknown outcome is reported as a failure",
         file="commits/commit_loop.py",
-        before='self._raise_unknown(f"the last request may still be carried out ({problem})")',
-        after="pass",
+        before="        if not finding.is_final:\n            self._raise_unknown(\n",
+        after="        if finding is None:\n            self._raise_unknown(\n",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
     ),
     Mutation(
@@ -219,8 +249,8 @@ LANDING = (
     Mutation(
         name="a batch whose traces have expired is written again",
         file="snapshots/landing.py",
-        before="return Landing.ABSENT if all(attempt.was_refused for attempt in attempts) else Landing.UNDECIDED",
-        after="return Landing.ABSENT",
+        before="return Landing.UNDECIDED if any(",
+        after="return Landing.ABSENT if any(",
         tests=(_LOOP + "test_batch_that_was_lost_before_landing_is_unknown_once_history_expired",),
     ),
     Mutation(

@@ -21,8 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from mutations.catalogue import MUTATIONS
 from mutations.mutating import REPOSITORY, Mutation, MutationError, Noticed, run
-from mutations.mutations import MUTATIONS
 
 # Each run is a process of its own; more of them than cores would only wait for each other.
 AT_ONCE = 2

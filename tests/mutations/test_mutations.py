@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from mutations.catalogue import MUTATIONS
 from mutations.mutating import Mutation, MutationError, mutate, run
-from mutations.mutations import MUTATIONS
 from mutations.run_mutations import AT_ONCE, Outcome, try_out, unproven_guarantees
 
 QUICK = [mutation for mutation in MUTATIONS if mutation.tests]

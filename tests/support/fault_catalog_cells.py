@@ -175,6 +175,7 @@ class CatalogAttack:
         self._strikes = strikes
         self._struck: list[Strike] = []
         self._loads = 0
+        self._lied = False
         self.calls: dict[Phase, dict[str, int]] = {}
         self._now: Phase | None = None
 
@@ -191,6 +192,7 @@ class CatalogAttack:
         if self._now is self._phase:
             self._struck = list(self._catalog.struck)
             self._loads = self._catalog.calls["load_table"]
+            self._lied = self._catalog.lied
         self._now = None
         self._catalog.begin()
 
@@ -211,7 +213,7 @@ class CatalogAttack:
     @property
     def leaves_doubt(self) -> bool:
         """Whether a commit was sent whose answer told nothing; one that tells must be seen in the table, too."""
-        if self.was_blind and self.calls.get(self._phase, {}).get("commit_table"):
+        if self._lied or (self.was_blind and self.calls.get(self._phase, {}).get("commit_table")):
             return True
         return any(strike.method == "commit_table" and not strike.kind.is_refusal for strike in self._struck)
 

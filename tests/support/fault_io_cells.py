@@ -10,7 +10,7 @@ from typing import Any
 
 from support.fault_catalog_cells import MOST_CALLS
 from support.fault_io import FAULTY_IO, HARMS, Damage, Doing, FileFault, FileKind, Harm, strike
-from support.fault_kinds import CONFLICT
+from support.fault_kinds import THROTTLED
 from support.fault_operations import Mode, Operation, Phase
 from support.fault_writes import Trial, few_retries
 from support.faulty_catalog import FaultyCatalog, Strike
@@ -88,7 +88,7 @@ class FileAttack:
         self._phase = phase
         self._damages.append(self._stack.enter_context(strike(self._fault)))
         if self._fault is not None and self._fault.doing is Doing.DELETE:
-            refused = (Strike(method="commit_table", number=number, kind=CONFLICT) for number in range(1, MOST_CALLS))
+            refused = (Strike(method="commit_table", number=number, kind=THROTTLED) for number in range(1, MOST_CALLS))
             self._catalog.begin(*refused)
 
     def calm(self) -> None:

@@ -122,6 +122,7 @@ SERVER_ERRORS = (500, 502, 503, 504)
 CONFLICT = Kind(way=Way.STATUS, status=_CONFLICT)
 CONFLICT_AFTER_LANDING = Kind(way=Way.STATUS, status=_CONFLICT, effect=Effect.AT_ONCE)
 STALE = Kind(way=Way.STALE)
+THROTTLED = Kind(way=Way.STATUS, status=_THROTTLED)
 
 KINDS: tuple[Kind, ...] = (
     CONFLICT,

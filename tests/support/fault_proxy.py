@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from support.fault_kinds import Effect, Kind, Way, error_body
+from support.fault_kinds import CONFLICT, Effect, Kind, Way, error_body
 from support.readiness import is_readable
 
 _PATIENCE_S = 60
@@ -74,11 +74,13 @@ class FaultProxy:
         uri: Its address.
         upstream: The server's.
         requests: What it was asked since the last `begin`, and by which kind of fault it was struck.
+        lied: Whether a commit was refused since then for a race that nobody won.
     """
 
     uri: str
     upstream: str
     requests: list[tuple[Request, Kind | None]] = field(default_factory=list)
+    lied: bool = False
     _faults: tuple[WireFault, ...] = ()
     _counts: Counter[WireFault] = field(default_factory=Counter)
     _answers: dict[str, list[Answer]] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class FaultProxy:
         """Count requests anew, and let these fail."""
         with self._lock:
             self.requests = []
+            self.lied = False
             self._counts.clear()
             self._faults = faults
 
@@ -158,8 +161,17 @@ class _Handler(BaseHTTPRequestHandler):
             answer = send()
             self.proxy.remember(request, answer)
             self._send(answer)
-        else:
-            self._fail(request, kind, send)
+            return
+        if kind == CONFLICT and b'"updates"' in body:
+            self._commit_another(request)
+        self._fail(request, kind, send)
+
+    def _commit_another(self, request: Request) -> None:
+        """Let a commit win the race that another one is to lose."""
+        update = {"action": "set-properties", "updates": {"races.lost": "one more"}}
+        body = json.dumps({"requirements": [], "updates": [update]}).encode()
+        answer = _sender(self.proxy.upstream, request, dict(self.headers.items()), body)()
+        self.proxy.lied = self.proxy.lied or answer.status != http.client.OK  # the table was to be created
 
     def _body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from support.fault_catalog_cells import MOST_CALLS
-from support.fault_kinds import CONFLICT, KINDS, Effect, Kind, Way
+from support.fault_kinds import KINDS, THROTTLED, Effect, Kind, Way
 from support.fault_operations import Mode, Operation, Phase
 from support.fault_proxy import FaultProxy, Request, WireFault
 from support.fault_writes import Trial, few_retries
@@ -95,7 +95,7 @@ class StoreAttack:
         self._is_on = True
         self.proxy.begin(*((self.cell.fault,) if self.cell is not None else ()))
         if self.hinders_deleting:
-            refused = (Strike(method="commit_table", number=number, kind=CONFLICT) for number in range(1, MOST_CALLS))
+            refused = (Strike(method="commit_table", number=number, kind=THROTTLED) for number in range(1, MOST_CALLS))
             self.catalog.begin(*refused)
 
     def calm(self) -> None:

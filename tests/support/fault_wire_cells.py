@@ -116,6 +116,7 @@ class WireAttack:
     fault: WireFault | None = None
     requests: dict[Phase, list[tuple[Request, Kind | None]]] = field(default_factory=dict)
     _now: Phase | None = None
+    _lied: bool = False
 
     def begin(self, phase: Phase) -> None:
         """Let requests fail if this is the phase."""
@@ -128,6 +129,7 @@ class WireAttack:
         """Let no request fail any more."""
         if self._now is not None:
             self.requests[self._now] = list(self.proxy.requests)
+            self._lied = self._lied or self.proxy.lied
         self._now = None
         self.proxy.begin()
 
@@ -147,7 +149,7 @@ class WireAttack:
     @property
     def leaves_doubt(self) -> bool:
         """Whether a commit was sent whose answer told nothing."""
-        return any(
+        return self._lied or any(
             kind is not None and not kind.is_refusal and re.fullmatch(f"POST {_TABLE}", str(request))
             for request, kind in self._attacked
         )

@@ -26,7 +26,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from support.fault_kinds import Effect, Kind, Way
+from support.fault_kinds import CONFLICT, Effect, Kind, Way
 
 # What the sink asks a catalog for.
 CALLS = (
@@ -70,9 +70,18 @@ class Strike:
     kind: Kind
 
 
+class FalseRefusal(CommitFailedException):
+    """A refusal for a race that nobody won, as of a request that somebody on the way sent twice."""
+
+
 def refusal() -> Exception:
     """Return what a catalog raises for a commit that lost a race."""
     return CommitFailedException("branch main has changed")
+
+
+def false_refusal() -> Exception:
+    """Return the same, although no other commit came between."""
+    return FalseRefusal("branch main has changed")
 
 
 def state_unknown() -> Exception:
@@ -114,6 +123,7 @@ class FaultyCatalog:
         calls: How often each of `CALLS` was made since the last `begin`.
         passed: What else was called.
         struck: The strikes that have happened since then.
+        lied: Whether a commit was refused since then for a race that nobody won.
     """
 
     def __init__(self, inner: Catalog) -> None:
@@ -122,6 +132,7 @@ class FaultyCatalog:
         self.calls: Counter[str] = Counter()
         self.passed: set[str] = set()
         self.struck: list[Strike] = []
+        self.lied = False
         self._strikes: dict[tuple[str, int], Strike] = {}
         self._late: list[tuple[Effect, Callable[[], object]]] = []
         self._before_last: Table | None = None
@@ -154,6 +165,7 @@ class FaultyCatalog:
         """Count calls anew, and let these fail."""
         self.calls.clear()
         self.struck.clear()
+        self.lied = False
         self._strikes = {(strike.method, strike.number): strike for strike in strikes}
 
     def deliver(self, *effects: Effect) -> int:
@@ -165,8 +177,8 @@ class FaultyCatalog:
                 request()
         return len(due)
 
-    def _struck_or(self, method: str, call: Callable[[], Any]) -> Any:
-        """Make a call, or let it fail as a strike says."""
+    def _struck_or(self, method: str, call: Callable[[], Any], *, faster: Callable[[], None] | None = None) -> Any:
+        """Make a call, or let it fail as a strike says; where that is a lost race, it is lost to what `faster` does."""
         self.calls[method] += 1
         if method == "commit_table":
             self.deliver(Effect.BEFORE_NEXT_COMMIT)
@@ -179,6 +191,8 @@ class FaultyCatalog:
             if self._before_last is None:
                 raise NoSuchTableError("as it was before the last commit")
             return self._before_last
+        if kind == CONFLICT and faster is not None:
+            faster()
         if kind.effect is Effect.AT_ONCE:
             with suppress(Exception):
                 call()
@@ -187,7 +201,10 @@ class FaultyCatalog:
         raise kind.error(method)
 
     def fail_next(self, times: int, error: Callable[[], Exception], *, when: When = When.BEFORE) -> None:
-        """Let the next `times` commits that have no fault yet fail with what `error` returns."""
+        """Let the next `times` commits that have no fault yet fail with what `error` returns.
+
+        Where that is `refusal`, before the commit took effect, another one is made: of a property.
+        """
         self._faults.extend(Fault(error=error(), when=when) for _ in range(times))
 
     def pass_next(self, times: int) -> None:
@@ -235,7 +252,11 @@ class FaultyCatalog:
         self._before_commit.get(number, _nothing)()
         fault = self._faults.popleft() if self._faults else None
         try:
-            return self._struck_or("commit_table", lambda: self._commit(fault, table, requirements, updates))
+            return self._struck_or(
+                "commit_table",
+                lambda: self._commit(fault, table, requirements, updates),
+                faster=lambda: self._commit_another(table),
+            )
         finally:
             self._after_commit.get(number, _nothing)()
 
@@ -247,6 +268,8 @@ class FaultyCatalog:
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
         if fault is not None and fault.when is When.BEFORE:
+            if type(fault.error) is CommitFailedException:
+                self._commit_another(table)
             raise fault.error
         self._before_last = None
         with suppress(Exception):  # there is none yet
@@ -255,6 +278,14 @@ class FaultyCatalog:
         if fault is not None:
             raise fault.error
         return response
+
+    def _commit_another(self, table: Table) -> None:
+        try:
+            current = self._inner.load_table(table.name())
+            with current.transaction() as change:
+                change.set_properties({"races.lost": str(self.commits)})
+        except (NoSuchTableError, OSError):  # it was to be created, or its store fails
+            self.lied = True
 
 
 def _nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -31,11 +31,13 @@ class Past:
         snapshot_id: Its id.
         parent: Its parent's id.
         summary: What its summary holds beside the operation.
+        sequence_number: Its sequence number, None for its place in the history.
     """
 
     snapshot_id: int
     parent: int | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
+    sequence_number: int | None = None
 
 
 def line(*snapshot_ids: int, **summaries: Mapping[str, str]) -> list[Past]:
@@ -45,6 +47,12 @@ def line(*snapshot_ids: int, **summaries: Mapping[str, str]) -> list[Past]:
         Past(snapshot_id=number, parent=parent, summary=summaries.get(f"s{number}", {}))
         for number, parent in zip(snapshot_ids, parents, strict=True)
     ]
+
+
+def after_expiry(*snapshot_ids: int) -> list[Past]:
+    """Return such snapshots, whose ids are their sequence numbers, too; what came before them has expired."""
+    first = Past(snapshot_id=snapshot_ids[0], parent=snapshot_ids[0] - 1)
+    return [replace(past, sequence_number=past.snapshot_id) for past in [first, *line(*snapshot_ids)[1:]]]
 
 
 def metadata_of(
@@ -57,6 +65,7 @@ def metadata_of(
 ) -> TableMetadataV2:
     """Return a table with that history; branch `main` is at its last snapshot unless `branches` says otherwise."""
     heads = branches if branches is not None else ({"main": history[-1].snapshot_id} if history else {})
+    snapshots = [_snapshot(past, past.sequence_number or place) for place, past in enumerate(history, start=1)]
     return TableMetadataV2(
         location="file:///nowhere/t",
         table_uuid=TABLE_UUID,
@@ -69,9 +78,9 @@ def metadata_of(
         sort_orders=[UNSORTED_SORT_ORDER],
         default_sort_order_id=UNSORTED_SORT_ORDER.order_id,
         properties=dict(properties or {}),
-        snapshots=[_snapshot(past, number) for number, past in enumerate(history, start=1)],
+        snapshots=snapshots,
         current_snapshot_id=heads.get("main"),
-        last_sequence_number=len(history),
+        last_sequence_number=max((snapshot.sequence_number or 0 for snapshot in snapshots), default=0),
         last_updated_ms=START_MS + len(history),
         refs={
             name: SnapshotRef(snapshot_id=head, snapshot_ref_type=SnapshotRefType.BRANCH)

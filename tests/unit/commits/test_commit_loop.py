@@ -15,6 +15,7 @@ from support.faulty_catalog import (
     FaultyCatalog,
     When,
     connection_lost,
+    false_refusal,
     forbidden,
     refusal,
     server_error,
@@ -176,19 +177,30 @@ def test_refusals_up_to_the_limit_leave_nothing_behind(
 
 
 @pytest.mark.usefixtures("few_retries")
-@pytest.mark.parametrize("error", REFUSALS)
-def test_refusals_of_a_new_table_leave_nothing_behind(
-    faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception]
-) -> None:
+def test_refusals_of_a_new_table_leave_nothing_behind(faulty_sink: Sink, faulty_catalog: FaultyCatalog) -> None:
     """A failed first write would leave files behind."""
     messages = faulty_sink.write(rows(2))
-    faulty_catalog.fail_next(999, error)
+    faulty_catalog.fail_next(999, throttled)
 
     with pytest.raises(CommitConflictError, match="Nothing was committed"):
         faulty_sink.commit(messages)
 
     assert faulty_sink.catalog.find_table(IDENTIFIER) is None
     assert [path for path in paths_of(messages)[0].parents[1].rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.usefixtures("few_retries")
+def test_race_for_a_new_table_that_nobody_is_seen_to_have_won_deletes_nothing(
+    faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """A table that was created, and that a cache does not show, would lose its files."""
+    messages = faulty_sink.write(rows(2))
+    faulty_catalog.fail_next(999, false_refusal)
+
+    with pytest.raises(CommitStateUnknownError, match=r"another one was faster \(.*\), and the table shows none"):
+        faulty_sink.commit(messages)
+
+    assert all(path.exists() for path in paths_of(messages))
 
 
 @pytest.mark.usefixtures("few_retries")
@@ -369,6 +381,30 @@ def test_stale_table_after_a_lost_answer_does_not_commit_twice(
 
     assert sink.ids() == [1, 2]
     check_clean(sink)
+
+
+@pytest.mark.usefixtures("few_retries")
+@pytest.mark.parametrize(
+    ("error", "age"), [(false_refusal, 0), (false_refusal, 1), (connection_lost, 0), (connection_lost, 1)]
+)
+def test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception], age: int
+) -> None:
+    """The table would be broken by whoever asks a catalog through a cache, and a gateway that sends requests twice."""
+    sink.append(1)
+    tables = [sink.table()]
+    sink.append(2)
+    tables.append(sink.table())
+    messages = faulty_sink.write(rows(3), of_epoch=epoch(7))  # the mark tells nothing if the table is of yesterday
+    faulty_catalog.fail_next(1, error, when=When.AFTER)
+    faulty_catalog.fail_next(999, false_refusal)
+    faulty_catalog.after_commit(1, lambda: faulty_catalog.serve_stale(tables[-1 - age], times=999))
+
+    with pytest.raises(CommitStateUnknownError, match="No files were deleted"):
+        faulty_sink.commit(messages)
+
+    assert sink.ids() == [1, 2, 3]
+    check_sound(sink.table())
 
 
 def test_stale_table_before_the_first_attempt_only_costs_an_attempt(

@@ -404,6 +404,8 @@ def test_refusals_of_a_write_to_a_new_branch_leave_nothing_behind(
 ) -> None:
     """A failed write would leave a branch or files."""
     sink.append(1)
+    with sink.table().transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "3"})
     messages = written(faulty_sink, 2, branch="audit", create_branch=True)
     faulty_catalog.fail_next(999, refusal)
 

@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 import pytest
-from support.metadata import OUR_SNAPSHOT, START_MS, Past, identity, line, metadata_of
+from pyiceberg.table.metadata import TableMetadata
+from support.metadata import OUR_SNAPSHOT, START_MS, TABLE_UUID, Past, after_expiry, identity, line, metadata_of
 from support.tables import QUERY
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, StreamName, TxnId
-from iceberg_ds.snapshots.landing import Attempt, Landing, find_landing, unknown_neighbour
+from iceberg_ds.snapshots.landing import Attempt, Landing, Reply, find_landing, unknown_neighbour
 from iceberg_ds.snapshots.marks import EPOCHS, TXNS, Mark, property_mark, summary_mark
 from iceberg_ds.snapshots.streams import StreamRecord, stream_property
 
 OURS = OUR_SNAPSHOT
 HEAD = 2
+UPDATED_MS = START_MS + 10
 APP = "nightly.load"
 STREAM_NAME = "orders"
 
 
 def refused(parent_id: int | None) -> Attempt:
-    """Return an attempt that the catalog says it did not carry out."""
-    return Attempt(parent_id=parent_id, was_refused=True)
+    """Return an attempt that the catalog says it may not carry out."""
+    return _attempt(parent_id, Reply.REFUSED)
+
+
+def overtaken(parent_id: int | None) -> Attempt:
+    """Return an attempt that the catalog says was slower than another commit."""
+    return _attempt(parent_id, Reply.OVERTAKEN)
 
 
 def lost(parent_id: int | None) -> Attempt:
     """Return an attempt whose answer was lost."""
-    return Attempt(parent_id=parent_id, was_refused=False)
+    return _attempt(parent_id, Reply.LOST)
+
+
+def _attempt(parent_id: int | None, reply: Reply) -> Attempt:
+    """Return an attempt on a table whose newest snapshot was `parent_id`; here its sequence number is the same."""
+    return Attempt(
+        parent_id=parent_id,
+        sequence_number=parent_id or 0,
+        last_updated_ms=UPDATED_MS,
+        table_uuid=TABLE_UUID,
+        reply=reply,
+    )
 
 
 def epoch_summary(number: int, run_id: str | None = None) -> dict[str, str]:
@@ -64,6 +83,8 @@ class Situation:
         history: Snapshots of the table, the last one the head of `main`.
         properties: Its properties.
         attempts: What was sent before.
+        was_altered: Something else was committed since the attempts, such as a property.
+        table_uuid: The table's UUID.
         lists_our_manifest: The branch's newest snapshot lists a manifest of ours.
         landing: What has to be found.
         is_final: Whether nothing can change it any more.
@@ -72,9 +93,17 @@ class Situation:
     history: list[Past]
     properties: dict[str, str] = field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
+    was_altered: bool = False
+    table_uuid: UUID = TABLE_UUID
     lists_our_manifest: bool = False
     landing: Landing
     is_final: bool
+
+    def metadata(self) -> TableMetadata:
+        """Return the table."""
+        found: TableMetadata = metadata_of(self.history, properties=self.properties)
+        updated_ms = UPDATED_MS + self.was_altered
+        return found.model_copy(update={"last_updated_ms": updated_ms, "table_uuid": self.table_uuid})
 
 
 BATCH = {
@@ -87,7 +116,7 @@ BATCH = {
         history=line(1, HEAD, OURS, 4, 5), attempts=(lost(HEAD),), landing=Landing.LANDED, is_final=True
     ),
     "refusal was a lie": Situation(
-        history=line(1, HEAD, OURS), attempts=(refused(HEAD),), landing=Landing.LANDED, is_final=True
+        history=line(1, HEAD, OURS), attempts=(overtaken(HEAD),), landing=Landing.LANDED, is_final=True
     ),
     "our snapshot was rolled back and is still there": Situation(
         history=[*line(1, HEAD, OURS), Past(snapshot_id=9, parent=HEAD)],
@@ -95,11 +124,35 @@ BATCH = {
         landing=Landing.LANDED,
         is_final=True,
     ),
-    "refused, branch moved": Situation(
-        history=line(1, HEAD, 3), attempts=(refused(HEAD),), landing=Landing.ABSENT, is_final=True
+    "overtaken, branch moved": Situation(
+        history=line(1, HEAD, 3), attempts=(overtaken(HEAD),), landing=Landing.ABSENT, is_final=True
     ),
     "refused, branch did not move": Situation(
         history=line(1, HEAD), attempts=(refused(HEAD),), landing=Landing.ABSENT, is_final=True
+    ),
+    "overtaken, branch did not move: a gateway may have sent it twice, and a cache have shown the table": Situation(
+        history=line(1, HEAD), attempts=(overtaken(HEAD),), landing=Landing.ABSENT, is_final=False
+    ),
+    "overtaken by another change of the table": Situation(
+        history=line(1, HEAD), attempts=(overtaken(HEAD),), was_altered=True, landing=Landing.ABSENT, is_final=True
+    ),
+    "overtaken by a table of that name": Situation(
+        history=[], attempts=(overtaken(None),), table_uuid=UUID(int=2), landing=Landing.ABSENT, is_final=True
+    ),
+    "overtaken in an empty table that is still empty": Situation(
+        history=[], attempts=(overtaken(None),), landing=Landing.ABSENT, is_final=False
+    ),
+    "overtaken, and what is shown is older than what the request was made for": Situation(
+        history=line(1), attempts=(overtaken(HEAD),), landing=Landing.ABSENT, is_final=False
+    ),
+    "lost, and what is shown is older than what the request was made for": Situation(
+        history=line(1), attempts=(lost(HEAD),), landing=Landing.UNDECIDED, is_final=False
+    ),
+    "lost, and the table was altered: the branch has still to move": Situation(
+        history=line(1, HEAD), attempts=(lost(HEAD),), was_altered=True, landing=Landing.ABSENT, is_final=False
+    ),
+    "overtaken each time, and the newest commit is not shown": Situation(
+        history=line(1, HEAD, 3), attempts=(overtaken(HEAD), overtaken(3)), landing=Landing.ABSENT, is_final=False
     ),
     "lost, branch did not move: it may still arrive": Situation(
         history=line(1, HEAD), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=False
@@ -117,33 +170,42 @@ BATCH = {
         history=[], attempts=(refused(None),), landing=Landing.ABSENT, is_final=True
     ),
     "lost, then the parent expired: it may have landed and expired": Situation(
-        history=[Past(snapshot_id=8, parent=7)], attempts=(lost(HEAD),), landing=Landing.UNDECIDED, is_final=True
+        history=after_expiry(8),
+        attempts=(lost(HEAD),),
+        landing=Landing.UNDECIDED,
+        is_final=True,
     ),
     "lost, then the parent expired, and our manifest is listed": Situation(
-        history=[Past(snapshot_id=8, parent=7)],
+        history=after_expiry(8),
         attempts=(lost(HEAD),),
         lists_our_manifest=True,
         landing=Landing.LANDED,
         is_final=True,
     ),
-    "refused, then the parent expired": Situation(
-        history=[Past(snapshot_id=8, parent=7)], attempts=(refused(HEAD),), landing=Landing.ABSENT, is_final=True
+    "overtaken, then the parent expired": Situation(
+        history=after_expiry(8),
+        attempts=(overtaken(HEAD),),
+        landing=Landing.ABSENT,
+        is_final=True,
     ),
-    "refused although it landed, then the parent expired, and our manifest is listed": Situation(
-        history=[Past(snapshot_id=8, parent=7)],
-        attempts=(refused(HEAD),),
+    "overtaken although it landed, then the parent expired, and our manifest is listed": Situation(
+        history=after_expiry(8),
+        attempts=(overtaken(HEAD),),
         lists_our_manifest=True,
         landing=Landing.LANDED,
         is_final=True,
     ),
-    "lost and refused, then the parents expired": Situation(
-        history=[Past(snapshot_id=8, parent=7)],
-        attempts=(lost(HEAD), refused(3)),
+    "lost and overtaken, then the parents expired": Situation(
+        history=after_expiry(8),
+        attempts=(lost(HEAD), overtaken(3)),
         landing=Landing.UNDECIDED,
         is_final=True,
     ),
     "lost into an empty table that others fill": Situation(
-        history=[Past(snapshot_id=8, parent=7)], attempts=(lost(None),), landing=Landing.UNDECIDED, is_final=True
+        history=after_expiry(8),
+        attempts=(lost(None),),
+        landing=Landing.UNDECIDED,
+        is_final=True,
     ),
 }
 
@@ -165,7 +227,7 @@ STREAM = {
         is_final=True,
     ),
     "an earlier run landed this epoch, and it expired": Situation(
-        history=line(8, 9), properties=recorded(5, HEAD), landing=Landing.REPLAYED, is_final=True
+        history=after_expiry(8, 9), properties=recorded(5, HEAD), landing=Landing.REPLAYED, is_final=True
     ),
     "the JVM sink landed this epoch": Situation(
         history=line(1, HEAD, 3, s2=epoch_summary(5)),
@@ -188,7 +250,7 @@ STREAM = {
     "another driver landed this epoch while we tried": Situation(
         history=line(1, HEAD, 3, s3=epoch_summary(5)),
         properties=recorded(5, 3),
-        attempts=(refused(HEAD),),
+        attempts=(overtaken(HEAD),),
         landing=Landing.FENCED,
         is_final=True,
     ),
@@ -207,7 +269,11 @@ STREAM = {
         is_final=True,
     ),
     "we landed it, and it expired": Situation(
-        history=line(8, 9), properties=recorded(5, OURS), attempts=(lost(HEAD),), landing=Landing.LANDED, is_final=True
+        history=after_expiry(8, 9),
+        properties=recorded(5, OURS),
+        attempts=(lost(HEAD),),
+        landing=Landing.LANDED,
+        is_final=True,
     ),
     "a later epoch landed before we tried": Situation(
         history=line(1, HEAD, s2=epoch_summary(6)),
@@ -215,21 +281,46 @@ STREAM = {
         landing=Landing.SURPASSED,
         is_final=True,
     ),
-    "a later epoch landed while we were refused": Situation(
+    "a later epoch landed while we were overtaken": Situation(
         history=line(1, HEAD, 3, s3=epoch_summary(6)),
         properties=recorded(6, 3),
-        attempts=(refused(HEAD),),
+        attempts=(overtaken(HEAD),),
         landing=Landing.SURPASSED,
         is_final=True,
     ),
     "a later epoch landed after our answer was lost: ours may have landed first and expired": Situation(
-        history=line(8, 9), properties=recorded(6, 9), attempts=(lost(HEAD),), landing=Landing.SURPASSED, is_final=False
+        history=after_expiry(8, 9),
+        properties=recorded(6, 9),
+        attempts=(lost(HEAD),),
+        landing=Landing.SURPASSED,
+        is_final=False,
+    ),
+    "a later epoch landed after we were overtaken: ours may have landed first and expired": Situation(
+        history=after_expiry(8, 9),
+        properties=recorded(6, 9),
+        attempts=(overtaken(HEAD),),
+        landing=Landing.SURPASSED,
+        is_final=False,
+    ),
+    "a later epoch landed after our answer was lost, and nothing has expired": Situation(
+        history=line(1, HEAD, 3, s3=epoch_summary(6)),
+        properties=recorded(6, 3),
+        attempts=(lost(HEAD),),
+        landing=Landing.SURPASSED,
+        is_final=True,
+    ),
+    "lost, and what is shown is older than what the request was made for": Situation(
+        history=line(1), properties=recorded(4, 1), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=False
     ),
     "lost, and it may still arrive": Situation(
         history=line(1, HEAD), properties=recorded(4, 1), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=False
     ),
     "lost, and the record shows that it never landed, though history expired": Situation(
-        history=line(8, 9), properties=recorded(4, 1), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=True
+        history=after_expiry(8, 9),
+        properties=recorded(4, 1),
+        attempts=(lost(HEAD),),
+        landing=Landing.ABSENT,
+        is_final=True,
     ),
 }
 
@@ -244,7 +335,7 @@ TXN = {
         is_final=True,
     ),
     "versions may leave numbers out": Situation(
-        history=line(8, 9), properties=txn_recorded(0, 1), landing=Landing.ABSENT, is_final=True
+        history=after_expiry(8, 9), properties=txn_recorded(0, 1), landing=Landing.ABSENT, is_final=True
     ),
     "done before": Situation(
         history=line(1, HEAD, s2=txn_summary(5)),
@@ -253,7 +344,7 @@ TXN = {
         is_final=True,
     ),
     "done before, and expired": Situation(
-        history=line(8, 9), properties=txn_recorded(5, HEAD), landing=Landing.REPLAYED, is_final=True
+        history=after_expiry(8, 9), properties=txn_recorded(5, HEAD), landing=Landing.REPLAYED, is_final=True
     ),
     "done before, and the property is gone": Situation(
         history=line(1, HEAD, 3, s2=txn_summary(5)), landing=Landing.REPLAYED, is_final=True
@@ -267,7 +358,7 @@ TXN = {
     "another writer was faster with this version": Situation(
         history=line(1, HEAD, 3, s3=txn_summary(5)),
         properties=txn_recorded(5, 3),
-        attempts=(refused(HEAD),),
+        attempts=(overtaken(HEAD),),
         landing=Landing.REPLAYED,
         is_final=True,
     ),
@@ -286,7 +377,11 @@ TXN = {
         is_final=False,
     ),
     "lost, and the record shows that it never landed": Situation(
-        history=line(8, 9), properties=txn_recorded(4, 1), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=True
+        history=after_expiry(8, 9),
+        properties=txn_recorded(4, 1),
+        attempts=(lost(HEAD),),
+        landing=Landing.ABSENT,
+        is_final=True,
     ),
     "we landed it": Situation(
         history=line(1, HEAD, OURS, s777=txn_summary(5)),
@@ -296,21 +391,21 @@ TXN = {
         is_final=True,
     ),
     "we landed it, and it expired": Situation(
-        history=line(8, 9),
+        history=after_expiry(8, 9),
         properties=txn_recorded(5, OURS),
         attempts=(lost(HEAD),),
         landing=Landing.LANDED,
         is_final=True,
     ),
-    "a later version landed while we were refused": Situation(
+    "a later version landed while we were overtaken": Situation(
         history=line(1, HEAD, 3, s3=txn_summary(6)),
         properties=txn_recorded(6, 3),
-        attempts=(refused(HEAD),),
+        attempts=(overtaken(HEAD),),
         landing=Landing.REPLAYED,
         is_final=True,
     ),
     "a later version landed after our answer was lost: ours may have landed first and expired": Situation(
-        history=line(8, 9),
+        history=after_expiry(8, 9),
         properties=txn_recorded(6, 9),
         attempts=(lost(HEAD),),
         landing=Landing.REPLAYED,
@@ -339,10 +434,10 @@ NAMED = {
     "another query has the name": Situation(
         history=line(1, HEAD), properties=named("other"), landing=Landing.DISPLACED, is_final=True
     ),
-    "another query took the name while we were refused": Situation(
+    "another query took the name while we were overtaken": Situation(
         history=line(1, HEAD, 3),
         properties=named("other"),
-        attempts=(refused(HEAD),),
+        attempts=(overtaken(HEAD),),
         landing=Landing.DISPLACED,
         is_final=True,
     ),
@@ -361,14 +456,14 @@ NAMED = {
         is_final=True,
     ),
     "we landed it, it expired, and then another query took the name": Situation(
-        history=line(8, 9),
+        history=after_expiry(8, 9),
         properties=named("other") | recorded(5, OURS),
         attempts=(lost(HEAD),),
         landing=Landing.LANDED,
         is_final=True,
     ),
     "ours may have landed and expired before a later epoch of us, and then another query took the name": Situation(
-        history=line(8, 9),
+        history=after_expiry(8, 9),
         properties=named("other") | recorded(6, 7),
         attempts=(lost(HEAD),),
         landing=Landing.DISPLACED,
@@ -380,7 +475,7 @@ NAMED = {
 @pytest.mark.parametrize("situation", BATCH.values(), ids=BATCH.keys())
 def test_landing_of_a_batch(situation: Situation) -> None:
     """A batch would be committed twice, be lost, or lose its files although it landed."""
-    metadata = metadata_of(situation.history, properties=situation.properties)
+    metadata = situation.metadata()
 
     finding = find_landing(metadata, identity(), situation.attempts, lambda: situation.lists_our_manifest)
 
@@ -391,7 +486,7 @@ def test_landing_of_a_batch(situation: Situation) -> None:
 @pytest.mark.parametrize("situation", STREAM.values(), ids=STREAM.keys())
 def test_landing_of_an_epoch(situation: Situation) -> None:
     """An epoch would be committed twice, be lost, or lose its files although it landed."""
-    metadata = metadata_of(situation.history, properties=situation.properties)
+    metadata = situation.metadata()
     write = identity(epoch=EpochId(query_id=QUERY, epoch_id=5, run_id="our run"))
 
     finding = find_landing(
@@ -433,7 +528,7 @@ def test_branch_of_the_write_is_the_one_that_is_looked_at() -> None:
 @pytest.mark.parametrize("situation", TXN.values(), ids=TXN.keys())
 def test_landing_of_a_version(situation: Situation) -> None:
     """A retried batch would be there twice, be skipped although it is not there, or lose its files."""
-    metadata = metadata_of(situation.history, properties=situation.properties)
+    metadata = situation.metadata()
     write = replace(identity(), txn=TxnId(app_id=APP, version=5))
 
     finding = find_landing(
@@ -446,7 +541,7 @@ def test_landing_of_a_version(situation: Situation) -> None:
 @pytest.mark.parametrize("situation", NAMED.values(), ids=NAMED.keys())
 def test_landing_of_an_epoch_under_a_name(situation: Situation) -> None:
     """A query with a wiped checkpoint would write its source again, or one that landed would lose its files."""
-    metadata = metadata_of(situation.history, properties=situation.properties)
+    metadata = situation.metadata()
     write = named_epoch()
 
     finding = find_landing(metadata, write, situation.attempts, lambda: pytest.fail("no file needs to be read"))
