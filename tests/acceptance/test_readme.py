@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -25,6 +26,13 @@ _OPTIONS = re.compile(
 _NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 TIMEOUT_S = 500
+_RUN = """
+import json, sys
+for name, code in json.load(sys.stdin).items():
+    print(f"example {name}:", flush=True)
+    exec(compile(code, f"example {name}", "exec"), {"__name__": "__main__"})
+"""
+_PRINTED = re.compile(r"^example (.+):\n((?:(?!example ).*\n)*)", re.MULTILINE)
 
 
 def read_examples() -> dict[str, str]:
@@ -32,12 +40,24 @@ def read_examples() -> dict[str, str]:
     return {match[2]: match[1] for match in _BLOCK.finditer(README.read_text())}
 
 
-def run(code: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run an example in a process of its own."""
-    command = [sys.executable, "-c", code]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+def run(examples: dict[str, str], folder: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Run examples in one process, each with names of its own, and return what each prints.
+
+    Raises:
+        AssertionError: One of them failed; the output is in the text.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", _RUN],
+        input=json.dumps(examples),
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-5000:]}"
+    return {match[1]: match[2] for match in _PRINTED.finditer(ended.stdout)}
 
 
 def test_readme_has_an_example_for_a_batch_and_for_a_stream() -> None:
@@ -57,12 +77,12 @@ def test_examples_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
 
-    for name, code in read_examples().items():
-        ended = run(code, folder, environment)
+    examples = read_examples()
 
-        assert ended.returncode == 0, f"example {name} failed:\n{ended.stdout}\n{ended.stderr[-5000:]}"
-        if name == "read":
-            assert int(ended.stdout) > 0
+    printed = run(examples, folder, environment)
+
+    assert list(printed) == list(examples)
+    assert int(printed["read"]) > 0
     house = Warehouse(folder=folder / "iceberg-warehouse")
     assert house.rows("db.events").num_rows == 1000
     assert house.rows("db.ticks").num_rows > 0
