@@ -163,7 +163,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="txn-app-id",
         default="none",
-        parse=values.name,
+        parse=values.writer_name,
         doc="Batches, those in `foreachBatch` too: name of the application that numbers its writes with `txn-version`. "
         "Also `txnAppId`.",
     ),
@@ -177,7 +177,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="stream-name",
         default="none",
-        parse=values.name,
+        parse=values.writer_name,
         doc="Streams: a name that outlives the checkpoint. A query with a new checkpoint is refused under the name "
         "of another one.",
     ),

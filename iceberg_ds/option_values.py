@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 _HIGHEST_VERSION = 2**63 - 1
+_LONGEST_WRITER_NAME = 160
 
 
 def boolean(text: str) -> bool:
@@ -60,6 +62,16 @@ def name(text: str) -> str:
     """Return a name that is not blank."""
     if not text.strip():
         raise ValueError("expected a name")
+    return text
+
+
+def writer_name(text: str) -> str:
+    """Return a name that becomes part of a table property's, of which Hive's Metastore keeps 256 characters."""
+    if len(quote(name(text), safe="").replace(".", "%2E")) > _LONGEST_WRITER_NAME:
+        raise ValueError(
+            f"expected a name of at most {_LONGEST_WRITER_NAME} characters, where one that is no letter or digit of "
+            "ASCII counts 3 for each of its bytes"
+        )
     return text
 
 

@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.manifests import manifest_paths
-from iceberg_ds.commits.outcomes import is_doubtful, neighbour_warning, skipped, why_refused
+from iceberg_ds.commits.outcomes import needs_a_warning, neighbour_warning, skipped, why_refused
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
@@ -226,7 +226,7 @@ class CommitLoop:
         """Drop the files of a write that was done before."""
         self._delete_if(finding, table)
         reach(Step.SKIPPED)
-        level = logging.WARNING if is_doubtful(self._write, finding, self._record_count) else logging.INFO
+        level = logging.WARNING if needs_a_warning(self._write, finding, self._record_count) else logging.INFO
         logger.log(level, "%s. %s", skipped(self._write, finding, self._record_count), _fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
 

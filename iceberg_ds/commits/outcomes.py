@@ -80,11 +80,13 @@ def _other_rows(before: int, record_count: int) -> str:
     )
 
 
-def is_doubtful(write: WriteIdentity, finding: Finding, record_count: int) -> bool:
-    """Return whether a skipped write may have been no repetition, so that somebody should look."""
-    mark = finding.mark
-    is_below = mark is not None and write.txn is not None and write.txn.version < mark.number
-    return is_below or not finding.is_final or _other_count(write, mark, record_count) is not None
+def needs_a_warning(write: WriteIdentity, finding: Finding, record_count: int) -> bool:
+    """Return whether somebody should read that a write was skipped.
+
+    It may have been no repetition; or it was a batch, whose caller sees nothing else. Spark repeats an epoch by itself.
+    """
+    is_doubtful = not finding.is_final or _other_count(write, finding.mark, record_count) is not None
+    return write.txn is not None or is_doubtful
 
 
 def _other_count(write: WriteIdentity, mark: Mark | None, record_count: int) -> int | None:

@@ -310,6 +310,15 @@ def test_version_that_is_no_whole_number_is_refused(version: str) -> None:
     assert "expected a whole number from 0 to 9223372036854775807" in text
 
 
+@pytest.mark.parametrize("option", ["txn-app-id", "stream-name"])
+@pytest.mark.parametrize("name", ["x" * 161, "." * 54, "ü" * 27])
+def test_name_that_a_catalog_could_not_keep_is_refused(option: str, name: str) -> None:
+    """Each commit would fail over a catalog that cuts the names of properties, or two writers would have one mark."""
+    given = {"table": "db.t", "txn-version": "1", option: name}
+
+    assert f"option '{option}' is '{name}': expected a name of at most 160 characters" in refusal(given)
+
+
 @pytest.mark.parametrize("given", [{"txn-app-id": "load"}, {"txn-version": "1"}])
 def test_application_and_version_need_each_other(given: dict[str, str]) -> None:
     """A user who forgets one would believe that retries are safe."""
