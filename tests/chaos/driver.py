@@ -217,10 +217,23 @@ def failure_text(text: str) -> str:
     return (f"{named[1]}: {first}" if named else first)[:_LONGEST_TEXT]
 
 
+def end_with_java(spark: SparkSession) -> None:
+    """End this process when its Java has ended: it can write nothing any more, and the next driver is to take over."""
+
+    def watch() -> None:
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        gateway.proc.wait()  # the process that PySpark started
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     """Say when Spark is ready, and answer each command."""
     folder, master, answers, conf = sys.argv[1:]
     spark = start_session(master, Path(folder), **json.loads(conf))
+    end_with_java(spark)
     spark.dataSource.register(ChaosSink)
     driver = Driver(spark, Path(os.environ["CHAOS_FOLDER"]))
     with os.fdopen(int(answers), "w") as stream:
