@@ -133,20 +133,34 @@ def test_role_is_assumed_with_external_id_and_session_name(recorder: Recorder) -
 
 
 def test_credentials_of_a_role_are_asked_for_once_for_many_files(recorder: Recorder) -> None:
-    """Each file would cost a request to the token service, which limits them."""
-    io = ObjectIO(
-        {
-            "s3.endpoint": recorder.endpoint,
-            "s3.access-key-id": "user",
-            "s3.secret-access-key": "x",
-            "s3.role-arn": ROLE,
-        }
-    )
-    for number in range(3):
-        with io.new_output(f"s3://credentials/{number}").create(overwrite=True) as stream:
-            stream.write(b"x")
+    """Each file, or each load of a table, would cost a request to the token service, which limits them."""
+    properties = {
+        "s3.endpoint": recorder.endpoint,
+        "s3.access-key-id": "user",
+        "s3.secret-access-key": "x",
+        "s3.role-arn": ROLE,
+    }
+    for _ in range(2):
+        io = ObjectIO(properties)
+        for number in range(3):
+            with io.new_output(f"s3://credentials/{number}").create(overwrite=True) as stream:
+                stream.write(b"x")
 
     assert len(recorder.role_requests()) == 1
+
+
+def test_profile_that_changes_is_read_again_within_a_minute(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream would go on with keys that somebody has replaced on disk, and end when they do."""
+    now_s = time.monotonic()
+    monkeypatch.setattr("iceberg_ds.storage.s3_client.time.monotonic", lambda: now_s)
+    for key in ("old", "new"):
+        (tmp_path / "credentials").write_text(f"[nightly]\naws_access_key_id = {key}\naws_secret_access_key = x\n")
+        write(recorder, {"s3.profile-name": "nightly"})
+        now_s += 61
+
+    assert recorder.signers() == {"old", "new"}
 
 
 def test_profile_gives_the_credentials(recorder: Recorder, tmp_path: Path) -> None:
