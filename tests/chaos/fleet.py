@@ -69,7 +69,8 @@ class Driver:
 
     def places(self, folder: Path) -> Iterator[tuple[int, Place]]:
         """Yield its Python workers that have noted where they are."""
-        for pid in _find(self.process.pid):
+        java = _find(self.process.pid, "java")  # which may have the number of a worker that is long dead
+        for pid in {*_find(self.process.pid)} - {*java}:
             place = place_of(folder, pid)
             if place is not None:
                 yield pid, place
