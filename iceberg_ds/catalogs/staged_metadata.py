@@ -25,6 +25,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
+from iceberg_ds.snapshots.timeline import in_order
 from iceberg_ds.storage.cleanup import Proof, delete_files
 
 logger = logging.getLogger(__name__)
@@ -100,6 +101,8 @@ _current: ContextVar[_Staged | None] = ContextVar("_current", default=None)
 def tidying_metadata() -> Iterator[None]:
     """Delete, at the end of the block, the metadata files of those of its commits that are proven not to have landed.
 
+    And see to it that no time in them goes back.
+
     A file whose fate no load of the table has shown by then stays.
     """
     staged = _Staged()
@@ -141,6 +144,7 @@ def note_staged_metadata() -> None:
         table = stage(self, current_table, table_identifier, requirements, updates)
         staged = _current.get()
         if staged is not None:
+            table.metadata = in_order(table.metadata)
             staged.note(
                 StagedMetadata(
                     path=table.metadata_location,

@@ -46,6 +46,7 @@ from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.snapshots.branches import branch_snapshot_id, write_base
 from iceberg_ds.snapshots.marks import Mark, summary_mark
 from iceberg_ds.snapshots.recording import record_write
+from iceberg_ds.snapshots.timeline import latest_ms
 from iceberg_ds.table_requests import LAST_ADDED, AddSchema, CommitRequest
 
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
@@ -122,8 +123,7 @@ def new_snapshot(
         snapshot_id=write.snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent is not None else None,
         sequence_number=metadata.next_sequence_number(),
-        # Java refuses metadata whose snapshots go back in time, as a clock set back would make them.
-        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+        timestamp_ms=max(int(time.time() * 1000), latest_ms(metadata)),
         manifest_list=manifest_list,
         summary=summary,
         schema_id=metadata.current_schema_id,

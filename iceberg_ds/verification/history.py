@@ -10,9 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.snapshots.branches import MAIN_BRANCH
-
-# Iceberg's own readers allow clocks of writers to differ by so much.
-_CLOCK_MS = 60_000
+from iceberg_ds.snapshots.timeline import CLOCKS_APART_MS, latest_ms
 
 
 def history_problems(metadata: TableMetadata) -> list[str]:
@@ -94,8 +92,13 @@ def _log_problems(metadata: TableMetadata) -> Iterator[str]:
             f"{metadata.current_snapshot_id}"
         )
     for before, after in itertools.pairwise(log):
-        if after.timestamp_ms < before.timestamp_ms - _CLOCK_MS:
+        if after.timestamp_ms < before.timestamp_ms - CLOCKS_APART_MS:
             yield f"the snapshot log goes back in time at snapshot {after.snapshot_id}"
+    for older, newer in itertools.pairwise(metadata.metadata_log):
+        if newer.timestamp_ms < older.timestamp_ms - CLOCKS_APART_MS:
+            yield f"the metadata log goes back in time at {newer.metadata_file}"
+    if metadata.last_updated_ms < latest_ms(metadata) - CLOCKS_APART_MS:
+        yield "the last update is said to be before the last entry of a log"
 
 
 def _id_problems(metadata: TableMetadata) -> Iterator[str]:

@@ -7,7 +7,7 @@ import time
 import pytest
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
-from pyiceberg.table.snapshots import MetadataLogEntry, Operation
+from pyiceberg.table.snapshots import MetadataLogEntry, Operation, SnapshotLogEntry
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCreate,
@@ -92,6 +92,15 @@ def test_time_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
 
     assert new_snapshot(metadata_of(line(1)), identity(), Operation.APPEND, ADDED, LIST).timestamp_ms == START_MS + 1
+
+
+def test_time_never_goes_back_behind_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another engine's commit, of a machine whose clock is right, would let ours go back behind one that was ahead."""
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    table = metadata_of(line(1))
+    ahead = table.model_copy(update={"snapshot_log": [SnapshotLogEntry(snapshot_id=1, timestamp_ms=START_MS + 90)]})
+
+    assert new_snapshot(ahead, identity(), Operation.APPEND, ADDED, LIST).timestamp_ms == START_MS + 90
 
 
 def test_request_is_refused_if_the_branch_has_moved_or_the_table_is_another() -> None:

@@ -91,6 +91,16 @@ def backward_log(document: Json) -> None:
     document["snapshot-log"][0]["timestamp-ms"] += 10**9
 
 
+def backward_metadata_log(document: Json) -> None:
+    """Let the log of metadata files go back in time."""
+    document["metadata-log"][0]["timestamp-ms"] += 10**9
+
+
+def backward_update(document: Json) -> None:
+    """Let the last update be before the last snapshot."""
+    document["last-updated-ms"] -= 10**9
+
+
 def number_above_last(document: Json) -> None:
     """Let snapshots have numbers above the table's last."""
     document["last-sequence-number"] = 1
@@ -119,7 +129,9 @@ def unknown_source(document: Json) -> None:
     [
         (lost_ref, "branch 'audit' points at snapshot 5, which is not there"),
         (log_of_another, "the snapshot log ends with snapshot"),
-        (backward_log, "goes back in time"),
+        (backward_log, "the snapshot log goes back in time"),
+        (backward_metadata_log, "the metadata log goes back in time"),
+        (backward_update, "before the last entry of a log"),
         (number_above_last, "above the table's last, 1"),
         (circle, "among its own ancestors"),
         (unknown_schema, "has schema 17, which is not there"),

@@ -1,0 +1,44 @@
+"""Pure: a table's versions follow each other in time, however far the clocks of its writers are apart.
+
+Iceberg's Java library refuses to read a table whose snapshot log, metadata log or last update goes back by more than a
+minute (`TableMetadata`), as it would after a commit by a machine whose clock was set back, or had been ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import MetadataLogEntry, SnapshotLogEntry
+
+CLOCKS_APART_MS = 60_000  # what Java allows
+
+_Entry = TypeVar("_Entry", SnapshotLogEntry, MetadataLogEntry)
+
+
+def latest_ms(metadata: TableMetadata) -> int:
+    """Return the latest time (milliseconds since 1970) that the table knows of: no commit may go behind it."""
+    last = [entry.timestamp_ms for log in (metadata.snapshot_log, metadata.metadata_log) for entry in log[-1:]]
+    return max([metadata.last_updated_ms, *last])
+
+
+def in_order(metadata: TableMetadata) -> TableMetadata:
+    """Return the table with no time in it that goes back further than readers allow, whoever put it there."""
+    ordered = metadata.model_copy(
+        update={
+            "snapshot_log": list(_ascending(metadata.snapshot_log)),
+            "metadata_log": list(_ascending(metadata.metadata_log)),
+        }
+    )
+    return ordered.model_copy(update={"last_updated_ms": latest_ms(ordered)})
+
+
+def _ascending(log: Sequence[_Entry]) -> Iterator[_Entry]:
+    latest = 0
+    for entry in log:
+        if entry.timestamp_ms < latest - CLOCKS_APART_MS:
+            yield entry.model_copy(update={"timestamp_ms": latest})
+        else:
+            yield entry
+            latest = max(latest, entry.timestamp_ms)
