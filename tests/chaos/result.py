@@ -38,6 +38,7 @@ class Result:
         roles: How many kills of each kind of process.
         outcomes: How many faults of one writer were followed by what.
         errors: How often each error of the sink or of Spark ended a query or a batch.
+        examples: The first text of each.
         epochs: How many epochs, or batches, each writer landed.
         setbacks: What the run itself could not bring about.
         verdict: What the verifier found.
@@ -56,6 +57,7 @@ class Result:
     roles: Mapping[str, int]
     outcomes: Mapping[str, int]
     errors: Mapping[str, int]
+    examples: Mapping[str, str]
     epochs: Mapping[str, int]
     setbacks: Sequence[str]
     verdict: Verdict | None
@@ -96,6 +98,7 @@ class Result:
         yield from _table("Kills by process", ("process", "kills"), self.roles)
         yield from _table("What followed a blow at one writer", ("outcome", "times"), self.outcomes)
         yield from _table("Errors that ended a query or a batch", ("error", "times"), self.errors)
+        yield from _table("The first of each", ("error", "text"), self.examples)
         yield f"\n## What `iceberg_ds.verify` says\n\n```\n{self.checked_by}\n```"
         if self.setbacks:
             yield "\n## What the run could not bring about\n"
@@ -145,6 +148,7 @@ def result_of(  # noqa: PLR0913  # the values of one result
     """Count what the log tells."""
     faults = [event for event in events if event.kind is Kind.FAULT and event.fault is not None]
     kills = [event for event in faults if event.fault is not None and event.fault.is_kill]
+    failures = [event for event in events if event.kind is Kind.FAILED]
     found = list(verdict.problems) if verdict is not None else []
     return Result(
         seed=seed,
@@ -159,7 +163,8 @@ def result_of(  # noqa: PLR0913  # the values of one result
         outcomes=_counted(
             f"{_group(event)}: {_outcome(events, event)}" for event in faults if event.stream is not None
         ),
-        errors=_counted((event.text or "").partition(":")[0] for event in events if event.kind is Kind.FAILED),
+        errors=_counted(_error(event) for event in failures),
+        examples={_error(event): (event.text or "").replace("|", "/") for event in reversed(failures)},
         epochs=_counted(event.stream or "" for event in events if event.kind is Kind.LANDED),
         setbacks=[f"{_name(event)}: {event.text}" for event in events if event.kind is Kind.SETBACK],
         verdict=verdict,
@@ -170,6 +175,10 @@ def result_of(  # noqa: PLR0913  # the values of one result
 
 def _counted(names: Any) -> dict[str, int]:
     return dict(sorted(Counter(names).items(), key=lambda one: (-one[1], one[0])))
+
+
+def _error(event: Event) -> str:
+    return (event.text or "").partition(":")[0]
 
 
 def _name(event: Event) -> str:
@@ -208,6 +217,6 @@ def _outcome(events: Sequence[Event], fault: Event) -> str:
         if event.kind is Kind.FAULT:
             return _NO_END
         if event.kind is Kind.FAILED:
-            name = (event.text or "").partition(":")[0]
+            name = _error(event)
             errors += [name] if name.endswith("Error") else []
     return "the run ended"

@@ -181,9 +181,17 @@ LANDING = (
     Mutation(
         name="a clock that was set back goes into the table",
         file="snapshots/snapshots.py",
-        before="max(int(time.time() * 1000), metadata.last_updated_ms)",
+        before="max(int(time.time() * 1000), latest_ms(metadata))",
         after="int(time.time() * 1000)",
         tests=(_SNAPSHOTS + "test_time_never_goes_back",),
+    ),
+    Mutation(
+        name="the logs of a table go back in time",
+        file="snapshots/timeline.py",
+        before="if entry.timestamp_ms < latest - CLOCKS_APART_MS:",
+        after="if entry is None:",
+        tests=("unit/snapshots/test_timeline.py::test_times_that_go_back_too_far_are_put_in_order",),
+        spark_tests=("acceptance/test_clocks.py::test_java_reads_a_table_after_a_clock_was_a_day_ahead",),
     ),
     Mutation(
         name="a lost answer is taken for a refusal",
