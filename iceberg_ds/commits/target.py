@@ -42,9 +42,13 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, data_files: Sequ
         raise CommitMessageError(f"Cannot commit to {write.table}: it has no partition spec {sorted(missing)}.")
     problems = can_still_read(written, metadata.schema()) if written != metadata.schema() else []
     if problems:
+        cause = (
+            "its schema changed while the rows were written"
+            if str(metadata.table_uuid) == write.table_uuid
+            else "another writer created it at the same moment, with other columns"
+        )
         raise SchemaMismatchError(
-            f"Cannot commit to {write.table}: its schema changed while the rows were written: "
-            f"{'; '.join(problems)}. Run the write again."
+            f"Cannot commit to {write.table}: {cause}: {'; '.join(problems)}. Run the write again."
         )
 
 
