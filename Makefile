@@ -91,7 +91,7 @@ typecheck: $(TOOLS) ## Check types
 
 .PHONY: test
 test: $(TOOLS) $(PEER) $(SERVICES) ## Run all tests
-	@$(WITH_JAVA) $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@$(WITH_JAVA) $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: $(TOOLS) ## Run the tests that need no Spark
