@@ -7,7 +7,6 @@ became of it. It writes no file and deletes none. Runs on the driver only.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeAlias
@@ -16,9 +15,10 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, asked_wait_ms, stays_refused
+from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.staged_metadata import tidying_metadata
+from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.retry import RetryPolicy
 from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
@@ -71,12 +71,11 @@ class _Alteration:
 
     def run(self, loaded: Table | None) -> Table:
         """Load, propose and send, again and again, until the table shows that nothing is left to change."""
-        policy = RetryPolicy()
-        rounds = 0
+        pace = Pace()
         base: TableMetadata | None = None
         problem: Exception | None = None
         while True:
-            is_exhausted = policy.is_exhausted(rounds, (time.monotonic() - self._started) * 1000)
+            is_exhausted = pace.begin_attempt()
             try:
                 table, loaded = loaded or self._catalog.load_table(self._identifier), None
             except CatalogError as unreachable:
@@ -84,7 +83,7 @@ class _Alteration:
                 if is_exhausted or not self._attempts:
                     self._give_up_unseen(unreachable)
             else:
-                policy = RetryPolicy.of(table.metadata.properties)
+                pace.policy = RetryPolicy.of(table.metadata.properties)
                 request = self._propose(table.metadata)
                 if request is None:
                     return self._succeed(table)
@@ -92,10 +91,7 @@ class _Alteration:
                     self._give_up(table.metadata, problem)
                 base = table.metadata
                 problem = self._send(table, request)
-            rounds += 1
-            if problem is not None:
-                draw = random.random()  # noqa: S311  # jitter is no secret
-                time.sleep(policy.wait_ms(rounds, draw, asked_ms=asked_wait_ms(problem)) / 1000)
+            pace.wait_after(problem)
 
     def _send(self, table: Table, request: CommitRequest) -> Exception | None:
         """Send one request. Return the failure, whose truth the next look finds out, None if there was none."""

@@ -25,8 +25,14 @@ class Pace:
         return self.policy.is_exhausted(self._failures, elapsed_ms, lost_races=self._lost_races)
 
     def wait_after(self, problem: Exception | None) -> None:
-        """Sleep after an attempt that failed by `problem`."""
+        """Count an attempt that failed by `problem`, and sleep.
+
+        None is for a request that the catalog confirmed: the next look is due at once, and should it not show the
+        change, for it is an old one, the attempt counts as failed.
+        """
         self._failures += 1
+        if problem is None:
+            return
         draw = random.random()  # noqa: S311  # jitter is no secret
         if is_lost_race(problem):
             self._lost_races += 1

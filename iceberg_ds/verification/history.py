@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -91,14 +91,19 @@ def _log_problems(metadata: TableMetadata) -> Iterator[str]:
             f"the snapshot log ends with snapshot {log[-1].snapshot_id}, but the current snapshot is "
             f"{metadata.current_snapshot_id}"
         )
-    for before, after in itertools.pairwise(log):
-        if after.timestamp_ms < before.timestamp_ms - CLOCKS_APART_MS:
-            yield f"the snapshot log goes back in time at snapshot {after.snapshot_id}"
-    for older, newer in itertools.pairwise(metadata.metadata_log):
-        if newer.timestamp_ms < older.timestamp_ms - CLOCKS_APART_MS:
-            yield f"the metadata log goes back in time at {newer.metadata_file}"
+    snapshots = [(f"snapshot {entry.snapshot_id}", entry.timestamp_ms) for entry in log]
+    files = [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log]
+    yield from (f"the snapshot log goes back in time at {name}" for name in _back_in_time(snapshots))
+    yield from (f"the metadata log goes back in time at {name}" for name in _back_in_time(files))
     if metadata.last_updated_ms < latest_ms(metadata) - CLOCKS_APART_MS:
         yield "the last update is said to be before the last entry of a log"
+
+
+def _back_in_time(entries: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """Return the names of entries whose time in milliseconds is before that of the entry before them."""
+    for (_, earlier), (name, moment) in itertools.pairwise(entries):
+        if moment < earlier - CLOCKS_APART_MS:
+            yield name
 
 
 def _id_problems(metadata: TableMetadata) -> Iterator[str]:

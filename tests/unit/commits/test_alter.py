@@ -405,7 +405,7 @@ def test_retries_follow_the_tables_own_policy(
 ) -> None:
     """A user who forbids retries would not get what they asked for."""
     with sink.table().transaction() as change:
-        change.set_properties({"commit.retry.num-retries": "1", "commit.retry.min-wait-ms": "7"})
+        change.set_properties({"commit.retry.num-retries": "1", "commit.retry.max-wait-ms": "14"})
     faulty_catalog.fail_next(999, refusal)
 
     with pytest.raises(CommitConflictError, match="after 2 attempts"):
@@ -413,6 +413,18 @@ def test_retries_follow_the_tables_own_policy(
 
     assert len(waits) == 2
     assert max(waits) <= 0.014
+
+
+@pytest.mark.usefixtures("waits")
+def test_change_outlasts_as_many_lost_races_as_a_commit(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """A stream could not start beside writers that its commits hold their own against."""
+    faulty_catalog.fail_next(alter.RetryPolicy().num_other_retries + 10, refusal)
+
+    alter_table(faulty_sink.catalog, IDENTIFIER, wanting(new=spark.LongType()))
+
+    assert columns_of(sink)["new"] == (4, "long")
 
 
 def test_any_change_of_a_table_can_be_proposed(sink: Sink) -> None:

@@ -71,3 +71,15 @@ def test_number_of_the_table_limits_lost_races_too(pace: Pace) -> None:
         exhausted.append(pace.begin_attempt())
 
     assert exhausted == [False, False, True]
+
+
+def test_confirmed_request_is_looked_at_without_a_wait_and_counts(pace: Pace, waits: list[float]) -> None:
+    """Each change would take a wait longer, or an answer that never shows it would be asked for without end."""
+    pace.policy = RetryPolicy.of({"commit.retry.num-retries": "1"})
+    exhausted = []
+    for _ in range(2):
+        pace.wait_after(None)
+        exhausted.append(pace.begin_attempt())
+
+    assert exhausted == [False, True]
+    assert waits == []
