@@ -16,6 +16,8 @@ WORKERS ?= 2
 MATRIX_ARGS ?=
 # More arguments for the mutations, such as MUTATION_ARGS=--spark.
 MUTATION_ARGS ?=
+# More arguments for the guard: GUARD_ARGS=--write notes its figures anew.
+GUARD_ARGS ?=
 # More arguments for the benchmarks, such as BENCH_ARGS="--rounds 3".
 BENCH_ARGS ?=
 # Arguments of the chaos run, such as CHAOS_ARGS="--kills 1000 --seed 7 --catalog rest".
@@ -116,6 +118,10 @@ test-kills: $(TOOLS) ## Kill a stream 50 times at random and compare its table w
 .PHONY: test-mutations
 test-mutations: $(TOOLS) ## Break one promise after the other in a copy, and see that tests notice each
 	@$(WITH_JAVA) $(BIN)/python tests/mutations/run_mutations.py $(MUTATION_ARGS)
+
+.PHONY: guard
+guard: $(TOOLS) $(SERVICES) ## Count what writes and commits cost: requests, files, bytes, copies, modules, memory
+	@$(WITH_JAVA) $(BIN)/python tests/guard/show.py $(GUARD_ARGS)
 
 .PHONY: chaos
 chaos: $(TOOLS) $(PEER) $(SERVICES) ## Kill, cut off and confuse several writers of one table, and compare it with their sources

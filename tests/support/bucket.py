@@ -59,6 +59,10 @@ class Bucket:
 
         They read like `PUT`, `HEAD`, `PUT part`, `POST uploads` and `GET list`.
         """
+        return [request for request, _ in self.traffic()]
+
+    def traffic(self) -> list[tuple[str, str]]:
+        """Return the same, each with the key of the object that it was for, empty if for the bucket."""
         marker = f"end-of-requests-{time.monotonic_ns()}"
         self.client.delete_object(Bucket=self.name, Key=marker)  # what the log shows before it is complete
         deadline = time.monotonic() + _LOG_TIMEOUT_S
@@ -68,7 +72,7 @@ class Bucket:
         for _, method, path, query in _LINE.findall(log):
             bucket, _, key = path.lstrip("/").partition("/")
             if bucket == self.name and "end-of-requests-" not in key:
-                asked.append(_described(method, key, query))
+                asked.append((_described(method, key, query), key))
         return asked
 
     def _log(self) -> str:
