@@ -14,14 +14,14 @@ from mutations.catalogue import MUTATIONS
 from mutations.mutating import REPOSITORY, Mutation, MutationError, fit, mutate, run
 from mutations.run_mutations import AT_ONCE, Outcome, try_out, unproven_guarantees
 
-_OF_EVERY_RUN = (
+_NAMES_OF_EVERY_RUN = (
     "an epoch is not looked up before it is committed",
     "the mark is not written as a table property",
     "a commit does not ask for the branch to be where it was (AssertRefSnapshotId)",
     "files are deleted without proof",
     "messages of different writes are committed together",
 )
-QUICK = [mutation for mutation in MUTATIONS if mutation.name in _OF_EVERY_RUN]
+OF_EVERY_RUN = [mutation for mutation in MUTATIONS if mutation.name in _NAMES_OF_EVERY_RUN]
 ABORT = "unit/commits/test_abort.py"
 HARMLESS = Mutation(
     name="a word of a docstring is another one",
@@ -46,7 +46,7 @@ def _has(item: pytest.Function) -> bool:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mutation", QUICK, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", OF_EVERY_RUN, ids=lambda mutation: mutation.name)
 def test_mutation_is_noticed(outcomes: dict[str, Future[Outcome]], mutation: Mutation) -> None:
     """A promise could be broken, and every test would still pass."""
     outcome = outcomes[mutation.name].result()
@@ -67,13 +67,13 @@ def test_mutation_fits_the_package_and_names_tests_that_exist(known: Mutation) -
 
 def test_five_promises_are_tried_in_every_run() -> None:
     """One that was renamed would not be tried any more."""
-    assert len(QUICK) == len(_OF_EVERY_RUN)
+    assert len(OF_EVERY_RUN) == len(_NAMES_OF_EVERY_RUN)
 
 
 @pytest.mark.timeout(1800)
 def test_tests_pass_on_a_copy_of_the_package_as_it_is(tmp_path: Path) -> None:
     """What fails anyway would count as noticed."""
-    tests = sorted({test for mutation in QUICK for test in mutation.tests})
+    tests = sorted({test for mutation in OF_EVERY_RUN for test in mutation.tests})
 
     noticed = run(tests, tmp_path)
 

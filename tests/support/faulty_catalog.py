@@ -26,7 +26,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from support.fault_kinds import CONFLICT, Effect, Kind, Way
+from support.fault_kinds import Effect, Kind, Way
 
 # What the sink asks a catalog for.
 CALLS = (
@@ -191,14 +191,15 @@ class FaultyCatalog:
             if self._before_last is None:
                 raise NoSuchTableError("as it was before the last commit")
             return self._before_last
-        if kind == CONFLICT and faster is not None:
+        error = kind.error(method)
+        if faster is not None and _is_lost_race(error, was_carried_out=kind.effect is not Effect.NEVER):
             faster()
         if kind.effect is Effect.AT_ONCE:
             with suppress(Exception):
                 call()
         elif kind.effect is not Effect.NEVER:
             self._late.append((kind.effect, call))
-        raise kind.error(method)
+        raise error
 
     def fail_next(self, times: int, error: Callable[[], Exception], *, when: When = When.BEFORE) -> None:
         """Let the next `times` commits that have no fault yet fail with what `error` returns.
@@ -268,7 +269,7 @@ class FaultyCatalog:
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
         if fault is not None and fault.when is When.BEFORE:
-            if type(fault.error) is CommitFailedException:
+            if _is_lost_race(fault.error, was_carried_out=False):
                 self._commit_another(table)
             raise fault.error
         self._before_last = None
@@ -286,6 +287,11 @@ class FaultyCatalog:
                 change.set_properties({"races.lost": str(self.commits)})
         except (NoSuchTableError, OSError):  # it was to be created, or its store fails
             self.lied = True
+
+
+def _is_lost_race(error: Exception, *, was_carried_out: bool) -> bool:
+    """Return whether a commit that fails so was refused because another one was faster: then another one is made."""
+    return type(error) is CommitFailedException and not was_carried_out  # `FalseRefusal` says so, and lies
 
 
 def _nothing() -> None:
