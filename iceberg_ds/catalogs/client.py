@@ -24,6 +24,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from iceberg_ds.catalogs.answers import StagingRefusedError, commit_failure
 from iceberg_ds.catalogs.loading import load
+from iceberg_ds.catalogs.metadata_files import MetadataFiles
 from iceberg_ds.catalogs.nessie import guarded, is_nessie
 from iceberg_ds.catalogs.settings import CatalogSettings
 from iceberg_ds.catalogs.staged_metadata import see_table
@@ -43,9 +44,10 @@ _Result = TypeVar("_Result")
 class CatalogClient:
     """A connected catalog. Get one from `connect`."""
 
-    def __init__(self, catalog: Catalog, settings: CatalogSettings) -> None:
+    def __init__(self, catalog: Catalog, settings: CatalogSettings, files: MetadataFiles | None = None) -> None:
         self._catalog = catalog
         self._settings = settings
+        self._metadata_files = files or MetadataFiles()
 
     def __repr__(self) -> str:
         return repr(self._settings)
@@ -67,6 +69,10 @@ class CatalogClient:
             CatalogError: It could not be reached.
         """
         return CatalogClient(load(self._settings), self._settings)
+
+    def reading_anew(self) -> CatalogClient:
+        """Return the same catalog, whose metadata files are read at each load, for what checks the files themselves."""
+        return CatalogClient(self._catalog, self._settings, MetadataFiles(max_snapshots=0))
 
     @property
     def holds_branches(self) -> bool:
@@ -94,7 +100,8 @@ class CatalogClient:
 
         def load() -> Table | None:
             try:
-                return self._catalog.load_table(tuple(identifier))
+                with self._metadata_files.at_hand():
+                    return self._catalog.load_table(tuple(identifier))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
@@ -200,7 +207,8 @@ class CatalogClient:
         if not self.holds_branches:
             request = guarded(request, table.metadata, table_name=".".join(table.name()))
         try:
-            response = self._catalog.commit_table(table, request.requirements, request.updates)
+            with self._metadata_files.at_hand():
+                response = self._catalog.commit_table(table, request.requirements, request.updates)
         except Exception as failure:  # every library below raises its own
             raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
         see_table(response.metadata, response.metadata_location)

@@ -15,6 +15,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from sqlalchemy.engine import make_url
 
 from iceberg_ds.catalogs.kinds import defaults_for
+from iceberg_ds.catalogs.metadata_files import share_metadata_files
+from iceberg_ds.catalogs.metadata_updates import share_metadata
 from iceberg_ds.catalogs.rest_properties import rest_properties
 from iceberg_ds.catalogs.settings import CatalogSettings, configured_properties
 from iceberg_ds.catalogs.staged_metadata import note_staged_metadata
@@ -43,6 +45,8 @@ def load(settings: CatalogSettings) -> Catalog:
     }
     rest = rest_properties(settings.name, properties)
     note_staged_metadata()
+    share_metadata_files()
+    share_metadata()
     _create_sqlite_folder(properties)
     for attempt in range(1, _CONNECT_ATTEMPTS + 1):
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -40,67 +40,57 @@ _DEFAULT_REGION = "us-east-1"  # S3 answers there for all its regions, and other
 
 
 def s3_client(settings: S3Settings, renew: Callable[[], FreshCredentials] | None = None) -> BaseClient:
-    """Return the client for one set of settings.
+    """Return the client for one set of settings; threads may share it.
 
     Args:
         settings: What the properties say.
-        renew: Gives credentials, and is asked again before they end; None for those of the settings.
+        renew: Gives credentials, and is asked again before they end; None for those of the settings. A client without
+            it is the same for all that ask within a minute.
     """
-    identity = _shared_identity(settings) if renew is None else _identity(settings, renew)
-    with identity.lock:
-        client = identity.session.create_client(
-            "s3", region_name=identity.region, endpoint_url=settings.endpoint, config=_config(settings)
-        )
-    # Asking first whether a body is welcome makes each small file wait for two answers instead of one.
-    client.meta.events.unregister("before-call.s3", add_expect_header)
-    return client
+    return _shared_client(settings) if renew is None else _client(settings, renew)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Identity:
-    """Who makes requests, and in which region.
-
-    Attributes:
-        session: Gives clients their credentials, and renews them; one thread may ask it at a time.
-        region: The region.
-        lock: Held while the session is asked.
-        made_s: When it was made, by the clock that never goes back.
-    """
-
-    session: Session
-    region: str
-    lock: Lock = field(default_factory=Lock)
-    made_s: float = field(default_factory=time.monotonic)
-
-
-def _identity(settings: S3Settings, renew: Callable[[], FreshCredentials] | None = None) -> _Identity:
+def _client(settings: S3Settings, renew: Callable[[], FreshCredentials] | None) -> BaseClient:
     session = _session(settings)
     region = settings.region or session.get_config_variable("region") or _DEFAULT_REGION
     if renew is not None:
         session = _session_with(settings, DeferredRefreshableCredentials(renew, "iceberg-catalog"))
     elif settings.role is not None:
         session = _session_with(settings, _role_credentials(session, settings, settings.role, region))
-    return _Identity(session=session, region=region)
+    client = session.create_client("s3", region_name=region, endpoint_url=settings.endpoint, config=_config(settings))
+    # Asking first whether a body is welcome makes each small file wait for two answers instead of one.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    return client
 
 
-_identities: dict[tuple[object, ...], _Identity] = {}
-_identities_lock = Lock()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """A client, and when it was made, by the clock that never goes back."""
+
+    client: BaseClient
+    made_s: float
 
 
-def _shared_identity(settings: S3Settings) -> _Identity:
-    """Return who makes the requests of these settings, the same for all clients that a process makes in a minute.
+_clients: dict[tuple[object, ...], _Shared] = {}
+_clients_lock = Lock()
 
-    Each load of a table opens its storage anew. It would assume the role, or ask the instance for its credentials, each
-    time, and making a session takes longer than a request. Not for longer, because a profile's files may change.
+
+def _shared_client(settings: S3Settings) -> BaseClient:
+    """Return the client of these settings, the same for all storage that a process opens in a minute.
+
+    Each load of a table and each commit opens its storage anew. It would assume the role, or ask the instance for its
+    credentials, each time, connect anew, and making a client takes longer than a request. Not for longer, because a
+    profile's files may change.
     """
     # The default chain reads the environment. A process that was forked makes its own.
     key = (os.getpid(), settings, frozenset(os.environ.items()))
-    with _identities_lock:
-        for old in [old for old, found in _identities.items() if time.monotonic() - found.made_s > _SHARED_FOR_S]:
-            del _identities[old]
-        if key not in _identities:
-            _identities[key] = _identity(settings)
-        return _identities[key]
+    with _clients_lock:
+        now_s = time.monotonic()
+        for old in [old for old, shared in _clients.items() if now_s - shared.made_s > _SHARED_FOR_S]:
+            del _clients[old]
+        if key not in _clients:
+            _clients[key] = _Shared(client=_client(settings, None), made_s=now_s)
+        return _clients[key].client
 
 
 @cache

@@ -95,7 +95,7 @@ def _verify(
     checklist: Checklist, options: SinkOptions, scope: Scope
 ) -> tuple[CatalogClient | None, Contents | None, tuple[Orphan, ...]]:
     def load() -> tuple[str, tuple[CatalogClient, Table]]:
-        catalog = connect(catalog_settings(options))
+        catalog = connect(catalog_settings(options)).reading_anew()
         table = catalog.load_table(options.table)
         return _described(table), (catalog, table)
 

@@ -137,8 +137,8 @@ class Sink:
         catalog.create_table(self.options.table, schema, partition_spec=spec, properties=properties)
 
     def table(self) -> Table:
-        """Load the table afresh."""
-        return self.catalog.load_table(self.options.table)
+        """Load the table afresh, and from its files."""
+        return self.catalog.reading_anew().load_table(self.options.table)
 
     def rows(self) -> list[Row]:
         """Return all rows, ordered by their first column."""

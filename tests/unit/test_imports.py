@@ -65,6 +65,7 @@ MAY_IMPORT = [
 ]
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {
+    "catalogs.metadata_updates",
     "catalogs.staged_metadata",
     "checks.executors",
     "commits.manifest_reader",
