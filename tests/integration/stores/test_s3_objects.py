@@ -20,6 +20,7 @@ from botocore.exceptions import EndpointConnectionError
 from pyiceberg.io import FileIO
 from support.bucket import Bucket
 
+from iceberg_ds.storage import s3_client
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.object_io import ObjectIO
 from iceberg_ds.storage.s3_io import S3FileIO
@@ -55,11 +56,13 @@ def read(io: FileIO, location: str) -> bytes:
 
 
 def store_client(io: FileIO, location: str) -> Any:
-    """Return the client that `io` uses, to make it fail."""
+    """Return the client that `io` uses, to make it fail; from now on no other storage has the same."""
     assert isinstance(io, ObjectIO)
-    store = io.store_of(location)
-    assert isinstance(store, S3FileIO)
-    return store._current_store(location).client
+    file_io = io.store_of(location)
+    assert isinstance(file_io, S3FileIO)
+    store = file_io._current_store(location)
+    store._client = s3_client._client(store.settings, None)
+    return store.client
 
 
 def refuse(io: FileIO, location: str, request: str) -> None:
