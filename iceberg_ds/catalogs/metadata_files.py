@@ -20,13 +20,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
+from io import BytesIO
 from threading import Lock
 from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 from pyiceberg import serializers
 from pyiceberg.io import InputFile, OutputFile
-from pyiceberg.serializers import Compressor, FromInputFile, ToOutputFile
+from pyiceberg.serializers import Compressor, FromByteStream, FromInputFile, ToOutputFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 from pyiceberg.utils.config import Config
@@ -47,6 +48,9 @@ _GROWING: dict[str, tuple[str, TypeAdapter[Any]]] = {
 _Words: TypeAlias = tuple[bytes, ...]
 _MAX_PIECES = 100
 
+_HEAD_BYTES = 4096  # within which files of PyIceberg name their table
+
+_read_whole = FromByteStream.table_metadata
 _read_as_before = FromInputFile.table_metadata
 _write_as_before = ToOutputFile.table_metadata
 
@@ -57,11 +61,13 @@ class _Known:
 
     Attributes:
         metadata: What it holds.
-        words: The growing parts as they stand in it, by field, without their brackets; none if it was read.
+        words: The growing parts by field, as PyIceberg writes them, without their brackets; None if nobody needed them.
+        is_foreign: Another engine wrote it, in other words.
     """
 
     metadata: TableMetadata
-    words: dict[str, _Words]
+    words: dict[str, _Words] | None = None
+    is_foreign: bool = False
 
     @property
     def weight(self) -> int:
@@ -94,9 +100,7 @@ class MetadataFiles:
         """Return what the file holds."""
         known = self._find(file.location)
         if known is None:
-            with _no_garbage_collection():
-                metadata = _read_as_before(file)
-            known = _Known(metadata=metadata, words={})
+            known = self._parsed(_content(file))
             self._keep(file.location, known)
         return _with_own_containers(known.metadata)
 
@@ -110,6 +114,19 @@ class MetadataFiles:
         with file.create(overwrite=overwrite) as stream:
             stream.write(content)
         self._keep(file.location, _Known(metadata=_with_own_containers(metadata), words=words))
+
+    def _parsed(self, content: bytes) -> _Known:
+        """Return what a file holds, of which only what is new is parsed if it goes on from what is known."""
+        head = content[:_HEAD_BYTES]
+        with self._lock:
+            before = next(
+                (seen for seen in self._known.values() if str(seen.metadata.table_uuid).encode() in head), None
+            )
+        with _no_garbage_collection():
+            if before is not None and not before.is_foreign and (known := _continued(before, content)) is not None:
+                return known
+            metadata = _read_whole(BytesIO(content))
+        return _Known(metadata=metadata, is_foreign=not _is_in_our_words(metadata, content))
 
     def _find(self, location: str) -> _Known | None:
         with self._lock:
@@ -134,16 +151,60 @@ class MetadataFiles:
         with self._lock:
             table = metadata.table_uuid
             before = next((seen for seen in self._known.values() if seen.metadata.table_uuid == table), None)
-        words: dict[str, _Words] = {}
-        for name, (_, adapter) in _GROWING.items():
-            entries = getattr(metadata, name)
-            spoken = getattr(before.metadata, name) if before is not None and name in before.words else []
-            old = before.words[name] if before is not None and spoken and _begins_with(entries, spoken) else ()
-            new = entries[len(spoken) :] if old else entries
-            if new:
-                old = (*old, adapter.dump_json(new, by_alias=True, exclude_none=True)[1:-1])
-            words[name] = old if len(old) < _MAX_PIECES else (b",".join(old),)
-        return words
+        return _words(metadata, before)
+
+
+def _words(metadata: TableMetadata, before: _Known | None) -> dict[str, _Words]:
+    words: dict[str, _Words] = {}
+    for name, (_, adapter) in _GROWING.items():
+        entries = getattr(metadata, name)
+        spoken = getattr(before.metadata, name) if before is not None else []
+        old = before.words[name] if before is not None and before.words and _begins_with(entries, spoken) else ()
+        new = entries[len(spoken) :] if old else entries
+        if new:
+            old = (*old, adapter.dump_json(new, by_alias=True, exclude_none=True)[1:-1])
+        words[name] = old if len(old) < _MAX_PIECES else (b",".join(old),)
+    return words
+
+
+def _content(file: InputFile) -> bytes:
+    compressor = Compressor.get_compressor(file.location)
+    with file.open() as stream, compressor.stream_decompressor(stream) as plain:
+        return plain.read()
+
+
+def _start_of(key: str, content: bytes) -> int:
+    """Return where the first entry of a list is, 0 if there is no such list."""
+    opening = f'"{key}":['.encode()  # within a string the quotes would stand behind backslashes
+    return content.find(opening) + len(opening) if opening in content else 0
+
+
+def _is_in_our_words(metadata: TableMetadata, content: bytes) -> bool:
+    """Return whether the first snapshot stands in a file as PyIceberg writes it, so that others may, too."""
+    if metadata.format_version != _FORMAT_VERSION:
+        return False
+    key, adapter = _GROWING["snapshots"]
+    first = adapter.dump_json(metadata.snapshots[:1], by_alias=True, exclude_none=True)[1:-1]
+    return content.startswith(first, _start_of(key, content))
+
+
+def _continued(before: _Known, content: bytes) -> _Known | None:
+    """Return what a file holds whose growing parts begin as those of a known one do, None if they do not."""
+    metadata = before.metadata
+    words = before.words or _words(metadata, None)
+    for name, (key, _) in _GROWING.items():
+        text = b",".join(words[name])
+        start = _start_of(key, content)
+        end = start + len(text)
+        after = content[end : end + 1]
+        if text and not (start and content.startswith(text, start) and after in (b",", b"]")):
+            return None
+        if text:
+            content = content[:start] + content[end + (after == b",") :]
+    rest = _read_whole(BytesIO(content))
+    lists = {name: [*getattr(metadata, name), *getattr(rest, name)] for name in _GROWING}
+    whole = rest.model_copy(update=lists)
+    return _Known(metadata=whole, words=_words(whole, _Known(metadata=metadata, words=words)))
 
 
 def _begins_with(entries: Sequence[object], first: Sequence[object]) -> bool:

@@ -33,7 +33,7 @@ from iceberg_ds.errors import (
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.secrets import masked_cause
-from iceberg_ds.snapshots.branches import branch_head
+from iceberg_ds.snapshots.branches import branch_head, find_snapshot
 from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, Reply, find_landing, unknown_neighbour
 from iceberg_ds.snapshots.snapshots import commit_request, dropped_metadata_files
 from iceberg_ds.steps import Step, reach
@@ -203,7 +203,7 @@ class CommitLoop:
 
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
         """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
-        snapshot = committed.snapshot_by_id(self._write.snapshot_id)
+        snapshot = find_snapshot(committed, self._write.snapshot_id)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
             delete_files(table.io, self._producer.superseded_paths(snapshot), Proof.SUPERSEDED)
         delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)

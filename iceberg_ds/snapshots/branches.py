@@ -14,7 +14,13 @@ MAIN_BRANCH = "main"
 def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
     """Return the snapshot that `branch` points to, None when it has none."""
     ref = metadata.refs.get(branch)
-    return metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+    return find_snapshot(metadata, ref.snapshot_id) if ref else None
+
+
+def find_snapshot(metadata: TableMetadata, snapshot_id: int) -> Snapshot | None:
+    """Return the snapshot with this id, None if there is none, or if it has expired."""
+    # Newest first: they are asked for most, and PyIceberg looks through all the others before.
+    return next((snapshot for snapshot in reversed(metadata.snapshots) if snapshot.snapshot_id == snapshot_id), None)
 
 
 def branch_snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
@@ -31,9 +37,13 @@ def branch_history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
 def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
     if head is None:
         return
-    # One dictionary, because a look-up by id in the metadata is a search through all snapshots.
+    yield head
+    if head.parent_snapshot_id is None:
+        return
+    # One dictionary, because a look-up by id in the metadata is a search through all snapshots; and none for a caller
+    # whom the newest one has told enough, as it does in most commits.
     by_id = {known.snapshot_id: known for known in metadata.snapshots}
-    snapshot: Snapshot | None = head
+    snapshot = by_id.get(head.parent_snapshot_id)
     while snapshot is not None:
         yield snapshot
         parent_id = snapshot.parent_snapshot_id

@@ -114,7 +114,7 @@ def test_commits_make_the_same_table_and_the_same_bytes_as_pyicebergs(
     history: int, steps: list[tuple[str, str, int]]
 ) -> None:
     """A table would lose snapshots, properties or its log by a commit that was to be fast."""
-    files = MetadataFiles()
+    files, planner = MetadataFiles(), MetadataFiles()
     metadata: TableMetadata = metadata_of(line(*range(1, history + 1)) if history else (), schemas=(ID_AND_NAME,))
     with TemporaryDirectory() as folder, files.at_hand():
         path = None
@@ -134,6 +134,7 @@ def test_commits_make_the_same_table_and_the_same_bytes_as_pyicebergs(
             assert content == expected.model_dump_json()
             metadata = files.read(IO.new_input(path))
             assert metadata == TableMetadataUtil.parse_raw(content)
+            assert planner.read(IO.new_input(path)) == metadata
 
 
 def test_update_that_does_not_fit_is_refused_as_pyiceberg_refuses_it() -> None:
