@@ -67,10 +67,12 @@ def load(settings: CatalogSettings) -> Catalog:
 
 def _load_rest(name: str, properties: Mapping[str, Any]) -> Catalog:
     # They load the REST catalog's libraries.
+    from iceberg_ds.catalogs.rest_answers import parse_answers_quickly  # noqa: PLC0415
     from iceberg_ds.catalogs.rest_client import SinkRestCatalog  # noqa: PLC0415
     from iceberg_ds.catalogs.rest_requests import send_updates_whole  # noqa: PLC0415
 
     send_updates_whole()
+    parse_answers_quickly()
     return SinkRestCatalog(name, **properties)
 
 

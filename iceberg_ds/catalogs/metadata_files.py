@@ -122,7 +122,7 @@ class MetadataFiles:
             before = next(
                 (seen for seen in self._known.values() if str(seen.metadata.table_uuid).encode() in head), None
             )
-        with _no_garbage_collection():
+        with no_garbage_collection():
             if before is not None and not before.is_foreign and (known := _continued(before, content)) is not None:
                 return known
             metadata = _read_whole(BytesIO(content))
@@ -231,7 +231,7 @@ def _with_own_containers(metadata: TableMetadata) -> TableMetadata:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Let Python look for no cycles while it makes many objects at once: it would look through all, again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
