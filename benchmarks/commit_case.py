@@ -37,6 +37,7 @@ from pyiceberg.types import (
 
 from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import CatalogSettings
+from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.commit_loop import CommitLoop
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId
@@ -201,7 +202,7 @@ def committer(case: Case, catalog: Catalog, client: CatalogClient) -> Callable[[
         return lambda name, files: commit_stock(catalog, ("bench", name), files, marks)
 
     def commit_ours(name: str, files: Sequence[DataFile]) -> None:
-        CommitLoop(client, identities[name], files).run()
+        CommitLoop(client, identities[name], Added(tuple(files))).run()
 
     # The planner knows these before the rows are written; they are no part of the commit.
     identities = {name: _identity(catalog.load_table(("bench", name)), name, epoch) for name in ("warm", "t")}

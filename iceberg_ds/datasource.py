@@ -205,16 +205,17 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
     from iceberg_ds.messages import TaskCommit, WriteIdentity
+    from iceberg_ds.writing.handing_over import report_files
     from iceberg_ds.writing.range_check import RangeCheck
     from iceberg_ds.writing.writers import TaskAttempt, write_task
 
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
     check = RangeCheck(plan)
-    data_files = write_task(plan, batches, attempt, check)
+    report = report_files(plan, attempt, write_task(plan, batches, attempt, check))
     write = WriteIdentity.of(plan, epoch)
     reach(Step.TASK_WRITTEN)
-    return TaskCommit(write, attempt.partition_id, data_files, check.refused)
+    return TaskCommit(write, attempt.partition_id, report.data_files, check.refused, manifests=report.manifests)
 
 
 def _epoch_of_task() -> EpochId:

@@ -25,8 +25,9 @@ from iceberg_ds.plan import (
     TxnId,
     WritePlan,
 )
+from iceberg_ds.task_manifest import TaskManifest
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,7 @@ class TaskCommit(WriterCommitMessage):
         write: What all tasks of the write have in common.
         partition_id: Number of the DataFrame's partition, from 0.
         data_files: The files of this attempt; empty for a partition without rows.
+        manifests: Manifests that name further files of this attempt.
         refused: Rows that may not be written, so that nothing may be committed; None if there are none.
         wire_version: Layout of this message.
     """
@@ -129,6 +131,7 @@ class TaskCommit(WriterCommitMessage):
     partition_id: int
     data_files: tuple[DataFile, ...]
     refused: RefusedRows | None = None
+    manifests: tuple[TaskManifest, ...] = ()
     wire_version: int = WIRE_VERSION
 
 

@@ -167,6 +167,25 @@ class FileSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestLayout:
+    """How manifests of one partition spec are written.
+
+    Attributes:
+        format_version: Version of the table format.
+        schema: The table's schema.
+        spec: The partition spec.
+        sources: The columns that it is computed from, as they are now or were when they were dropped.
+        avro_codec: Avro's name of the codec.
+    """
+
+    format_version: int
+    schema: Schema
+    spec: PartitionSpec
+    sources: Schema
+    avro_codec: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewTable:
     """A table to create.
 
@@ -213,6 +232,7 @@ class WritePlan:
         new_table: Metadata (JSON) of the table that the commit creates, None when it exists.
         txn: The number that the application gave to this batch, None if it did not, and in a stream.
         stream: The name of the stream, None if it has none, and in a batch.
+        manifests: How a task with many files writes a manifest of them; None if the commit must see each file.
     """
 
     table: str
@@ -236,3 +256,4 @@ class WritePlan:
     new_table: str | None = None
     txn: TxnId | None = None
     stream: StreamName | None = None
+    manifests: ManifestLayout | None = None

@@ -28,6 +28,7 @@ from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.file_settings import file_settings, metrics_properties
 from iceberg_ds.layouts.partitioning import PartitionSplitter, why_not_readable
 from iceberg_ds.layouts.sorting import RowOrder
+from iceberg_ds.manifests.manifest_file import layout_of
 from iceberg_ds.option_scope import check_scope
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.plan import (
@@ -132,6 +133,8 @@ def plan_write(
         new_table=metadata.model_dump_json() if table is None else None,
         txn=_txn(options),
         stream=_stream_name(options),
+        # What replaces rows is held against single files.
+        manifests=layout_of(metadata, metadata.default_spec_id) if mode is WriteMode.APPEND else None,
     )
 
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.commits.added import Added
 from iceberg_ds.messages import TaskCommit, reported_commits
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -35,8 +36,8 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
     identifier = write.table.split(".")
     if len(commits) < len(messages):
         left = delete_reported_files(catalog, commits)
-        reported = sum(len(commit.data_files) for commit in commits)
-        logger.info("Gave up %s before any commit: deleted %d files", write, reported - left)
+        reported = Added.of(commits).file_count
+        logger.info("Gave up %s before any commit: it had %d files, and %d could not be deleted", write, reported, left)
         return
     table = catalog.find_table(identifier)
     if table is not None and table.metadata.snapshot_by_id(write.snapshot_id) is not None:
@@ -52,8 +53,9 @@ def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit])
     Raises:
         CatalogError: The catalog could not be reached; nothing was deleted.
     """
-    paths = [data_file.file_path for commit in commits for data_file in commit.data_files]
-    if not paths:
+    added = Added.of(commits)
+    path = added.any_path()
+    if path is None:
         return 0
-    io = catalog.file_io(commits[0].write.table.split("."), paths[0])
-    return delete_files(io, paths, Proof.NEVER_SENT)
+    io = catalog.file_io(commits[0].write.table.split("."), path)
+    return delete_files(io, added.every_path(io), Proof.NEVER_SENT)

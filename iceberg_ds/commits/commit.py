@@ -52,6 +52,7 @@ from collections.abc import Sequence
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.staged_metadata import tidying_metadata
 from iceberg_ds.commits.abort import delete_reported_files
+from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.commit_loop import CommitLoop, CommitResult
 from iceberg_ds.commits.creating import create_without_rows
 from iceberg_ds.commits.publishing import fast_forward
@@ -86,16 +87,16 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
     commits = complete_commits(messages, epoch_id=epoch_id)
     write = commits[0].write
     reach(Step.COMMIT_BEGUN)
-    data_files = [data_file for commit in commits for data_file in commit.data_files]
+    added = Added.of(commits)
     _check_refused(catalog, commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
-    if not data_files and is_void and write.txn is None:
+    if not added and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:
             create_without_rows(catalog, write)
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
-    _check_visible(catalog, commits)
-    result = CommitLoop(catalog, write, data_files).run()
+    _check_visible(catalog, commits, added)
+    result = CommitLoop(catalog, write, added).run()
     if write.publish_to is not None and result.snapshot_id is not None:
         _publish(catalog, write, write.publish_to, result.snapshot_id)
     return result
@@ -125,10 +126,9 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
     )
 
 
-def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], added: Added) -> None:
     """Refuse local files that the driver does not see: other readers would not see them either."""
-    for data_file in (data_file for commit in commits for data_file in commit.data_files):
-        path, size = data_file.file_path, data_file.file_size_in_bytes
+    for path, size in added.told_sizes():
         if is_local(path) and local_size(path) != size:
             seen = local_size(path)
             delete_reported_files(catalog, commits)

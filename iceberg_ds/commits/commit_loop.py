@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.manifests import manifest_paths
 from iceberg_ds.commits.outcomes import needs_a_warning, neighbour_warning, skipped, why_refused
 from iceberg_ds.commits.pace import Pace
@@ -65,17 +64,16 @@ class CommitLoop:
     Args:
         catalog: The catalog of the table.
         write: The write.
-        data_files: Its files.
+        added: What its tasks wrote.
     """
 
-    def __init__(self, catalog: CatalogClient, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
+    def __init__(self, catalog: CatalogClient, write: WriteIdentity, added: Added) -> None:
         self._catalog = catalog
         self._write = write
-        self._data_files = data_files
-        self._record_count = sum(data_file.record_count for data_file in data_files)
+        self._added = added
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
-        self._producer = SnapshotProducer(write, data_files)
+        self._producer = SnapshotProducer(write, added)
         self._is_first_of_writer = False
         self._started = time.monotonic()
 
@@ -144,7 +142,7 @@ class CommitLoop:
 
     def _check_target(self, table: Table, finding: Finding) -> None:
         try:
-            check_target(table.metadata, self._write, self._data_files)
+            check_target(table.metadata, self._write, self._added.spec_ids)
         except IcebergSinkError as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
@@ -187,7 +185,7 @@ class CommitLoop:
             snapshot,
             is_new=is_new,
             last=finding.mark,
-            record_count=self._record_count,
+            record_count=self._added.record_count,
         )
         change = self._write.schema_change
         if change is None:
@@ -214,9 +212,9 @@ class CommitLoop:
             "Committed %s: snapshot %d, %d files, %d rows, %d bytes, attempt %d, %.0f ms",
             self._write,
             self._write.snapshot_id,
-            len(self._data_files),
-            self._record_count,
-            sum(data_file.file_size_in_bytes for data_file in self._data_files),
+            self._added.file_count,
+            self._added.record_count,
+            self._added.size_bytes,
             self._producer.attempts,
             (time.monotonic() - self._started) * 1000,
         )
@@ -226,15 +224,15 @@ class CommitLoop:
         """Drop the files of a write that was done before."""
         self._delete_if(finding, table)
         reach(Step.SKIPPED)
-        level = logging.WARNING if needs_a_warning(self._write, finding, self._record_count) else logging.INFO
-        logger.log(level, "%s. %s", skipped(self._write, finding, self._record_count), _fate_of_files(finding))
+        level = logging.WARNING if needs_a_warning(self._write, finding, self._added.record_count) else logging.INFO
+        logger.log(level, "%s. %s", skipped(self._write, finding, self._added.record_count), _fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
 
     def _delete_if(self, finding: Finding, table: Table) -> None:
         """Delete all files of this write if it can neither be in the table nor come into it."""
         if finding.is_final:
             proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
-            delete_files(table.io, self._producer.all_paths, proof)
+            delete_files(table.io, self._producer.all_paths(table.io), proof)
 
     def _clean_up_refused(self, finding: Finding, table: Table, refusal: Exception) -> None:
         """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands."""
@@ -263,8 +261,9 @@ class CommitLoop:
     def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
         if self._attempts:
             self._raise_unknown(str(unreachable))
-        if paths := self._producer.all_paths:
-            delete_files(self._catalog.storage_of(paths[0]), paths, Proof.NEVER_SENT)
+        if (path := self._producer.any_path) is not None:
+            io = self._catalog.storage_of(path)
+            delete_files(io, self._producer.all_paths(io), Proof.NEVER_SENT)
         raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
 
     def _raise_unknown(self, reason: str) -> NoReturn:

@@ -1,65 +1,22 @@
 """Manifests and manifest lists: the Avro files of one snapshot.
 
-The only module that rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields and the
-Avro writer (contract tests hold both). Entries are written many to an Avro block, which makes a
-manifest a quarter of what one block per entry does. Source: Iceberg spec, "Manifests" and "Manifest
-Lists"; sequence numbers are inherited, so a manifest is written once and used in every attempt.
+Rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields and the writer of lists (contract tests
+hold both). Source: Iceberg spec, "Manifests" and "Manifest Lists".
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
-from pyiceberg.avro.file import AvroOutputFile
-from pyiceberg.io import FileIO, OutputFile
-from pyiceberg.manifest import (
-    DEFAULT_READ_VERSION,
-    UNASSIGNED_SEQ,
-    DataFile,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    construct_partition_summaries,
-    data_file_with_partition,
-    manifest_entry_schema_with_data_file,
-    write_manifest_list,
-)
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile, write_manifest_list
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.typedef import TableVersion
-from pyiceberg.types import NestedField
 
+from iceberg_ds.manifests.manifest_file import ManifestDraft, added_entry, avro_codec, layout_of, write_manifest
 from iceberg_ds.messages import WriteIdentity
-
-_BLOCK_ENTRIES = 500
-_AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
-# Iceberg's names of codecs that need nothing installed; others fall back to the first.
-_AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestDraft:
-    """A manifest to write.
-
-    Attributes:
-        path: Where it goes.
-        spec_id: The partition spec that its files share.
-        entries: What it lists, each with its status.
-        content: Whether these are data files or delete files.
-    """
-
-    path: str
-    spec_id: int
-    entries: tuple[ManifestEntry, ...]
-    content: ManifestContent = ManifestContent.DATA
 
 
 def draft_added(
@@ -80,7 +37,7 @@ def draft_added(
         ManifestDraft(
             path=metadata_path(metadata, f"{write.operation_id}-{name}{number}.avro"),
             spec_id=spec_id,
-            entries=tuple(_added(data_file, write.snapshot_id) for data_file in files),
+            entries=tuple(added_entry(data_file, write.snapshot_id) for data_file in files),
         )
         for number, (spec_id, files) in enumerate(sorted(by_spec.items()))
     ]
@@ -138,102 +95,8 @@ def write_manifests(
         drafts: What to write.
         write: The write that adds them.
     """
-    return [_write_manifest(io.new_output(draft.path), metadata, draft, write.snapshot_id) for draft in drafts]
-
-
-def _write_manifest(
-    output: OutputFile, metadata: TableMetadata, draft: ManifestDraft, snapshot_id: int
-) -> ManifestFile:
-    spec = metadata.specs()[draft.spec_id]
-    sources = _sources(metadata, spec)
-    with AvroOutputFile[ManifestEntry](
-        output_file=output,
-        file_schema=_entry_schema(metadata.format_version, spec, sources),
-        record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, sources),
-        schema_name="manifest_entry",
-        metadata=_manifest_properties(metadata, spec, draft.content),
-    ) as writer:
-        for block in _blocks(draft.entries):
-            writer.write_block(block)
-        length = writer.tell()
-    counts = Counter(entry.status for entry in draft.entries)
-    rows: Counter[ManifestEntryStatus] = Counter()
-    for entry in draft.entries:
-        rows[entry.status] += entry.data_file.record_count
-    return ManifestFile.from_args(
-        manifest_path=output.location,
-        manifest_length=length,
-        partition_spec_id=spec.spec_id,
-        content=draft.content,
-        sequence_number=UNASSIGNED_SEQ,
-        min_sequence_number=_lowest_sequence_number(draft.entries),
-        added_snapshot_id=snapshot_id,
-        added_files_count=counts[ManifestEntryStatus.ADDED],
-        existing_files_count=counts[ManifestEntryStatus.EXISTING],
-        deleted_files_count=counts[ManifestEntryStatus.DELETED],
-        added_rows_count=rows[ManifestEntryStatus.ADDED],
-        existing_rows_count=rows[ManifestEntryStatus.EXISTING],
-        deleted_rows_count=rows[ManifestEntryStatus.DELETED],
-        partitions=construct_partition_summaries(spec, sources, [entry.data_file.partition for entry in draft.entries]),
-        key_metadata=None,
-    )
-
-
-def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
-    """Return the lowest data sequence number of files that stay, or that the commit gives it."""
-    known = [entry.sequence_number for entry in entries if entry.status is ManifestEntryStatus.EXISTING]
-    return min((number for number in known if number is not None), default=UNASSIGNED_SEQ)
-
-
-def _sources(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
-    """Return a schema of the columns that `spec` is computed from, as they are now, or were when they were dropped.
-
-    All are optional, because partition fields are (spec, "Partitioning"), and null under a null struct or a void
-    transform; PyIceberg takes the source's word for it.
-    """
-    oldest_first = [*sorted(metadata.schemas, key=lambda schema: schema.schema_id), metadata.schema()]
-    types = {
-        field.source_id: schema.find_type(field.source_id)
-        for schema in oldest_first
-        for field in spec.fields
-        if field.source_id in schema.field_ids
-    }
-    return Schema(*(NestedField(number, f"source_{number}", kind, required=False) for number, kind in types.items()))
-
-
-def _entry_schema(format_version: TableVersion, spec: PartitionSpec, sources: Schema) -> Schema:
-    data_file = data_file_with_partition(format_version=format_version, partition_type=spec.partition_type(sources))
-    return manifest_entry_schema_with_data_file(format_version=format_version, data_file=data_file)
-
-
-def _manifest_properties(metadata: TableMetadata, spec: PartitionSpec, content: ManifestContent) -> dict[str, str]:
-    fields = ",".join(field.model_dump_json() for field in spec.fields)
-    properties = {
-        "schema": metadata.schema().model_dump_json(),
-        "partition-spec": f"[{fields}]",
-        "partition-spec-id": str(spec.spec_id),
-        "format-version": str(metadata.format_version),
-        AVRO_CODEC_KEY: _avro_codec(metadata),
-    }
-    # Manifests of version 1 say a plain number.
-    kind = "data" if content == ManifestContent.DATA else "deletes"
-    return properties if metadata.format_version == 1 else {**properties, "content": kind}
-
-
-def _added(data_file: DataFile, snapshot_id: int) -> ManifestEntry:
-    return ManifestEntry.from_args(
-        status=ManifestEntryStatus.ADDED,
-        snapshot_id=snapshot_id,
-        sequence_number=None,
-        file_sequence_number=None,
-        data_file=data_file,
-    )
-
-
-def _blocks(entries: Iterable[ManifestEntry]) -> Iterator[list[ManifestEntry]]:
-    remaining = iter(entries)
-    while block := list(itertools.islice(remaining, _BLOCK_ENTRIES)):
-        yield block
+    layouts = {spec_id: layout_of(metadata, spec_id) for spec_id in {draft.spec_id for draft in drafts}}
+    return [write_manifest(io, layouts[draft.spec_id], draft, write.snapshot_id) for draft in drafts]
 
 
 def write_list(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
@@ -251,7 +114,7 @@ def write_list(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifest
         snapshot_id=snapshot.snapshot_id,
         parent_snapshot_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number,
-        avro_compression=_avro_codec(metadata),
+        avro_compression=avro_codec(metadata.properties),
     ) as writer:
         # PyIceberg's writer fills sequence numbers into the very objects it is given.
         writer.add_manifests([_copy(manifest) for manifest in manifests])
@@ -269,7 +132,3 @@ def manifest_paths(io: FileIO, snapshot: Snapshot) -> set[str]:
 def metadata_path(metadata: TableMetadata, file_name: str) -> str:
     """Return where a metadata file of that name goes."""
     return load_location_provider(metadata.location, metadata.properties).new_metadata_location(file_name)
-
-
-def _avro_codec(metadata: TableMetadata) -> AvroCompressionCodec:
-    return _AVRO_CODECS.get(metadata.properties.get(_AVRO_CODEC_PROPERTY, "gzip").lower(), "deflate")

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.manifests import draft_added, draft_filtered, metadata_path, write_list, write_manifests
 from iceberg_ds.commits.replacing import Replacement, find_replacement
 from iceberg_ds.commits.rewriting import PartialRewriter
@@ -26,29 +28,33 @@ class SnapshotProducer:
 
     Args:
         write: The write.
-        data_files: What its tasks wrote.
+        added: What its tasks wrote.
     """
 
-    def __init__(self, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
+    def __init__(self, write: WriteIdentity, added: Added) -> None:
         self._write = write
-        self._data_files = data_files
+        self._of_tasks = added
+        self._one_by_one: Added | None = None
         self._rewriter = PartialRewriter(write)
-        self._added: list[ManifestFile] = []
+        self._added: dict[Added, list[ManifestFile]] = {}
         self._added_counts: dict[str, str] = {}
         self._written: list[str] = []
         self._used: dict[str, set[str]] = {}
         self._numbers = itertools.count()
 
+    def all_paths(self, io: FileIO) -> list[str]:
+        """Return every file that this write has made, those of its tasks included."""
+        return [*self._of_tasks.every_path(io), *self._rewriter.all_paths, *self._written]
+
     @property
-    def all_paths(self) -> list[str]:
-        """Every file that this write has made, those of its tasks included."""
-        tasks = [data_file.file_path for data_file in self._data_files]
-        return [*tasks, *self._rewriter.all_paths, *self._written]
+    def any_path(self) -> str | None:
+        """One of the files that this write has made, None if there is none."""
+        return self._of_tasks.any_path() or next(iter([*self._rewriter.all_paths, *self._written]), None)
 
     @property
     def manifest_paths(self) -> set[str]:
         """The manifests that no snapshot but this write's lists."""
-        return set(self._written) - self._used.keys()
+        return {*self._of_tasks.manifest_paths, *self._written} - self._used.keys()
 
     @property
     def attempts(self) -> int:
@@ -65,12 +71,13 @@ class SnapshotProducer:
             UnsupportedTableError: What it replaces cannot be told, or not be read.
         """
         metadata, write = table.metadata, self._write
-        replacement = find_replacement(table, write, self._data_files)
+        added = self._fitting(table)
+        replacement = find_replacement(table, write, added.data_files)
         again = self._rewrite(table, replacement)
-        change = Change(added=[*self._data_files, *again], removed=replacement.removed)
-        if not change.added and not change.removed and write.txn is None:
+        change = Change(added=[*added.data_files, *again], removed=replacement.removed, manifests=added.manifests)
+        if change.is_empty and write.txn is None:
             return None
-        ours = self._manifests(table, replacement, again)
+        ours = self._manifests(table, added, replacement, again)
         path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
         snapshot = new_snapshot(metadata, write, change.operation, self._counts(table, change), path)
         rewritten = {data_file.file_path for data_file in again}
@@ -83,7 +90,18 @@ class SnapshotProducer:
         used = self._used.get(landed.manifest_list)
         if used is None:
             return []
-        return [path for path in [*self._rewriter.all_paths, *self._written] if path not in used]
+        ours = [*self._rewriter.all_paths, *self._written, *self._of_tasks.manifest_paths]
+        return [path for path in ours if path not in used]
+
+    def _fitting(self, table: Table) -> Added:
+        """Return what to add: manifests of tasks only where the snapshot can list them as they are."""
+        tasks, version = self._of_tasks, table.metadata.format_version
+        fits = self._write.overwrite is None and all(found.format_version == version for found in tasks.manifests)
+        if fits or not tasks.manifests:
+            return tasks
+        if self._one_by_one is None:
+            self._one_by_one = Added(tasks.one_by_one(table.io))
+        return self._one_by_one
 
     def _rewrite(self, table: Table, replacement: Replacement) -> list[DataFile]:
         if not replacement.partial:
@@ -99,13 +117,16 @@ class SnapshotProducer:
             self._added_counts = change_summary(table.metadata, change)
         return self._added_counts
 
-    def _manifests(self, table: Table, replacement: Replacement, again: Sequence[DataFile]) -> list[ManifestFile]:
+    def _manifests(
+        self, table: Table, added: Added, replacement: Replacement, again: Sequence[DataFile]
+    ) -> list[ManifestFile]:
         """Write the manifests that this snapshot adds, those of an earlier attempt as far as they are the same."""
         metadata, write = table.metadata, self._write
-        if not self._added:
-            drafts = draft_added(metadata, self._data_files, write)
+        if added not in self._added:
+            drafts = draft_added(metadata, added.data_files, write, name="m" if added is self._of_tasks else "o")
             self._written += [draft.path for draft in drafts]
-            self._added = write_manifests(table.io, metadata, drafts, write)
+            of_tasks = [manifest.file for manifest in added.manifests]
+            self._added[added] = [*write_manifests(table.io, metadata, drafts, write), *of_tasks]
         drafts = draft_added(metadata, again, write, name=f"r{len(self._used)}-")
         drafts += [
             draft_filtered(
@@ -118,7 +139,7 @@ class SnapshotProducer:
             for change in replacement.replaced
         ]
         self._written += [draft.path for draft in drafts]
-        return [*self._added, *write_manifests(table.io, metadata, drafts, write)]
+        return [*self._added[added], *write_manifests(table.io, metadata, drafts, write)]
 
     def _path(self, table: Table, name: str) -> str:
         path = metadata_path(table.metadata, name)

@@ -6,9 +6,8 @@ by somebody else first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
-from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
@@ -18,8 +17,8 @@ from iceberg_ds.schemas.fit import can_still_read
 from iceberg_ds.snapshots.branches import why_not_writable
 
 
-def check_target(metadata: TableMetadata, write: WriteIdentity, data_files: Sequence[DataFile]) -> None:
-    """Check that `data_files` can be added to the table as `metadata` shows it.
+def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: AbstractSet[int]) -> None:
+    """Check that files of these partition specs can be added to the table as `metadata` shows it.
 
     Raises:
         CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
@@ -37,7 +36,7 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, data_files: Sequ
         )
     if (reason := why_not_writable(metadata, write.branch, write.fork_from, write.publish_to)) is not None:
         raise CommitConflictError(f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began.")
-    missing = {data_file.spec_id for data_file in data_files} - metadata.specs().keys()
+    missing = spec_ids - metadata.specs().keys()
     if missing:
         raise CommitMessageError(f"Cannot commit to {write.table}: it has no partition spec {sorted(missing)}.")
     problems = can_still_read(written, metadata.schema()) if written != metadata.schema() else []

@@ -47,7 +47,9 @@ from iceberg_ds.snapshots.branches import branch_snapshot_id, write_base
 from iceberg_ds.snapshots.marks import Mark, summary_mark
 from iceberg_ds.snapshots.recording import record_write
 from iceberg_ds.snapshots.timeline import latest_ms
+from iceberg_ds.snapshots.totals import added_summary, totals_of
 from iceberg_ds.table_requests import LAST_ADDED, AddSchema, CommitRequest
+from iceberg_ds.task_manifest import TaskManifest
 
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
 
@@ -59,10 +61,12 @@ class Change:
     Attributes:
         added: Data files that it adds.
         removed: Data and delete files that it drops.
+        manifests: Manifests of further data files that it adds; none if it drops any.
     """
 
     added: Sequence[DataFile]
     removed: Sequence[DataFile] = ()
+    manifests: Sequence[TaskManifest] = ()
 
     @property
     def operation(self) -> Operation:
@@ -71,11 +75,20 @@ class Change:
             return Operation.APPEND
         return Operation.OVERWRITE if self.added else Operation.DELETE
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (self.added or self.removed or self.manifests)
+
 
 def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
     """Return the summary entries that count what `change` adds and drops."""
-    limit = metadata.properties.get(_PARTITION_LIMIT_PROPERTY, "0")
-    collector = SnapshotSummaryCollector(partition_summary_limit=int(limit) if limit.isdigit() else 0)
+    asked = metadata.properties.get(_PARTITION_LIMIT_PROPERTY, "0")
+    limit = int(asked) if asked.isdigit() else 0
+    if not change.removed:
+        named = totals_of(change.added, metadata.specs(), metadata.schema())
+        return added_summary([named, *(manifest.totals for manifest in change.manifests)], limit)
+    collector = SnapshotSummaryCollector(partition_summary_limit=limit)
     specs = {spec_id: _Paths(spec) for spec_id, spec in metadata.specs().items()}
     # The collector only ever asks a spec for the path of a partition.
     for data_file in change.added:

@@ -40,6 +40,25 @@ WRITING = (
         tests=(_LOOP + "test_writer_that_loses_many_races_gets_the_right_sequence_number",),
     ),
     Mutation(
+        name="what the manifests of tasks name is left behind",
+        file="commits/added.py",
+        before="                paths += [data_file.file_path for data_file in _files_in(io, manifest)]",
+        after="                _files_in(io, manifest)",
+        tests=(
+            "unit/commits/test_task_manifests.py::test_refused_write_leaves_neither_files_nor_manifests",
+            "unit/commits/test_task_manifests.py::test_with_a_message_missing_files_and_manifests_go",
+        ),
+    ),
+    Mutation(
+        name="manifests of tasks are listed in a table of another version",
+        file="commits/producer.py",
+        before="found.format_version == version for found in tasks.manifests",
+        after="found.format_version for found in tasks.manifests",
+        tests=(
+            "unit/commits/test_task_manifests.py::test_table_that_was_upgraded_meanwhile_gets_manifests_of_its_version",
+        ),
+    ),
+    Mutation(
         name="the rows that were there are dropped",
         file="commits/producer.py",
         before="write_list(table.io, metadata, snapshot, [*ours, *replacement.untouched])",
@@ -79,14 +98,14 @@ WRITING = (
         name="files of a partition spec that the table has not are added",
         file="commits/target.py",
         before="    if missing:",
-        after="    if missing and not data_files:",
+        after="    if missing and not spec_ids:",
         tests=("unit/commits/test_target.py::test_files_of_an_unknown_spec_are_refused",),
     ),
     Mutation(
         name="files that the new schema cannot read are added",
         file="commits/target.py",
         before="    if problems:",
-        after="    if problems and not data_files:",
+        after="    if problems and not spec_ids:",
         tests=(_LOOP + "test_required_column_that_was_added_meanwhile_is_refused",),
     ),
     Mutation(

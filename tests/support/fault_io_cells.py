@@ -30,6 +30,7 @@ _REPLACING = {(FileKind.MANIFEST, Doing.READ)}
 DONE_BY: Mapping[tuple[Operation, Mode], set[tuple[FileKind, Doing]]] = {
     (Operation.APPEND, Mode.BATCH): _WRITING | _LOADING | _LISTING,
     (Operation.APPEND, Mode.STREAM): _WRITING | _LOADING | _LISTING,
+    (Operation.APPEND_BY_MANIFESTS, Mode.STREAM): _WRITING | _LOADING | _LISTING,
     (Operation.REPLACE, Mode.BATCH): _WRITING | _LOADING | _LISTING | _REPLACING,
     (Operation.CREATE, Mode.STREAM): _WRITING,
 }

@@ -10,6 +10,7 @@ from support.tables import QUERY, SCHEMA
 
 from iceberg_ds.plan import EpochId
 from iceberg_ds.planning import WriteMode
+from iceberg_ds.writing.handing_over import MANY_FILES
 
 BASE = (1, 2, 3, 4)  # the ids in a table before a write
 _OURS = (5, 6)
@@ -21,6 +22,7 @@ class Operation(Enum):
     """What a write does to its table, and the options that ask for it."""
 
     APPEND = "append"
+    APPEND_BY_MANIFESTS = "append by manifests of tasks"
     OVERWRITE = "overwrite"
     REPLACE = "replace where"  # rewrites files of which only some rows are replaced
     CREATE = "create"
@@ -47,6 +49,11 @@ class Operation(Enum):
     def schema(self) -> StructType:
         """The DataFrame's columns."""
         return {Operation.CHANGE: _WIDER, Operation.CHANGE_AND_REPLACE: _RETYPED}.get(self, SCHEMA)
+
+    @property
+    def many_files(self) -> int:
+        """How many files of a task are named by a manifest."""
+        return 1 if self is Operation.APPEND_BY_MANIFESTS else MANY_FILES
 
     @property
     def ours(self) -> tuple[int, ...]:

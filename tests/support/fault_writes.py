@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
 from pyiceberg.table import Table
 from pyspark.sql.types import StructType
@@ -21,6 +22,7 @@ from support.tables import Sink, local, paths_of, rows
 from iceberg_ds.commits.abort import abort_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.writing import handing_over
 
 RETRIES = 2
 ATTEMPTS = RETRIES + 1
@@ -154,7 +156,8 @@ class Trial:
         """Run two tasks; where the first fails, Spark gives up the other."""
         parts = [rows(*ids[: len(ids) // 2]), rows(*ids[len(ids) // 2 :])]
         of_epoch = self.mode.epoch(epoch, run)
-        return self.attacked.write(*parts, schema=schema or self.operation.schema, plan=plan, of_epoch=of_epoch)
+        with patch.object(handing_over, "MANY_FILES", self.operation.many_files):
+            return self.attacked.write(*parts, schema=schema or self.operation.schema, plan=plan, of_epoch=of_epoch)
 
     @staticmethod
     def _commit(sink: Sink, messages: list[TaskCommit]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -19,11 +20,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.commit import CommitResult, commit_write
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
+from iceberg_ds.writing.handing_over import report_files
 from iceberg_ds.writing.range_check import RangeCheck
 from iceberg_ds.writing.writers import TaskAttempt, write_task
 
@@ -36,6 +39,7 @@ SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringTy
 Row = dict[str, Any]
 
 _attempts = count()
+_LOCAL_IO = PyArrowFileIO()
 _ARROW_SCHEMA_TAKES = signature(to_arrow_schema).parameters
 
 
@@ -92,8 +96,9 @@ class Sink:
         messages = []
         for number, part in enumerate(parts):
             check = RangeCheck(plan)
-            files = write_batches(plan, part, schema, number, check)
-            messages.append(TaskCommit(identity, number, files, check.refused))
+            attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
+            report = report_files(plan, attempt, write_task(plan, [arrow_batch(part, schema)], attempt, check))
+            messages.append(TaskCommit(identity, number, report.data_files, check.refused, manifests=report.manifests))
         return messages
 
     def commit(self, messages: Sequence[object]) -> CommitResult:
@@ -175,8 +180,9 @@ def embedded_options(warehouse: Path, **options: str) -> SinkOptions:
 
 
 def paths_of(messages: Sequence[TaskCommit]) -> list[Path]:
-    """Return the data files that tasks report."""
-    return [local(data_file.file_path) for message in messages for data_file in message.data_files]
+    """Return the data files that tasks report, and the manifests that name further ones with what they name."""
+    added = Added.of(messages)
+    return [local(path) for path in dict.fromkeys([*added.manifest_paths, *added.every_path(_LOCAL_IO)])]
 
 
 # Folders that hold the objects of stores, by the beginning of their locations.

@@ -21,7 +21,7 @@ MODULES = sorted(
 )
 
 # Layers of modules and packages; each may import itself and those that are named beside it.
-VALUES = {"_version", "errors", "plan", "messages", "table_requests", "steps"}
+VALUES = {"_version", "errors", "plan", "messages", "task_manifest", "table_requests", "steps"}
 PURE = {
     "secrets",
     "option_values",
@@ -33,7 +33,7 @@ PURE = {
     "predicates",
     "snapshots",
 }
-FILES = {"storage"}
+FILES = {"storage", "manifests"}
 EXECUTOR = {"writing"}
 DRIVER = {"options", "option_scope", "file_settings", "planning", "catalogs", "commits"}
 # What is done to a DataFrame with Spark's own functions, before it is written.
@@ -69,7 +69,7 @@ RESTS_ON_INNER_PARTS = {
     "catalogs.staged_metadata",
     "checks.executors",
     "commits.manifest_reader",
-    "commits.manifests",
+    "manifests.manifest_file",
     "pyiceberg_inner",
 }
 INNER_PACKAGES = ("pyiceberg.avro",)

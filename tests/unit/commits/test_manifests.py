@@ -36,6 +36,7 @@ from iceberg_ds.commits.manifests import (
     write_list,
     write_manifests,
 )
+from iceberg_ds.manifests import manifest_file
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.schemas.spark_types import iceberg_schema
 from iceberg_ds.snapshots.snapshots import new_snapshot
@@ -174,16 +175,16 @@ def test_list_keeps_the_manifests_of_the_parent(sink: Sink, table: Table) -> Non
 
 def test_many_entries_share_an_avro_block(sink: Sink, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests would be four times as large, and commits of many files slow."""
-    monkeypatch.setattr(manifests, "_BLOCK_ENTRIES", 4)
+    monkeypatch.setattr(manifest_file, "_BLOCK_ENTRIES", 4)
     (file,) = files_of(sink.write(rows(2)))
     blocks: list[int] = []
-    original = manifests.AvroOutputFile.write_block
+    original = manifest_file.AvroOutputFile.write_block
 
     def spy(self: object, objects: list[ManifestEntry]) -> None:
         blocks.append(len(objects))
         original(self, objects)  # type: ignore[arg-type]  # the method's own self
 
-    monkeypatch.setattr(manifests.AvroOutputFile, "write_block", spy)
+    monkeypatch.setattr(manifest_file.AvroOutputFile, "write_block", spy)
 
     (manifest,) = added_manifests(table.metadata, [file] * 10)
 

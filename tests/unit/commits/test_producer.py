@@ -13,6 +13,7 @@ from support.invariants import stored_files
 from support.regions import REGIONS, in_region, partitioned, run
 from support.tables import Sink, local
 
+from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.manifests import manifest_paths
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.messages import TaskCommit
@@ -30,7 +31,7 @@ def regions(sink: Sink) -> Sink:
 
 def producer_of(messages: list[TaskCommit]) -> SnapshotProducer:
     """Return the producer of a write's snapshot."""
-    return SnapshotProducer(messages[0].write, [file for message in messages for file in message.data_files])
+    return SnapshotProducer(messages[0].write, Added.of(messages))
 
 
 def produce(producer: SnapshotProducer, sink: Sink) -> Snapshot:
@@ -58,7 +59,7 @@ def test_all_paths_are_all_that_was_written(regions: Sink) -> None:
     for _ in range(3):
         produce(producer, regions)
 
-    assert {local(path) for path in producer.all_paths} == new_files(regions, before)
+    assert {local(path) for path in producer.all_paths(IO)} == new_files(regions, before)
     assert producer.attempts == 3
 
 
@@ -146,7 +147,7 @@ def test_write_that_changes_nothing_makes_no_snapshot_and_no_file(regions: Sink,
     producer = producer_of(regions.write_over([], schema=REGIONS, replace_where=predicate))
 
     assert producer.produce(regions.table()) is None
-    assert producer.all_paths == []
+    assert producer.all_paths(IO) == []
     assert new_files(regions, before) == set()
 
 
@@ -191,6 +192,6 @@ def test_manifest_that_could_not_be_written_is_accounted_for_and_tried_again(
 
     snapshot = produce(producer, regions)
 
-    assert {local(path) for path in producer.all_paths} >= new_files(regions, before)
+    assert {local(path) for path in producer.all_paths(IO)} >= new_files(regions, before)
     assert all(local(path).exists() for path in manifest_paths(IO, snapshot))
     assert not set(producer.superseded_paths(snapshot)) & manifest_paths(IO, snapshot)

@@ -1,0 +1,182 @@
+"""One manifest: what it lists, and how it is written, by a task or by the commit.
+
+Rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields and the Avro writer (contract tests hold
+both). Entries are written many to an Avro block, which makes a manifest a quarter of what one block per entry does.
+Source: Iceberg spec, "Manifests"; sequence numbers are inherited, so a manifest is written once and used in every
+attempt.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
+    UNASSIGNED_SEQ,
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    construct_partition_summaries,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import NestedField
+
+from iceberg_ds.plan import ManifestLayout
+
+_BLOCK_ENTRIES = 500
+_AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
+# Iceberg's names of codecs that need nothing installed; others fall back to the first.
+_AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestDraft:
+    """A manifest to write.
+
+    Attributes:
+        path: Where it goes.
+        spec_id: The partition spec that its files share.
+        entries: What it lists, each with its status.
+        content: Whether these are data files or delete files.
+    """
+
+    path: str
+    spec_id: int
+    entries: tuple[ManifestEntry, ...]
+    content: ManifestContent = ManifestContent.DATA
+
+
+def added_entry(data_file: DataFile, snapshot_id: int) -> ManifestEntry:
+    """Return the entry by which a snapshot adds a file; the commit that lands gives it its sequence numbers."""
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot_id,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=data_file,
+    )
+
+
+def layout_of(metadata: TableMetadata, spec_id: int) -> ManifestLayout:
+    """Return how manifests of that partition spec are written."""
+    spec = metadata.specs()[spec_id]
+    return ManifestLayout(
+        format_version=metadata.format_version,
+        schema=metadata.schema(),
+        spec=spec,
+        sources=_sources(metadata, spec),
+        avro_codec=avro_codec(metadata.properties),
+    )
+
+
+def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
+    """Return Avro's name of the codec that a table's properties ask for."""
+    return _AVRO_CODECS.get(properties.get(_AVRO_CODEC_PROPERTY, "gzip").lower(), "deflate")
+
+
+def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, snapshot_id: int) -> ManifestFile:
+    """Write a manifest and return its entry in a manifest list.
+
+    Sequence numbers of what it adds are left to the commit that lands.
+
+    Args:
+        io: Opens the table's storage.
+        layout: That of the draft's partition spec.
+        draft: What to write.
+        snapshot_id: The snapshot that it comes with.
+    """
+    spec, version = layout.spec, cast("TableVersion", layout.format_version)
+    output = io.new_output(draft.path)
+    with AvroOutputFile[ManifestEntry](
+        output_file=output,
+        file_schema=_entry_schema(version, spec, layout.sources),
+        record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, layout.sources),
+        schema_name="manifest_entry",
+        metadata=_manifest_properties(layout, draft.content),
+    ) as writer:
+        for block in _blocks(draft.entries):
+            writer.write_block(block)
+        length = writer.tell()
+    counts = Counter(entry.status for entry in draft.entries)
+    rows: Counter[ManifestEntryStatus] = Counter()
+    for entry in draft.entries:
+        rows[entry.status] += entry.data_file.record_count
+    partitions = [entry.data_file.partition for entry in draft.entries]
+    return ManifestFile.from_args(
+        manifest_path=output.location,
+        manifest_length=length,
+        partition_spec_id=spec.spec_id,
+        content=draft.content,
+        sequence_number=UNASSIGNED_SEQ,
+        min_sequence_number=_lowest_sequence_number(draft.entries),
+        added_snapshot_id=snapshot_id,
+        added_files_count=counts[ManifestEntryStatus.ADDED],
+        existing_files_count=counts[ManifestEntryStatus.EXISTING],
+        deleted_files_count=counts[ManifestEntryStatus.DELETED],
+        added_rows_count=rows[ManifestEntryStatus.ADDED],
+        existing_rows_count=rows[ManifestEntryStatus.EXISTING],
+        deleted_rows_count=rows[ManifestEntryStatus.DELETED],
+        partitions=construct_partition_summaries(spec, layout.sources, partitions),
+        key_metadata=None,
+    )
+
+
+def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
+    """Return the lowest data sequence number of files that stay, or that the commit gives it."""
+    known = [entry.sequence_number for entry in entries if entry.status is ManifestEntryStatus.EXISTING]
+    return min((number for number in known if number is not None), default=UNASSIGNED_SEQ)
+
+
+def _sources(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
+    """Return a schema of the columns that `spec` is computed from, as they are now, or were when they were dropped.
+
+    All are optional, because partition fields are (spec, "Partitioning"), and null under a null struct or a void
+    transform; PyIceberg takes the source's word for it.
+    """
+    oldest_first = [*sorted(metadata.schemas, key=lambda schema: schema.schema_id), metadata.schema()]
+    types = {
+        field.source_id: schema.find_type(field.source_id)
+        for schema in oldest_first
+        for field in spec.fields
+        if field.source_id in schema.field_ids
+    }
+    return Schema(*(NestedField(number, f"source_{number}", kind, required=False) for number, kind in types.items()))
+
+
+def _entry_schema(format_version: TableVersion, spec: PartitionSpec, sources: Schema) -> Schema:
+    data_file = data_file_with_partition(format_version=format_version, partition_type=spec.partition_type(sources))
+    return manifest_entry_schema_with_data_file(format_version=format_version, data_file=data_file)
+
+
+def _manifest_properties(layout: ManifestLayout, content: ManifestContent) -> dict[str, str]:
+    fields = ",".join(field.model_dump_json() for field in layout.spec.fields)
+    properties = {
+        "schema": layout.schema.model_dump_json(),
+        "partition-spec": f"[{fields}]",
+        "partition-spec-id": str(layout.spec.spec_id),
+        "format-version": str(layout.format_version),
+        AVRO_CODEC_KEY: layout.avro_codec,
+    }
+    # Manifests of version 1 say a plain number.
+    kind = "data" if content == ManifestContent.DATA else "deletes"
+    return properties if layout.format_version == 1 else {**properties, "content": kind}
+
+
+def _blocks(entries: Iterable[ManifestEntry]) -> Iterator[list[ManifestEntry]]:
+    remaining = iter(entries)
+    while block := list(itertools.islice(remaining, _BLOCK_ENTRIES)):
+        yield block
