@@ -117,8 +117,8 @@ OPTIONS: tuple[Option, ...] = (
         name="table-property.*",
         default="none",
         parse=str,
-        doc="Properties of a new table, such as `table-property.write.metadata.delete-after-commit.enabled`. An "
-        "existing table keeps its own.",
+        doc="Properties of a new table, such as `table-property.write.summary.partition-limit`. It also gets "
+        "`write.metadata.delete-after-commit.enabled=true`, unless this says `false`. An existing table keeps its own.",
     ),
     Option(
         name="location",

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.types import NestedField
 
 IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
 
@@ -181,7 +182,7 @@ class ManifestLayout:
     format_version: int
     schema: Schema
     spec: PartitionSpec
-    sources: Schema
+    sources: tuple[NestedField, ...]
     avro_codec: str
 
 

@@ -31,6 +31,10 @@ from iceberg_ds.plan import NewTable, SchemaChange
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
 from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
 
+# What keeps the metadata of a busy stream small. How many old metadata files stay is left to Iceberg's default of 100:
+# maintenance jobs that run for minutes read the one that they began with.
+NEW_TABLE_PROPERTIES = {"write.metadata.delete-after-commit.enabled": "true"}
+
 
 def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:
     """Return the metadata of the table that the first commit of the write creates, None if it had to be created now.
@@ -53,7 +57,7 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             sort_order=new_sort_order(options.sort_by, schema, 1) if options.sort_by else UNSORTED_SORT_ORDER,
             location=options.location,
             format_version=options.format_version,
-            properties=options.table_properties,
+            properties={**NEW_TABLE_PROPERTIES, **options.table_properties},
         )
     return catalog.stage_table(options.table, new_table)
 

@@ -100,11 +100,12 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
         snapshot_id: The snapshot that it comes with.
     """
     spec, version = layout.spec, cast("TableVersion", layout.format_version)
+    sources = Schema(*layout.sources)
     output = io.new_output(draft.path)
     with AvroOutputFile[ManifestEntry](
         output_file=output,
-        file_schema=_entry_schema(version, spec, layout.sources),
-        record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, layout.sources),
+        file_schema=_entry_schema(version, spec, sources),
+        record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, sources),
         schema_name="manifest_entry",
         metadata=_manifest_properties(layout, draft.content),
     ) as writer:
@@ -130,7 +131,7 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
         added_rows_count=rows[ManifestEntryStatus.ADDED],
         existing_rows_count=rows[ManifestEntryStatus.EXISTING],
         deleted_rows_count=rows[ManifestEntryStatus.DELETED],
-        partitions=construct_partition_summaries(spec, layout.sources, partitions),
+        partitions=construct_partition_summaries(spec, sources, partitions),
         key_metadata=None,
     )
 
@@ -141,8 +142,8 @@ def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
     return min((number for number in known if number is not None), default=UNASSIGNED_SEQ)
 
 
-def _sources(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
-    """Return a schema of the columns that `spec` is computed from, as they are now, or were when they were dropped.
+def _sources(metadata: TableMetadata, spec: PartitionSpec) -> tuple[NestedField, ...]:
+    """Return the columns that `spec` is computed from, as they are now, or were when they were dropped.
 
     All are optional, because partition fields are (spec, "Partitioning"), and null under a null struct or a void
     transform; PyIceberg takes the source's word for it.
@@ -154,7 +155,7 @@ def _sources(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
         for field in spec.fields
         if field.source_id in schema.field_ids
     }
-    return Schema(*(NestedField(number, f"source_{number}", kind, required=False) for number, kind in types.items()))
+    return tuple(NestedField(number, f"source_{number}", kind, required=False) for number, kind in types.items())
 
 
 def _entry_schema(format_version: TableVersion, spec: PartitionSpec, sources: Schema) -> Schema:

@@ -29,6 +29,8 @@ from iceberg_ds.layouts.layout import order_text, parse_partition_by, parse_sort
 from iceberg_ds.plan import StreamName, TxnId
 from iceberg_ds.planning import WriteMode, plan_write
 
+_DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+
 
 def create(sink: Sink, properties: Mapping[str, str] | None = None, schema: Schema = ID_AND_NAME) -> None:
     """Create the table through PyIceberg."""
@@ -324,7 +326,17 @@ def test_new_table_has_the_layout_and_properties_that_are_asked_for(sink: Sink, 
 
     assert spec_text(table.spec(), table.schema()) == "bucket(4, id)"
     assert order_text(table.sort_order(), table.schema()) == "name desc nulls last"
-    assert (table.location(), table.format_version, table.properties) == (location, 1, {"owner": "me"})
+    assert (table.location(), table.format_version, table.properties["owner"]) == (location, 1, "me")
+
+
+@pytest.mark.parametrize(("asked", "enabled"), [({}, "true"), ({_DELETE_OLD_METADATA: "false"}, "false")])
+def test_new_table_has_its_old_metadata_files_deleted_unless_the_user_says_otherwise(
+    sink: Sink, asked: dict[str, str], enabled: str
+) -> None:
+    """The folder of a busy stream would fill with a metadata file for each commit; or a user could not keep them."""
+    table = create_as(sink, table_properties=asked)
+
+    assert table.properties == {_DELETE_OLD_METADATA: enabled}
 
 
 def test_layout_that_the_columns_do_not_allow_is_refused_before_a_table_is_made(sink: Sink) -> None:

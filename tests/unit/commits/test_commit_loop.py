@@ -955,12 +955,15 @@ def test_old_metadata_is_deleted_if_the_table_asks_for_it(
     assert len(metadata_files) == 3
 
 
-def test_old_metadata_stays_by_default(sink: Sink) -> None:
-    """A user could not go back to an older state of the table."""
+def test_old_metadata_of_other_peoples_tables_stays(sink: Sink) -> None:
+    """A user could not go back to an older state of a table, without having asked for that."""
+    sink.create(sink.plan().schema)
+    set_properties(sink, {"write.metadata.previous-versions-max": "1"})
     for number in range(4):
         sink.append(number)
 
-    assert len(list(local(f"{sink.table().metadata.location}/metadata").glob("*.metadata.json"))) == 4
+    assert "write.metadata.delete-after-commit.enabled" not in sink.table().properties
+    assert len(list(local(f"{sink.table().metadata.location}/metadata").glob("*.metadata.json"))) == 6
 
 
 def test_commit_is_logged_once_with_its_figures(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
