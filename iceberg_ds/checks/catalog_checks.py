@@ -20,21 +20,25 @@ from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedErro
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.loading import load
 from iceberg_ds.catalogs.settings import CatalogSettings, catalog_settings, configured_properties
-from iceberg_ds.checks.checklist import CheckFailedError, Checklist, NotTriedError, within
+from iceberg_ds.checks.checklist import CheckFailedError, Checklist, CheckWarnedError, NotTriedError, within
 from iceberg_ds.checks.result import Check
 from iceberg_ds.checks.scratch import ScratchTables
 from iceberg_ds.checks.storage_probe import missing_folders, quick_properties, remove_folders
+from iceberg_ds.commits.growth import measured_growth
 from iceberg_ds.diagnosis.diagnosing import Cause, Service, catalog_service, diagnose
 from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.planning import foresee
 from iceberg_ds.schemas.spark_types import iceberg_schema
 from iceberg_ds.secrets import storage_properties
+from iceberg_ds.snapshots.branches import MAIN_BRANCH
+from iceberg_ds.snapshots.growth import NEXT_STEP
 from iceberg_ds.storage.files import is_local
 
 OPTIONS, REACHED, ACCEPTED = "options", "catalog is reached", "catalog accepts the credentials"
 NAMESPACE, TABLE, SCHEMA = "namespace", "table", "schema"
 CREATE, COMMIT = "right to create the table", "right to commit to the table"
+GROWTH = "length of history"
 REMOVAL = "removal of the scratch table"
 _REFUSED_CREDENTIALS = (
     Cause.UNAUTHORIZED,
@@ -169,6 +173,7 @@ def checked_table(
     if found is not None and isinstance(found, Table):
         _check_schema(checklist, options, found, dataframe)
         checklist.attempt(COMMIT, lambda: _commit(client, found), asked=asked)
+        checklist.attempt(GROWTH, lambda: _growth(client, options))
         yield _target(client, found, None)
         return
     if dataframe is not None:
@@ -238,6 +243,13 @@ def _leave(scratch: ScratchTables) -> tuple[str, None]:
             f"could not be removed: {', '.join(scratch.left_behind)}", "Remove by hand what is there."
         )
     return "removed", None
+
+
+def _growth(client: CatalogClient, options: SinkOptions) -> tuple[str, None]:
+    growth = measured_growth(lambda: client.load_table(options.table), options.branch or MAIN_BRANCH)
+    if growth.is_much:
+        raise CheckWarnedError(f"{growth}: commits are slowed down by it", NEXT_STEP)
+    return str(growth), None
 
 
 def _target(client: CatalogClient, table: Table, location: str | None) -> Target:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from iceberg_ds.checks.result import DRIVER, Check
+from iceberg_ds.checks.result import DRIVER, Check, Outcome
 from iceberg_ds.diagnosis.diagnosing import Service, diagnose
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.option_table import CATALOG_PREFIX
@@ -22,6 +22,10 @@ class CheckFailedError(Exception):
     def __init__(self, detail: str, next_step: str) -> None:
         super().__init__(detail)
         self.next_step = next_step
+
+
+class CheckWarnedError(CheckFailedError):
+    """A check found something that is not as it should be, and does not keep a write from being safe."""
 
 
 class NotTriedError(Exception):
@@ -122,7 +126,8 @@ class Checklist:
         if isinstance(error, IcebergSinkError) and error.__context__ is None:
             step = ""  # its text holds the next step
         detail = text.removesuffix(step).rstrip()
-        self.note(Check(name=name, outcome="failed", seconds=seconds, detail=detail, next_step=step))
+        outcome: Outcome = "warning" if isinstance(error, CheckWarnedError) else "failed"
+        self.note(Check(name=name, outcome=outcome, seconds=seconds, detail=detail, next_step=step))
 
     def note(self, check: Check) -> None:
         """Add a check that has been made."""

@@ -14,8 +14,9 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.added import Added
+from iceberg_ds.commits.growth import warn_of_growth
 from iceberg_ds.commits.manifests import manifest_paths
-from iceberg_ds.commits.outcomes import needs_a_warning, neighbour_warning, skipped, why_refused
+from iceberg_ds.commits.outcomes import fate_of_files, needs_a_warning, neighbour_warning, skipped, why_refused
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
@@ -75,6 +76,7 @@ class CommitLoop:
         self._attempts: list[Attempt] = []
         self._producer = SnapshotProducer(write, added)
         self._is_first_of_writer = False
+        self._load_ms = 0.0
         self._started = time.monotonic()
 
     def run(self) -> CommitResult:
@@ -84,8 +86,10 @@ class CommitLoop:
         problem: Exception | None = None
         while True:
             is_exhausted = pace.begin_attempt()
+            started = time.monotonic()
             try:
                 table, is_new = self._load()
+                self._load_ms = (time.monotonic() - started) * 1000
             except CatalogError as unreachable:
                 problem = unreachable
                 if is_exhausted:
@@ -218,6 +222,7 @@ class CommitLoop:
             self._producer.attempts,
             (time.monotonic() - self._started) * 1000,
         )
+        warn_of_growth(self._write.table, committed, self._producer.listed_count, self._load_ms)
         return CommitResult(snapshot_id=self._write.snapshot_id)
 
     def _skip(self, table: Table, finding: Finding) -> CommitResult:
@@ -225,7 +230,7 @@ class CommitLoop:
         self._delete_if(finding, table)
         reach(Step.SKIPPED)
         level = logging.WARNING if needs_a_warning(self._write, finding, self._added.record_count) else logging.INFO
-        logger.log(level, "%s. %s", skipped(self._write, finding, self._added.record_count), _fate_of_files(finding))
+        logger.log(level, "%s. %s", skipped(self._write, finding, self._added.record_count), fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
 
     def _delete_if(self, finding: Finding, table: Table) -> None:
@@ -289,9 +294,3 @@ def _reply(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
 def _would_fail_again(problem: Exception | None) -> bool:
     """Return whether the problem was raised while manifests were written, and not by the storage below."""
     return isinstance(problem, TypeError | ValueError | AttributeError | LookupError)
-
-
-def _fate_of_files(finding: Finding) -> str:
-    if finding.is_final:
-        return "Its files were deleted"
-    return "Its files were left where they are: they may be the ones that the table has"

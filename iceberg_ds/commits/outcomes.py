@@ -106,5 +106,12 @@ def neighbour_warning(write: WriteIdentity, neighbour: QueryMark) -> str:
     )
 
 
+def fate_of_files(finding: Finding) -> str:
+    """Return what became of the files of a write that was skipped."""
+    if finding.is_final:
+        return "Its files were deleted"
+    return "Its files were left where they are: they may be the ones that the table has"
+
+
 def _utc(mark: Mark) -> str:
     return datetime.fromtimestamp(mark.timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")

@@ -41,6 +41,7 @@ class SnapshotProducer:
         self._written: list[str] = []
         self._used: dict[str, set[str]] = {}
         self._numbers = itertools.count()
+        self._listed_count: int | None = None
 
     def all_paths(self, io: FileIO) -> list[str]:
         """Return every file that this write has made, those of its tasks included."""
@@ -60,6 +61,11 @@ class SnapshotProducer:
     def attempts(self) -> int:
         """How many snapshots were made."""
         return len(self._used)
+
+    @property
+    def listed_count(self) -> int | None:
+        """How many manifests the last snapshot lists, None if there was none."""
+        return self._listed_count
 
     def produce(self, table: Table) -> Snapshot | None:
         """Return the snapshot to add to the table as it is now, None if it would change nothing.
@@ -82,6 +88,7 @@ class SnapshotProducer:
         snapshot = new_snapshot(metadata, write, change.operation, self._counts(table, change), path)
         rewritten = {data_file.file_path for data_file in again}
         self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
+        self._listed_count = len(ours) + len(replacement.untouched)
         write_list(table.io, metadata, snapshot, [*ours, *replacement.untouched])
         return snapshot
 

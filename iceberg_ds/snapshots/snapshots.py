@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -59,9 +59,9 @@ class Change:
     """What a snapshot does to the files of its branch.
 
     Attributes:
-        added: Data files that it adds.
+        added: Data files that it adds, or delete files.
         removed: Data and delete files that it drops.
-        manifests: Manifests of further data files that it adds; none if it drops any.
+        manifests: Manifests of further data files that it adds; none if it drops any, or adds delete files.
     """
 
     added: Sequence[DataFile]
@@ -85,7 +85,7 @@ def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
     """Return the summary entries that count what `change` adds and drops."""
     asked = metadata.properties.get(_PARTITION_LIMIT_PROPERTY, "0")
     limit = int(asked) if asked.isdigit() else 0
-    if not change.removed:
+    if not change.removed and all(found.content == DataFileContent.DATA for found in change.added):
         named = totals_of(change.added, metadata.specs(), metadata.schema())
         return added_summary([named, *(manifest.totals for manifest in change.manifests)], limit)
     collector = SnapshotSummaryCollector(partition_summary_limit=limit)

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from pyiceberg.table import Table
 
-from iceberg_ds.checks.checklist import Checklist, NotTriedError
+from iceberg_ds.checks.checklist import Checklist, CheckWarnedError, NotTriedError
+from iceberg_ds.commits.growth import measured_growth
+from iceberg_ds.snapshots.branches import MAIN_BRANCH
+from iceberg_ds.snapshots.growth import NEXT_STEP
 from iceberg_ds.verification.contents import Contents
 from iceberg_ds.verification.findings import counted, found
 from iceberg_ds.verification.history import expired_parents, history_problems
@@ -17,7 +20,7 @@ from iceberg_ds.verification.streams import branch_writes, mark_problems, order_
 from iceberg_ds.verification.summaries import summary_problems
 
 TABLE = "table"
-HISTORY, METADATA_FILES = "history", "metadata files"
+HISTORY, GROWTH, METADATA_FILES = "history", "length of history", "metadata files"
 EPOCHS, MARKS = "epochs", "epoch marks"
 MANIFESTS, REPEATED, NUMBERS, PARTITIONS = "manifests", "each file once", "sequence numbers", "partitions"
 SUMMARIES, STATISTICS = "summaries", "statistics files"
@@ -51,6 +54,7 @@ def check_metadata(
         )
 
     checklist.attempt(HISTORY, history)
+    checklist.attempt(GROWTH, lambda: _growth(load))
     checklist.attempt(METADATA_FILES, lambda: _metadata_files(table, load))
     checklist.attempt(EPOCHS, lambda: _epochs(table), needs=[HISTORY])
     checklist.attempt(MARKS, lambda: _marks(table), needs=[HISTORY])
@@ -61,6 +65,13 @@ def check_metadata(
 def _metadata_files(table: Table, load: Callable[[], Table]) -> tuple[str, None]:
     count = len(table.metadata.metadata_log) + 1
     return found(metadata_problems(table, load), f"found {counted(count, 'metadata file')} of the log", _ROLL_BACK)
+
+
+def _growth(load: Callable[[], Table]) -> tuple[str, None]:
+    growth = measured_growth(load, MAIN_BRANCH)
+    if growth.is_much:
+        raise CheckWarnedError(f"{growth}: commits are slowed down by it", NEXT_STEP)
+    return str(growth), None
 
 
 def _epochs(table: Table) -> tuple[str, None]:
