@@ -205,17 +205,21 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
     from iceberg_ds.messages import TaskCommit, WriteIdentity
-    from iceberg_ds.writing.handing_over import report_files
+    from iceberg_ds.writing.handing_over import write_or_hand_over
     from iceberg_ds.writing.range_check import RangeCheck
-    from iceberg_ds.writing.writers import TaskAttempt, write_task
+    from iceberg_ds.writing.reporting import report_files
+    from iceberg_ds.writing.writers import TaskAttempt
 
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
     check = RangeCheck(plan)
-    report = report_files(plan, attempt, write_task(plan, batches, attempt, check))
+    data_files, rows = write_or_hand_over(plan, batches, attempt, check)
+    report = report_files(plan, attempt, data_files)
     write = WriteIdentity.of(plan, epoch)
     reach(Step.TASK_WRITTEN)
-    return TaskCommit(write, attempt.partition_id, report.data_files, check.refused, manifests=report.manifests)
+    return TaskCommit(
+        write, attempt.partition_id, report.data_files, check.refused, manifests=report.manifests, rows=rows
+    )
 
 
 def _epoch_of_task() -> EpochId:

@@ -114,6 +114,23 @@ class RefusedRows:
     example: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOverRows:
+    """Rows of a task with little data, which the committer writes into a file together with those of other tasks.
+
+    Attributes:
+        record_count: How many there are; never 0.
+        arrow_stream: They themselves, checked and in the schema of the files, as a stream of Arrow's IPC format.
+        spec_id: Partition spec that they are to be written with.
+        sort_order_id: Order of the rows within a file, None for the order in which they come.
+    """
+
+    record_count: int
+    arrow_stream: bytes = field(repr=False)
+    spec_id: int
+    sort_order_id: int | None
+
+
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
     """What one successful task attempt wrote.
@@ -124,6 +141,7 @@ class TaskCommit(WriterCommitMessage):
         data_files: The files of this attempt; empty for a partition without rows.
         manifests: Manifests that name further files of this attempt.
         refused: Rows that may not be written, so that nothing may be committed; None if there are none.
+        rows: What it hands over instead of writing files; None if it wrote files, or had no rows.
         wire_version: Layout of this message.
     """
 
@@ -132,6 +150,7 @@ class TaskCommit(WriterCommitMessage):
     data_files: tuple[DataFile, ...]
     refused: RefusedRows | None = None
     manifests: tuple[TaskManifest, ...] = ()
+    rows: HandedOverRows | None = None
     wire_version: int = WIRE_VERSION
 
 

@@ -252,6 +252,13 @@ OPTIONS: tuple[Option, ...] = (
         "Input that is clustered by partition needs one.",
     ),
     Option(
+        name="small-task-size-bytes",
+        default="`262144`",
+        parse=values.count,
+        doc="Size in bytes, in memory, of rows that a task hands over to the driver, which writes one file for all "
+        "such tasks, or one for each table partition; `0`: every task writes its own files.",
+    ),
+    Option(
         name="compression-codec",
         default="table property `write.parquet.compression-codec`, then `zstd`",
         parse=values.one_of(*COMPRESSION_CODECS),

@@ -77,6 +77,7 @@ class SinkOptions:
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     target_file_size_bytes: int | None = None
     max_open_files: int | None = None
+    small_task_size_bytes: int | None = None
     compression_codec: str | None = None
     compression_level: int | None = None
 

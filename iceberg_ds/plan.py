@@ -234,6 +234,8 @@ class WritePlan:
         txn: The number that the application gave to this batch, None if it did not, and in a stream.
         stream: The name of the stream, None if it has none, and in a batch.
         manifests: How a task with many files writes a manifest of them; None if the commit must see each file.
+        small_task_size_bytes: Arrow bytes of rows that a task hands over instead of writing files, 0 for none.
+        driver_host: Name of the driver's machine, None if it does not matter where a file is written.
     """
 
     table: str
@@ -258,3 +260,5 @@ class WritePlan:
     txn: TxnId | None = None
     stream: StreamName | None = None
     manifests: ManifestLayout | None = None
+    small_task_size_bytes: int = 0
+    driver_host: str | None = None

@@ -6,6 +6,7 @@ that tasks get.
 
 from __future__ import annotations
 
+import platform
 import uuid
 from enum import Enum, auto
 
@@ -53,6 +54,7 @@ from iceberg_ds.storage.files import file_io
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
 _ENCRYPTION_KEY = "encryption.key-id"
+_SMALL_TASK_SIZE_BYTES = 256 * 1024
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -135,6 +137,10 @@ def plan_write(
         stream=_stream_name(options),
         # What replaces rows is held against single files.
         manifests=layout_of(metadata, metadata.default_spec_id) if mode is WriteMode.APPEND else None,
+        small_task_size_bytes=(
+            _SMALL_TASK_SIZE_BYTES if options.small_task_size_bytes is None else options.small_task_size_bytes
+        ),
+        driver_host=platform.node(),
     )
 
 

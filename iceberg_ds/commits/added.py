@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pyiceberg.io import FileIO
@@ -38,6 +38,10 @@ class Added:
             tuple(itertools.chain.from_iterable(commit.data_files for commit in commits)),
             tuple(itertools.chain.from_iterable(commit.manifests for commit in commits)),
         )
+
+    def with_files(self, data_files: Iterable[DataFile]) -> Added:
+        """Return these and further files."""
+        return replace(self, data_files=(*self.data_files, *data_files))
 
     def __bool__(self) -> bool:
         return bool(self.data_files or self.manifests)

@@ -24,6 +24,8 @@ nothing that a task does can be seen in the table. Then, on the driver:
    waits, loads the table and looks: what the table shows is the outcome. An answer that was lost
    after landing is found as a landing; one that was lost before is tried again, with the same snapshot
    id, so that it cannot land twice even if the first request arrives late.
+   Rows that tasks handed over are written into files before that, once, and only after the look: then they are
+   files of the write like those of its tasks.
 5. The manifests of what a write adds are written once and reused; each attempt writes its own manifest list.
    What a write replaces is found anew in each attempt, in the branch as it is then (`replacing`), and the same
    condition on the branch makes sure that it still is so when the request is carried out.
@@ -55,6 +57,7 @@ from iceberg_ds.commits.abort import delete_reported_files
 from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.commit_loop import CommitLoop, CommitResult
 from iceberg_ds.commits.creating import create_without_rows
+from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.commits.publishing import fast_forward
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
@@ -90,13 +93,14 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
     added = Added.of(commits)
     _check_refused(catalog, commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
-    if not added and is_void and write.txn is None:
+    gathered = GatheredRows(catalog, write, commits)
+    if not added and not gathered.record_count and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:
             create_without_rows(catalog, write)
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     _check_visible(catalog, commits, added)
-    result = CommitLoop(catalog, write, added).run()
+    result = CommitLoop(catalog, write, added, gathered).run()
     if write.publish_to is not None and result.snapshot_id is not None:
         _publish(catalog, write, write.publish_to, result.snapshot_id)
     return result

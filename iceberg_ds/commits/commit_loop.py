@@ -14,6 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.added import Added
+from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.commits.growth import warn_of_growth
 from iceberg_ds.commits.manifests import manifest_paths
 from iceberg_ds.commits.outcomes import fate_of_files, needs_a_warning, neighbour_warning, skipped, why_refused
@@ -25,6 +26,7 @@ from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
+    CommitMessageError,
     CommitStateUnknownError,
     IcebergSinkError,
     TableNotFoundError,
@@ -65,13 +67,16 @@ class CommitLoop:
     Args:
         catalog: The catalog of the table.
         write: The write.
-        added: What its tasks wrote.
+        added: The files that its tasks wrote.
+        gathered: The rows that tasks handed over instead.
     """
 
-    def __init__(self, catalog: CatalogClient, write: WriteIdentity, added: Added) -> None:
+    def __init__(self, catalog: CatalogClient, write: WriteIdentity, added: Added, gathered: GatheredRows) -> None:
         self._catalog = catalog
         self._write = write
         self._added = added
+        self._gathered = gathered
+        self._record_count = added.record_count + gathered.record_count
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
         self._producer = SnapshotProducer(write, added)
@@ -146,7 +151,7 @@ class CommitLoop:
 
     def _check_target(self, table: Table, finding: Finding) -> None:
         try:
-            check_target(table.metadata, self._write, self._added.spec_ids)
+            check_target(table.metadata, self._write, self._added.spec_ids | self._gathered.spec_ids)
         except IcebergSinkError as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
@@ -154,8 +159,9 @@ class CommitLoop:
     def _attempt(self, table: Table, finding: Finding, *, is_new: bool) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, whose truth the next look finds out."""
         try:
+            self._write_gathered(table, is_new=is_new)
             snapshot = self._producer.produce(self._with_new_schema(table))
-        except (CommitConflictError, UnsupportedTableError) as refusal:
+        except (CommitConflictError, CommitMessageError, UnsupportedTableError) as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
         except Exception as failure:  # of whatever storage library; nothing was sent
@@ -174,6 +180,13 @@ class CommitLoop:
         reach(Step.REQUEST_ANSWERED)
         return self._succeed(table, base=table.metadata, committed=committed)
 
+    def _write_gathered(self, table: Table, *, is_new: bool) -> None:
+        """Write the rows that tasks handed over; from then on their files are files of the write like any other."""
+        data_files = self._gathered.write_once(table, is_new=is_new)
+        if data_files:
+            self._added = self._added.with_files(data_files)
+            self._producer.take(self._added)
+
     def _with_new_schema(self, table: Table) -> Table:
         """Return the table as it will be with the schema that lands together with the rows, if there is one."""
         change = self._write.schema_change
@@ -189,7 +202,7 @@ class CommitLoop:
             snapshot,
             is_new=is_new,
             last=finding.mark,
-            record_count=self._added.record_count,
+            record_count=self._record_count,
         )
         change = self._write.schema_change
         if change is None:
@@ -217,7 +230,7 @@ class CommitLoop:
             self._write,
             self._write.snapshot_id,
             self._added.file_count,
-            self._added.record_count,
+            self._record_count,
             self._added.size_bytes,
             self._producer.attempts,
             (time.monotonic() - self._started) * 1000,
@@ -229,8 +242,8 @@ class CommitLoop:
         """Drop the files of a write that was done before."""
         self._delete_if(finding, table)
         reach(Step.SKIPPED)
-        level = logging.WARNING if needs_a_warning(self._write, finding, self._added.record_count) else logging.INFO
-        logger.log(level, "%s. %s", skipped(self._write, finding, self._added.record_count), fate_of_files(finding))
+        level = logging.WARNING if needs_a_warning(self._write, finding, self._record_count) else logging.INFO
+        logger.log(level, "%s. %s", skipped(self._write, finding, self._record_count), fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
 
     def _delete_if(self, finding: Finding, table: Table) -> None:

@@ -43,6 +43,10 @@ class SnapshotProducer:
         self._numbers = itertools.count()
         self._listed_count: int | None = None
 
+    def take(self, added: Added) -> None:
+        """Add this instead of what was known before; no snapshot may have been made yet."""
+        self._of_tasks = added
+
     def all_paths(self, io: FileIO) -> list[str]:
         """Return every file that this write has made, those of its tasks included."""
         return [*self._of_tasks.every_path(io), *self._rewriter.all_paths, *self._written]

@@ -1,84 +1,108 @@
-"""How a task tells of its files: one by one, or by a manifest if they are many.
+"""Rows of a task with little data: handed over in its message instead of written into files of its own.
 
-The commit then reads a line for each task, and not one for each file. Knows neither Spark nor the catalog.
+The committer writes one file for all such tasks (`commits.gathering`). Whatever the task would have checked is
+checked here, so that a row that may not be written is refused by the same error. What a task may hand over shrinks
+with its number, because nobody tells it how many tasks there are, and the driver has all messages in memory at once.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import platform
+from collections.abc import Iterable, Sequence
 
-from pyiceberg.io import FileIO
+import pyarrow as pa
 from pyiceberg.manifest import DataFile
-from pyiceberg.table.locations import load_location_provider
 
-from iceberg_ds.manifests.manifest_file import ManifestDraft, added_entry, write_manifest
-from iceberg_ds.plan import ManifestLayout, WritePlan
-from iceberg_ds.secrets import mask_text
-from iceberg_ds.snapshots.totals import totals_of
-from iceberg_ds.storage.cleanup import Proof, delete_files
-from iceberg_ds.storage.files import file_io
-from iceberg_ds.task_manifest import TaskManifest
-from iceberg_ds.writing.writers import TaskAttempt
+from iceberg_ds.layouts.partitioning import PartitionSplitter
+from iceberg_ds.messages import HandedOverRows
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.schemas.conform import conform
+from iceberg_ds.schemas.shape import file_shape
+from iceberg_ds.storage.files import is_local
+from iceberg_ds.writing.range_check import RangeCheck
+from iceberg_ds.writing.writers import TaskAttempt, naming_failure, write_task
 
-logger = logging.getLogger(__name__)
+# So many tasks may hand over as much as the plan says; the share of those above goes down as 1/number, so that
+# 10,000 tasks hand over 6 times as much as these at most, and 100,000 tasks 8 times.
+FULL_SHARES = 64
+# Table partitions that a task's rows may lie in: the driver writes a file for each, and tasks do so side by side.
+MOST_PARTITIONS = 8
 
-# From so many files of a task on a manifest pays: named one by one, they take the commit 0.15 ms each, which is more by
-# then than a task needs for another small file.
-MANY_FILES = 64
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a task tells of its files.
+def write_or_hand_over(
+    plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt, check: RangeCheck
+) -> tuple[tuple[DataFile, ...], HandedOverRows | None]:
+    """Write the rows of one task, or hand them over if they are few.
 
-    Attributes:
-        data_files: Files that it names one by one.
-        manifests: Manifests that name the others.
+    Returns:
+        The files of the task, and what it hands over; one of them is empty.
+
+    Raises:
+        SchemaMismatchError, DataFileError: As `write_task`.
     """
-
-    data_files: tuple[DataFile, ...] = ()
-    manifests: tuple[TaskManifest, ...] = ()
-
-
-def report_files(plan: WritePlan, attempt: TaskAttempt, data_files: Sequence[DataFile]) -> Report:
-    """Return what a task tells of the files that it wrote, and write the manifest if there is to be one.
-
-    A manifest that cannot be written is no reason to fail: the files are named one by one then. If the task is
-    stopped meanwhile, all its files are deleted.
-
-    Args:
-        plan: What the driver decided.
-        attempt: Becomes part of the manifest's name, so that no two attempts share a path.
-        data_files: All files of the attempt.
-    """
-    singly = Report(data_files=tuple(data_files))
-    if plan.manifests is None or len(data_files) < MANY_FILES:
-        return singly
-    io = file_io(plan.io_properties, plan.location)
-    name = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}-m0.avro"
-    path = load_location_provider(plan.location, dict(plan.properties)).new_metadata_location(name)
-    try:
-        return Report(manifests=(_write(io, plan, plan.manifests, path, data_files),))
-    except Exception as problem:  # of whatever storage library
-        reason = mask_text(f"{type(problem).__name__}: {problem}", plan.io_properties)
-        logger.warning("Cannot write manifest %s, so the message names %d files: %s", path, len(data_files), reason)
-        delete_files(io, [path], Proof.NEVER_SENT)
-        return singly
-    except BaseException:
-        delete_files(io, [*(data_file.file_path for data_file in data_files), path], Proof.TASK_FAILED)
-        raise
+    arriving = iter(batches)
+    first, is_small = _first_rows(arriving, share_of(plan, attempt.partition_id))
+    if is_small:
+        with naming_failure(plan):
+            rows = _rows_of(plan, first, check)
+            if rows is None:
+                return (), None
+            if _lies_in_few_partitions(plan, rows):
+                handed_over = _hand_over(plan, rows)
+                if len(handed_over.arrow_stream) <= share_of(plan, attempt.partition_id):
+                    return (), handed_over
+    return write_task(plan, itertools.chain(first, arriving), attempt, check), None
 
 
-def _write(
-    io: FileIO, plan: WritePlan, layout: ManifestLayout, path: str, data_files: Sequence[DataFile]
-) -> TaskManifest:
-    entries = tuple(added_entry(data_file, plan.snapshot_id) for data_file in data_files)
-    draft = ManifestDraft(path=path, spec_id=plan.spec.spec_id, entries=entries)
-    return TaskManifest(
-        file=write_manifest(io, layout, draft, plan.snapshot_id),
-        format_version=layout.format_version,
-        totals=totals_of(data_files, {plan.spec.spec_id: plan.spec}, plan.schema),
-        example=(data_files[0].file_path, data_files[0].file_size_in_bytes),
+def share_of(plan: WritePlan, partition_id: int) -> int:
+    """Return how many bytes of rows the task of that partition may hand over."""
+    # Files on a disk that the driver does not see are the task's to write, and the commit's to refuse.
+    if is_local(plan.location) and plan.driver_host not in (None, platform.node()):
+        return 0
+    share = min(plan.small_task_size_bytes, plan.files.target_file_size_bytes)
+    return share * FULL_SHARES // max(FULL_SHARES, partition_id + 1)
+
+
+def _first_rows(batches: Iterable[pa.RecordBatch], most_bytes: int) -> tuple[list[pa.RecordBatch], bool]:
+    """Return batches up to the one that exceeds the limit, and whether these are all."""
+    taken: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        taken.append(batch)
+        size += batch.nbytes
+        if size > most_bytes:
+            return taken, False
+    return taken, True
+
+
+def _rows_of(plan: WritePlan, batches: Sequence[pa.RecordBatch], check: RangeCheck) -> pa.RecordBatch | None:
+    """Return all rows as one batch in the schema of the files; None if there are none to write."""
+    shape = file_shape(plan.schema, case_sensitive=plan.case_sensitive)
+    conformed = [check.passing(conform(batch, shape)) for batch in batches if batch.num_rows]
+    if check.refused is not None:
+        return None
+    table = pa.Table.from_batches(conformed, schema=shape.schema).combine_chunks()
+    return table.to_batches()[0] if table.num_rows else None
+
+
+def _lies_in_few_partitions(plan: WritePlan, rows: pa.RecordBatch) -> bool:
+    if plan.spec.is_unpartitioned():
+        return True
+    found = PartitionSplitter(plan.spec, plan.schema).split(rows)
+    return sum(1 for _ in itertools.islice(found, MOST_PARTITIONS + 1)) <= MOST_PARTITIONS
+
+
+def _hand_over(plan: WritePlan, rows: pa.RecordBatch) -> HandedOverRows:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
+        stream.write_batch(rows)
+    order = plan.sort_order
+    return HandedOverRows(
+        record_count=rows.num_rows,
+        arrow_stream=sink.getvalue().to_pybytes(),
+        spec_id=plan.spec.spec_id,
+        sort_order_id=None if order is None or order.is_unsorted else order.order_id,
     )

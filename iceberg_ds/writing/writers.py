@@ -68,7 +68,7 @@ def write_task(
             path was logged.
     """
     writer = TaskWriter(plan, attempt, check)
-    with _discarding(writer, plan):
+    with discarding(writer, plan):
         for batch in batches:
             if batch.num_rows:
                 writer.write(batch)
@@ -76,12 +76,23 @@ def write_task(
 
 
 @contextmanager
-def _discarding(writer: TaskWriter, plan: WritePlan) -> Iterator[None]:
+def discarding(writer: TaskWriter, plan: WritePlan) -> Iterator[None]:
+    """Delete the writer's files if it fails, and raise as `naming_failure` does."""
+    with naming_failure(plan):
+        try:
+            yield
+        except BaseException:
+            writer.discard()
+            raise
+
+
+@contextmanager
+def naming_failure(plan: WritePlan) -> Iterator[None]:
+    """Turn what another library raises into a DataFileError that names the table, and shows no secret."""
     try:
         yield
-    except BaseException as error:
-        writer.discard()
-        if isinstance(error, IcebergSinkError) or not isinstance(error, Exception):
+    except Exception as error:
+        if isinstance(error, IcebergSinkError):
             raise
         reason = mask_text(f"{type(error).__name__}: {error}", plan.io_properties)
         ended = why_ended(plan.io_properties, int(time.time() * 1000))
@@ -105,11 +116,20 @@ class TaskWriter:
         if plan.sort_order is not None and not plan.sort_order.is_unsorted:
             self._rows = SortedRows(plan, RowOrder(plan.sort_order, plan.schema, plan.spec), self._files)
 
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The schema of the files."""
+        return self._shape.schema
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch as Spark sent it."""
         rows = conform(batch, self._shape)
         if self._check is not None:
             rows = self._check.passing(rows)
+        self.write_conformed(rows)
+
+    def write_conformed(self, rows: pa.RecordBatch) -> None:
+        """Take rows that are checked and have the files' schema."""
         self._rows.add(rows)
 
     def close(self) -> tuple[DataFile, ...]:

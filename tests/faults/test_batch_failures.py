@@ -97,7 +97,7 @@ def test_cancelled_job_commits_nothing(used: Warehouse, spark: SparkSession, tmp
 def test_commit_of_unknown_outcome_keeps_its_files(used: Warehouse, spark: SparkSession, raises: str) -> None:
     """Files of rows that may still land would be deleted, and the table could not be read any more."""
     with trigger_on_commit(used, raises), pytest.raises(PySparkException, match="is unknown"):
-        BatchJob(first=ROWS, rows=ROWS, options=used.options).run(spark)
+        BatchJob(first=ROWS, rows=ROWS, options={**used.options, "small-task-size-bytes": "0"}).run(spark)
 
     check_unchanged(used)
     assert len([path for path in unreferenced_files(used.table()) if path.suffix == ".parquet"]) == 2

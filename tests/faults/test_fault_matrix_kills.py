@@ -23,6 +23,9 @@ from iceberg_ds.steps import Step
 ROWS = 20
 # Rows are written as soon as a task has them, so that a task has several files.
 WRITE_AT_ONCE = {"target-file-size-bytes": "100"}
+# Rows are so few that every task hands them over, and the committer writes them.
+HAND_OVER: Mapping[str, str] = {}
+COMMITTER_STEPS = [Step.TASK_WRITTEN, Step.FILE_OPENED, Step.FILE_CLOSED, Step.REQUEST_ANSWERED]
 # Steps that only a write that fails by itself comes to, and where it fails.
 AFTER_A_FAILURE = {Step.ABORT_BEGUN: Step.TASK_WRITTEN, Step.CLEANING_UP: Step.FILE_CLOSED}
 LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED}
@@ -71,12 +74,30 @@ def test_stream_goes_on_after_a_kill_at_any_step(
     assert [row["id"] for row in read_with_chdb(begun.warehouse.folder / "db" / "t", "id")] == begun.source_ids()
 
 
-def die(stream: Stream, spark: SparkSession, step: Step, folder: Path) -> None:
+@pytest.mark.parametrize("step", COMMITTER_STEPS, ids=lambda step: step.name)
+def test_stream_whose_tasks_hand_rows_over_goes_on_after_a_kill(
+    begun: Stream, spark: SparkSession, tmp_path: Path, step: Step
+) -> None:
+    """Rows that no task had written would be lost with the process that had them, or be there twice."""
+    begun.grow(1)
+    epochs = begun.snapshots()
+    files = len(begun.warehouse.referenced()) if epochs else 0
+
+    die(begun, spark, step, tmp_path / "at", HAND_OVER)
+
+    assert begun.snapshots() == epochs + (step in LANDED_BY_THEN)
+    begun.run(spark)
+    assert begun.snapshots() == epochs + 1
+    assert len(begun.warehouse.referenced()) == files + 1
+    assert [row["id"] for row in read_with_chdb(begun.warehouse.folder / "db" / "t", "id")] == begun.source_ids()
+
+
+def die(stream: Stream, spark: SparkSession, step: Step, folder: Path, more: Mapping[str, str] = WRITE_AT_ONCE) -> None:
     """Run the stream until one of its processes is killed."""
     folder.mkdir()
     kill, options = kill_at(step, folder)
     job = stream.job(kill)
-    job = replace(job, options={**job.options, **WRITE_AT_ONCE, **options})
+    job = replace(job, options={**job.options, **more, **options})
     with pytest.raises(StreamingQueryException):
         job.run(spark)
     assert kill.has_struck

@@ -31,18 +31,28 @@ def test_first_append_creates_the_table_and_a_second_one_adds_to_it(spark: Spark
 
 def test_only_files_that_the_table_lists_are_left(spark: SparkSession, house: Warehouse) -> None:
     """Storage would fill with files that nobody reads."""
-    house.append(numbered(spark, 0, 100, partitions=4))
+    house.append(numbered(spark, 0, 100, partitions=4), small_task_size_bytes="0")
 
     assert house.data_files() == house.referenced()
     assert len(house.data_files()) == 4
     assert stored_files(house.table().metadata.location) == referenced_files(house.table())
 
 
+def test_tasks_with_few_rows_leave_one_file(spark: SparkSession, house: Warehouse) -> None:
+    """Tables would fill with as many small files as writes have tasks."""
+    house.append(numbered(spark, 0, 100, partitions=8))
+    house.append(numbered(spark, 100, 200, partitions=8))
+
+    assert house.ids() == list(range(200))
+    assert [snapshot["added-data-files"] for snapshot in house.snapshots()] == ["1", "1"]
+    assert stored_files(house.table().metadata.location) == referenced_files(house.table())
+
+
 def test_snapshot_summary_counts_what_was_added_and_what_is_there(spark: SparkSession, house: Warehouse) -> None:
     """Readers that plan by the summary's numbers would be wrong."""
-    house.append(numbered(spark, 0, 100, partitions=2))
+    house.append(numbered(spark, 0, 100, partitions=2), small_task_size_bytes="0")
 
-    house.append(numbered(spark, 100, 130, partitions=3))
+    house.append(numbered(spark, 100, 130, partitions=3), small_task_size_bytes="0")
 
     first, second = house.snapshots()
     sizes = sum(path.stat().st_size for path in house.data_files())

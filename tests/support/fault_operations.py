@@ -10,7 +10,7 @@ from support.tables import QUERY, SCHEMA
 
 from iceberg_ds.plan import EpochId
 from iceberg_ds.planning import WriteMode
-from iceberg_ds.writing.handing_over import MANY_FILES
+from iceberg_ds.writing.reporting import MANY_FILES
 
 BASE = (1, 2, 3, 4)  # the ids in a table before a write
 _OURS = (5, 6)

@@ -22,7 +22,7 @@ from support.tables import Sink, local, paths_of, rows
 from iceberg_ds.commits.abort import abort_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.writing import handing_over
+from iceberg_ds.writing import reporting
 
 RETRIES = 2
 ATTEMPTS = RETRIES + 1
@@ -156,7 +156,7 @@ class Trial:
         """Run two tasks; where the first fails, Spark gives up the other."""
         parts = [rows(*ids[: len(ids) // 2]), rows(*ids[len(ids) // 2 :])]
         of_epoch = self.mode.epoch(epoch, run)
-        with patch.object(handing_over, "MANY_FILES", self.operation.many_files):
+        with patch.object(reporting, "MANY_FILES", self.operation.many_files):
             return self.attacked.write(*parts, schema=schema or self.operation.schema, plan=plan, of_epoch=of_epoch)
 
     @staticmethod

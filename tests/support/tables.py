@@ -26,8 +26,9 @@ from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
-from iceberg_ds.writing.handing_over import report_files
+from iceberg_ds.writing.handing_over import write_or_hand_over
 from iceberg_ds.writing.range_check import RangeCheck
+from iceberg_ds.writing.reporting import report_files
 from iceberg_ds.writing.writers import TaskAttempt, write_task
 
 IDENTIFIER = ("db", "t")
@@ -99,6 +100,25 @@ class Sink:
             attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
             report = report_files(plan, attempt, write_task(plan, [arrow_batch(part, schema)], attempt, check))
             messages.append(TaskCommit(identity, number, report.data_files, check.refused, manifests=report.manifests))
+        return messages
+
+    def hand_over(
+        self,
+        *parts: Sequence[Mapping[str, Any]],
+        schema: StructType = SCHEMA,
+        plan: WritePlan | None = None,
+        of_epoch: EpochId | None = None,
+    ) -> list[TaskCommit]:
+        """Run one task for each of `parts`, as Spark does: they may hand over their rows instead of writing files."""
+        plan = plan or self.plan(schema)
+        identity = WriteIdentity.of(plan, of_epoch)
+        messages = []
+        for number, part in enumerate(parts):
+            check = RangeCheck(plan)
+            attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
+            batches = [arrow_batch(part, schema)] if part else []
+            files, rows_left = write_or_hand_over(plan, batches, attempt, check)
+            messages.append(TaskCommit(identity, number, files, check.refused, rows=rows_left))
         return messages
 
     def commit(self, messages: Sequence[object]) -> CommitResult:

@@ -92,7 +92,7 @@ def test_batch_takes_the_steps_of_sparks_processes(
     sink: Sink, warehouse: Path, in_task: Callable[[FakeTask | None], None]
 ) -> None:
     """No batch could be written."""
-    writer = source(warehouse).writer(SCHEMA, overwrite=False)
+    writer = source(warehouse, **{"small-task-size-bytes": "0"}).writer(SCHEMA, overwrite=False)
     task_side, committer = shipped(writer), shipped(writer)
     messages = []
     for partition_id in range(2):

@@ -175,8 +175,8 @@ def test_checks_of_files_read_them_anew(sink: Sink) -> None:
 @pytest.mark.parametrize(
     ("name", "is_kept"),
     [
-        (f"00012-{uuid4()}.metadata.json", True),
-        (f"00012-{uuid4()}.gz.metadata.json", True),
+        ("00012-3dfcce86-e3c6-4975-bc27-cadd49175f97.metadata.json", True),
+        ("00012-44106ccf-1b76-4a90-88f6-a780369d40d5.gz.metadata.json", True),
         ("v3.metadata.json", False),
         ("00012.metadata.json", False),
         ("metadata.json", False),

@@ -20,7 +20,7 @@ from iceberg_ds.commits.abort import abort_write
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, DataFileError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
-from iceberg_ds.writing import handing_over
+from iceberg_ds.writing import reporting
 
 pytestmark = pytest.mark.usefixtures("waits", "by_manifests")
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("waits", "by_manifests")
 @pytest.fixture
 def by_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every task that wrote a file write a manifest."""
-    monkeypatch.setattr(handing_over, "MANY_FILES", 1)
+    monkeypatch.setattr(reporting, "MANY_FILES", 1)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_tasks_with_few_files_and_with_many_are_one_snapshot(sink: Sink, monkeyp
     """Rows of one kind of task would be lost."""
     plan = sink.plan()
     many = sink.write(rows(1), rows(2), plan=plan)
-    monkeypatch.setattr(handing_over, "MANY_FILES", 10)
+    monkeypatch.setattr(reporting, "MANY_FILES", 10)
     few = sink.write([], rows(3), plan=plan)
 
     sink.commit([many[0], few[1]])
@@ -119,7 +119,7 @@ def test_summary_is_that_of_single_files(sink: Sink, monkeypatch: pytest.MonkeyP
     parts = [in_region("EU", 1, 2), [*in_region("US", 3), *in_region("EU", 4), *in_region(None, 5)]]
     counts = []
     for many_files in (1, 99):
-        monkeypatch.setattr(handing_over, "MANY_FILES", many_files)
+        monkeypatch.setattr(reporting, "MANY_FILES", many_files)
         regional.commit(regional.write(*parts, schema=REGIONS))
         snapshot = regional.table().current_snapshot()
         assert snapshot is not None

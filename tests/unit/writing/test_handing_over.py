@@ -1,132 +1,102 @@
-"""How a task tells of its files: by a manifest if they are many, and with nothing left behind if that fails."""
+"""Which tasks hand their rows over, and that they refuse what they always refused."""
 
 from __future__ import annotations
 
-import logging
-import pickle
-from typing import Any
+from dataclasses import replace
 
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import DataFile, ManifestFile
-from support.invariants import stored_files
-from support.regions import REGIONS, in_region, partitioned
-from support.tables import Sink, arrow_batch, local
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+from support.tables import SCHEMA, Sink, embedded_options, rows
 
-from iceberg_ds.commits.manifest_reader import live_entries
-from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writing import handing_over
-from iceberg_ds.writing.handing_over import report_files
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.writing.handing_over import FULL_SHARES, MOST_PARTITIONS, share_of
 
-ATTEMPT = TaskAttempt(partition_id=3, task_attempt_id=41)
-IO = PyArrowFileIO()
+LIMIT = 256 * 1024
+MIB = 1024 * 1024
 
 
-@pytest.fixture
-def plan(sink: Sink) -> WritePlan:
-    """Return the plan of a write into a table by region."""
-    return partitioned(sink).plan(REGIONS)
+def hands_over(sink: Sink, plan: WritePlan, *ids: int) -> bool:
+    """Return whether a task with these rows hands them over; else it writes files."""
+    (message,) = sink.hand_over(rows(*ids), plan=plan)
+    assert bool(message.data_files) != (message.rows is not None)
+    return message.rows is not None
 
 
-def files_of(plan: WritePlan, count: int) -> tuple[DataFile, ...]:
-    """Write so many files, one a region."""
-    batch = arrow_batch([row for number in range(count) for row in in_region(f"R{number:03d}", number)], REGIONS)
-    return write_task(plan, [batch], ATTEMPT)
+def test_few_rows_are_handed_over_and_many_are_not(sink: Sink) -> None:
+    """Small tasks would leave small files, or the driver would write what many tasks write side by side."""
+    plan = sink.plan()
+
+    assert hands_over(sink, plan, 1)
+    assert not hands_over(sink, plan, *range(20_000))
 
 
-def entries_of(manifest: ManifestFile) -> list[DataFile]:
-    """Return the files that a manifest names."""
-    return [entry.data_file for entry in live_entries(IO, manifest)]
+def test_rows_that_reach_a_file_size_are_written_at_once(sink: Sink) -> None:
+    """A table with small files by its own choice would have its driver write all of them."""
+    assert not hands_over(sink, sink.plan(target_file_size_bytes=100), *range(50))
 
 
-@pytest.mark.parametrize(("count", "is_manifest"), [(63, False), (64, True)])
-def test_many_files_are_told_by_a_manifest(plan: WritePlan, count: int, *, is_manifest: bool) -> None:
-    """The driver would look at every file of a large write; or a small one would cost each task another file."""
-    files = files_of(plan, count)
-
-    report = report_files(plan, ATTEMPT, files)
-
-    assert (len(report.data_files), len(report.manifests)) == ((0, 1) if is_manifest else (count, 0))
+def test_option_lets_every_task_write_its_own_files(sink: Sink) -> None:
+    """A driver without access to the data's place could commit nothing."""
+    assert not hands_over(sink, sink.plan(small_task_size_bytes=0), 1)
 
 
-def test_manifest_says_all_that_the_commit_needs(plan: WritePlan) -> None:
-    """Readers would skip files by wrong bounds, or the summary count wrong."""
-    files = files_of(plan, 70)
+def test_task_without_rows_hands_nothing_over(sink: Sink) -> None:
+    """Idle tasks would make files without rows."""
+    (message,) = sink.hand_over(rows())
 
-    (manifest,) = report_files(plan, ATTEMPT, files).manifests
-
-    assert [found.file_path for found in entries_of(manifest.file)] == [file.file_path for file in files]
-    assert manifest.file.added_snapshot_id == plan.snapshot_id
-    assert manifest.file.added_files_count == manifest.totals.files == 70
-    assert manifest.file.added_rows_count == manifest.totals.rows == 70
-    assert manifest.totals.size_bytes == sum(file.file_size_in_bytes for file in files)
-    assert len(manifest.totals.partitions) == 70
-    assert manifest.file.partitions is not None
-    assert (manifest.file.partitions[0].lower_bound, manifest.file.partitions[0].upper_bound) == (b"R000", b"R069")
-    assert manifest.file.manifest_length == local(manifest.path).stat().st_size
-    assert f"00003-41-{plan.operation_id}" in manifest.path
+    assert (message.data_files, message.rows) == ((), None)
 
 
-def test_message_is_small_and_arrives_whole(plan: WritePlan) -> None:
-    """The driver would run out of memory, because it holds the messages of all tasks."""
-    files = files_of(plan, 100)
-    report = report_files(plan, ATTEMPT, files)
-    write = WriteIdentity.of(plan, None)
+def test_rows_of_many_partitions_stay_with_the_task(sink: Sink) -> None:
+    """The driver would write one after the other what tasks write side by side."""
+    by_id = replace(sink.options, partition_by=embedded_options(sink_warehouse(sink), partition_by="id").partition_by)
+    plan = replace(sink, options=by_id).plan()
 
-    singly, by_manifest = (
-        pickle.dumps(TaskCommit(write, 3, named, None, manifests=manifests))
-        for named, manifests in ((files, ()), ((), report.manifests))
-    )
-
-    arrived = pickle.loads(by_manifest)  # noqa: S301  # our own bytes
-    assert arrived.manifests[0].path == report.manifests[0].path
-    assert arrived.manifests[0].totals == report.manifests[0].totals
-    assert list(arrived.manifests[0].file.partitions[0]._data) == list(report.manifests[0].file.partitions[0]._data)
-    assert len(singly) - len(pickle.dumps(TaskCommit(write, 3, ()))) > 5 * len(by_manifest) / 2
+    assert hands_over(sink, plan, *range(MOST_PARTITIONS))
+    assert not hands_over(sink, plan, *range(MOST_PARTITIONS + 1))
 
 
-def test_plan_stays_a_few_kilobytes(plan: WritePlan) -> None:
-    """Spark ships the plan to every task of every micro-batch."""
-    assert len(pickle.dumps(plan)) < 8 * 1024
+def sink_warehouse(sink: Sink) -> object:
+    """Return the folder of the embedded catalog."""
+    return sink.options.warehouse
 
 
-def test_manifest_that_cannot_be_written_fails_nothing_and_leaves_nothing(
-    plan: WritePlan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A job would fail although all its rows are written."""
-    files = files_of(plan, 64)
-    before = stored_files(plan.location)
-    write_manifest = handing_over.write_manifest
+def test_null_in_a_required_column_is_refused_by_the_task(sink: Sink) -> None:
+    """The table could not be read."""
+    sink.create(Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType())))
+    plan = sink.plan()
 
-    def broken(*given: Any) -> None:
-        write_manifest(*given)
-        raise OSError("disk full")
-
-    monkeypatch.setattr(handing_over, "write_manifest", broken)
-
-    with caplog.at_level(logging.WARNING):
-        report = report_files(plan, ATTEMPT, files)
-
-    assert report.data_files == files
-    assert report.manifests == ()
-    assert stored_files(plan.location) == before
-    assert "disk full" in caplog.text
+    with pytest.raises(SchemaMismatchError, match="'id', which is required"):
+        sink.hand_over([{"id": None, "name": "x"}], schema=SCHEMA, plan=plan)
 
 
-def test_task_that_is_stopped_meanwhile_leaves_nothing(plan: WritePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every killed task would leave its files behind."""
-    files = files_of(plan, 64)
-    write_manifest = handing_over.write_manifest
+@pytest.mark.parametrize("tasks", [2, 64, 200, 10_000, 100_000])
+def test_all_tasks_together_stay_far_below_what_spark_takes_from_them(sink: Sink, tasks: int) -> None:
+    """Spark would stop the job at spark.driver.maxResultSize (1 GiB), or the driver would run out of memory."""
+    plan = sink.plan()
+    shares = [share_of(plan, number) for number in range(tasks)]
 
-    def stopped(*given: Any) -> None:
-        write_manifest(*given)
-        raise KeyboardInterrupt
+    assert shares[0] == shares[min(tasks, FULL_SHARES) - 1] == LIMIT
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) < 140 * MIB
 
-    monkeypatch.setattr(handing_over, "write_manifest", stopped)
 
-    with pytest.raises(KeyboardInterrupt):
-        report_files(plan, ATTEMPT, files)
+def test_local_files_are_written_by_tasks_of_other_machines(sink: Sink) -> None:
+    """Small writes would work on a cluster without a shared file system, and the first large one would not."""
+    plan = sink.plan()
 
-    assert stored_files(plan.location) == set()
+    assert share_of(plan, 0) == LIMIT
+    assert share_of(replace(plan, driver_host="another"), 0) == 0
+    assert share_of(replace(plan, driver_host="another", location="s3://bucket/t"), 0) == LIMIT
+
+
+def test_message_holds_the_rows_once_and_little_else(sink: Sink) -> None:
+    """Ten thousand tasks would fill the driver's memory."""
+    (message,) = sink.hand_over(rows(*range(1000)))
+
+    assert message.rows is not None
+    assert message.rows.record_count == 1000
+    assert len(message.rows.arrow_stream) < 24_000
+    assert "arrow_stream" not in repr(message)
