@@ -19,6 +19,8 @@ from support.invariants import check_sound, stored_files, unreferenced_files
 from support.spark_tables import read_with_chdb
 from support.tables import Sink, local, paths_of, rows
 
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.abort import abort_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
@@ -137,11 +139,12 @@ class Trial:
         phase, messages = Phase.PLAN, []
         try:
             self.attack.begin(phase)
-            plan = self.attacked.plan(self.operation.schema, self.operation.mode, **self.operation.options)
+            planner = _in_a_new_process(self.attacked)
+            plan = planner.plan(self.operation.schema, self.operation.mode, **self.operation.options)
             self.attack.begin(phase := Phase.TASKS)
             messages = self._tasks_of(plan, self.operation.ours, _EPOCH, "run-1")
             self.attack.begin(phase := Phase.COMMIT)
-            self._commit(self.attacked, messages)
+            self._commit(_in_a_new_process(self.attacked), messages)
         except IcebergSinkError as error:
             return Outcome(error=error, phase=phase, messages=messages)
         return Outcome(messages=messages)
@@ -221,7 +224,7 @@ class Trial:
         self._commit(self.attacked, self._tasks(self.attacked, self.operation, self.operation.ours, _EPOCH, run))
 
     def _table(self) -> Table | None:
-        return self.clean.catalog.find_table(self.clean.options.table)
+        return self.clean.catalog.reading_anew().find_table(self.clean.options.table)
 
     def _schema(self) -> str:
         table = self._table()
@@ -266,3 +269,8 @@ def few_retries(sink: Sink) -> Sink:
     """Return the sink whose new table has its commits tried again only `RETRIES` times."""
     properties = {**sink.options.table_properties, "commit.retry.num-retries": str(RETRIES)}
     return Sink(catalog=sink.catalog, options=replace(sink.options, table_properties=properties))
+
+
+def _in_a_new_process(sink: Sink) -> Sink:
+    """Return the sink as a process has it that has seen no table yet, so that it has to ask for everything."""
+    return Sink(catalog=CatalogClient(sink.catalog.raw, catalog_settings(sink.options)), options=sink.options)
