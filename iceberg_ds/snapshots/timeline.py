@@ -37,7 +37,9 @@ def in_order(metadata: TableMetadata) -> TableMetadata:
 def _ascending(log: Sequence[_Entry]) -> Iterator[_Entry]:
     latest = 0
     for entry in log:
-        moment = entry.timestamp_ms
-        if moment > latest:  # noqa: PLR1730  # a call for each entry of a long history takes longer than all else here
-            latest = moment
-        yield entry if moment >= latest - CLOCKS_APART_MS else entry.model_copy(update={"timestamp_ms": latest})
+        if entry.timestamp_ms < latest - CLOCKS_APART_MS:
+            yield entry.model_copy(update={"timestamp_ms": latest})
+        else:
+            yield entry
+            if entry.timestamp_ms > latest:  # noqa: PLR1730  # `max` takes longer than all else here, and logs are long
+                latest = entry.timestamp_ms
