@@ -118,7 +118,8 @@ OPTIONS: tuple[Option, ...] = (
         default="none",
         parse=str,
         doc="Properties of a new table, such as `table-property.write.summary.partition-limit`. It also gets "
-        "`write.metadata.delete-after-commit.enabled=true`, unless this says `false`. An existing table keeps its own.",
+        "`write.metadata.delete-after-commit.enabled=true` and `commit.manifest-merge.enabled=true`, unless this says "
+        "`false`. An existing table keeps its own.",
     ),
     Option(
         name="location",

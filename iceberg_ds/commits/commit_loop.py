@@ -17,6 +17,7 @@ from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.commits.growth import warn_of_growth
 from iceberg_ds.commits.manifests import manifest_paths
+from iceberg_ds.commits.merging import merge_for_next_commit
 from iceberg_ds.commits.outcomes import fate_of_files, needs_a_warning, neighbour_warning, skipped, why_refused
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
@@ -235,7 +236,9 @@ class CommitLoop:
             self._producer.attempts,
             (time.monotonic() - self._started) * 1000,
         )
-        warn_of_growth(self._write.table, committed, self._producer.listed_count, self._load_ms)
+        if self._write.epoch is not None:
+            merge_for_next_commit(table.io, committed, self._producer.listed, self._write)
+        warn_of_growth(self._write.table, committed, len(self._producer.listed), self._load_ms)
         return CommitResult(snapshot_id=self._write.snapshot_id)
 
     def _skip(self, table: Table, finding: Finding) -> CommitResult:

@@ -37,13 +37,13 @@ def measured_growth(load: Callable[[], Table], branch: str) -> Growth:
     return Growth(snapshots=snapshots, manifests=manifests, load_ms=load_ms, metadata_bytes=size)
 
 
-def warn_of_growth(table_name: str, metadata: TableMetadata, manifests: int | None, load_ms: float) -> None:
+def warn_of_growth(table_name: str, metadata: TableMetadata, manifests: int, load_ms: float) -> None:
     """Log a warning if the history makes commits slow, once for each table in this process.
 
     Args:
         table_name: The table.
         metadata: It as it was committed to.
-        manifests: Manifests that the newest snapshot of the branch lists, None if that is not known.
+        manifests: Manifests that the newest snapshot of the branch lists, 0 if that is not known.
         load_ms: How long it took to load the table, in milliseconds.
     """
     growth = Growth(snapshots=len(metadata.snapshots), manifests=manifests, load_ms=load_ms)

@@ -18,6 +18,8 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.manifests.manifest_file import ManifestDraft, added_entry, avro_codec, layout_of, write_manifest
 from iceberg_ds.messages import WriteIdentity
 
+_ADDED_SNAPSHOT_ID = 6
+
 
 def draft_added(
     metadata: TableMetadata, data_files: Iterable[DataFile], write: WriteIdentity, name: str = "m"
@@ -63,6 +65,19 @@ def draft_filtered(
         entries=(*existing, *deleted),
         content=manifest.content,
     )
+
+
+def draft_merged(path: str, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestDraft:
+    """Return the manifest that lists the live entries of others, with the snapshot and sequence numbers they have."""
+    existing = (_with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for entry in entries)
+    return ManifestDraft(path=path, spec_id=spec_id, entries=tuple(existing))
+
+
+def listed_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
+    """Return the entry of a manifest in the list of the snapshot that is the first to list it."""
+    entry = _copy(manifest)
+    entry[_ADDED_SNAPSHOT_ID] = snapshot_id
+    return entry
 
 
 def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:

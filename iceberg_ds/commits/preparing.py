@@ -33,7 +33,10 @@ from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
 
 # What keeps the metadata of a busy stream small. How many old metadata files stay is left to Iceberg's default of 100:
 # maintenance jobs that run for minutes read the one that they began with.
-NEW_TABLE_PROPERTIES = {"write.metadata.delete-after-commit.enabled": "true"}
+NEW_TABLE_PROPERTIES = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "commit.manifest-merge.enabled": "true",
+}
 
 
 def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:

@@ -15,12 +15,20 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.commits.added import Added
-from iceberg_ds.commits.manifests import draft_added, draft_filtered, metadata_path, write_list, write_manifests
+from iceberg_ds.commits.manifests import (
+    draft_added,
+    draft_filtered,
+    listed_by,
+    metadata_path,
+    write_list,
+    write_manifests,
+)
+from iceberg_ds.commits.merging import Merged, merged_for
 from iceberg_ds.commits.replacing import Replacement, find_replacement
 from iceberg_ds.commits.rewriting import PartialRewriter
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.snapshots.branches import write_base
-from iceberg_ds.snapshots.snapshots import Change, change_summary, new_snapshot
+from iceberg_ds.snapshots.snapshots import Change, change_summary, manifest_counts, new_snapshot
 
 
 class SnapshotProducer:
@@ -41,7 +49,8 @@ class SnapshotProducer:
         self._written: list[str] = []
         self._used: dict[str, set[str]] = {}
         self._numbers = itertools.count()
-        self._listed_count: int | None = None
+        self._listed: list[ManifestFile] = []
+        self._merged: list[Merged] | None = None
 
     def take(self, added: Added) -> None:
         """Add this instead of what was known before; no snapshot may have been made yet."""
@@ -67,9 +76,9 @@ class SnapshotProducer:
         return len(self._used)
 
     @property
-    def listed_count(self) -> int | None:
-        """How many manifests the last snapshot lists, None if there was none."""
-        return self._listed_count
+    def listed(self) -> list[ManifestFile]:
+        """What the last snapshot that was made lists, none if there was none; numbers are missing in what it adds."""
+        return self._listed
 
     def produce(self, table: Table) -> Snapshot | None:
         """Return the snapshot to add to the table as it is now, None if it would change nothing.
@@ -88,12 +97,18 @@ class SnapshotProducer:
         if change.is_empty and write.txn is None:
             return None
         ours = self._manifests(table, added, replacement, again)
+        kept, merged = self._merge(table, replacement.untouched)
         path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
-        snapshot = new_snapshot(metadata, write, change.operation, self._counts(table, change), path)
+        counts = self._counts(table, change)
+        if merged:
+            replaced = len(replacement.untouched) - len(kept)
+            counts = {**counts, **manifest_counts(created=len(ours) + len(merged), kept=len(kept), replaced=replaced)}
+        snapshot = new_snapshot(metadata, write, change.operation, counts, path)
+        ours += [listed_by(found.file, write.snapshot_id) for found in merged]
         rewritten = {data_file.file_path for data_file in again}
         self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
-        self._listed_count = len(ours) + len(replacement.untouched)
-        write_list(table.io, metadata, snapshot, [*ours, *replacement.untouched])
+        self._listed = [*ours, *kept]
+        write_list(table.io, metadata, snapshot, self._listed)
         return snapshot
 
     def superseded_paths(self, landed: Snapshot) -> list[str]:
@@ -113,6 +128,19 @@ class SnapshotProducer:
         if self._one_by_one is None:
             self._one_by_one = Added(tasks.one_by_one(table.io))
         return self._one_by_one
+
+    def _merge(self, table: Table, listed: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Merged]]:
+        """Return which manifests stay, and which stand for the others; what replaces rows leaves them as they are."""
+        metadata, write = table.metadata, self._write
+        if write.overwrite is not None:
+            return list(listed), []
+        if self._merged is None:
+            self._merged = merged_for(table.io, metadata, listed, write)
+            self._written += [merged.file.manifest_path for merged in self._merged]
+        paths = {manifest.manifest_path for manifest in listed}
+        usable = [merged for merged in self._merged if merged.can_stand_in(metadata, paths)]
+        gone = frozenset[str]().union(*(merged.replaces for merged in usable))
+        return [manifest for manifest in listed if manifest.manifest_path not in gone], usable
 
     def _rewrite(self, table: Table, replacement: Replacement) -> list[DataFile]:
         if not replacement.partial:

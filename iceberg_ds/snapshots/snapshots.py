@@ -98,6 +98,11 @@ def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
     return collector.build()
 
 
+def manifest_counts(*, created: int, kept: int, replaced: int) -> dict[str, str]:
+    """Return the summary entries that tell of a merge, in the words of Iceberg's Java library."""
+    return {"manifests-created": str(created), "manifests-kept": str(kept), "manifests-replaced": str(replaced)}
+
+
 @dataclass(frozen=True)
 class _Paths:
     """The paths of a spec's partitions, those too that PyIceberg cannot put into words."""

@@ -59,10 +59,17 @@ WRITING = (
         ),
     ),
     Mutation(
+        name="a merged manifest stands for one that is no longer listed",
+        file="commits/merging.py",
+        before="return self.replaces <= paths and",
+        after="return bool(self.replaces & paths) and",
+        tests=("unit/commits/test_merging.py::test_what_was_rewritten_in_between_is_not_replaced",),
+    ),
+    Mutation(
         name="the rows that were there are dropped",
         file="commits/producer.py",
-        before="write_list(table.io, metadata, snapshot, [*ours, *replacement.untouched])",
-        after="write_list(table.io, metadata, snapshot, ours)",
+        before="self._listed = [*ours, *kept]",
+        after="self._listed = [*ours]",
         tests=("unit/commits/test_commit.py::test_later_writes_keep_the_rows_of_earlier_ones",),
         spark_tests=(
             "properties/test_state_machine.py",

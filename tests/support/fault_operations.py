@@ -23,6 +23,7 @@ class Operation(Enum):
 
     APPEND = "append"
     APPEND_BY_MANIFESTS = "append by manifests of tasks"
+    APPEND_AND_MERGE = "append that merges manifests"
     OVERWRITE = "overwrite"
     REPLACE = "replace where"  # rewrites files of which only some rows are replaced
     CREATE = "create"
@@ -54,6 +55,11 @@ class Operation(Enum):
     def many_files(self) -> int:
         """How many files of a task are named by a manifest."""
         return 1 if self is Operation.APPEND_BY_MANIFESTS else MANY_FILES
+
+    @property
+    def table_properties(self) -> dict[str, str]:
+        """What the table is to ask for before the write."""
+        return {"commit.manifest.min-count-to-merge": "2"} if self is Operation.APPEND_AND_MERGE else {}
 
     @property
     def ours(self) -> tuple[int, ...]:

@@ -113,6 +113,9 @@ class Trial:
             for number in (0, 1):
                 part = BASE[2 * number : 2 * number + 2]
                 self._commit(self.attacked, self._tasks(self.attacked, Operation.APPEND, part, number, "run-0"))
+        if self.operation.table_properties:
+            with self.clean.table().transaction() as change:
+                change.set_properties(self.operation.table_properties)
 
     def run(self) -> Outcome:
         """Write under attack, hold the outcome against the table, and go on as Spark or a user would."""

@@ -336,7 +336,7 @@ def test_new_table_has_its_old_metadata_files_deleted_unless_the_user_says_other
     """The folder of a busy stream would fill with a metadata file for each commit; or a user could not keep them."""
     table = create_as(sink, table_properties=asked)
 
-    assert table.properties == {_DELETE_OLD_METADATA: enabled}
+    assert table.properties == {_DELETE_OLD_METADATA: enabled, "commit.manifest-merge.enabled": "true"}
 
 
 def test_layout_that_the_columns_do_not_allow_is_refused_before_a_table_is_made(sink: Sink) -> None:
