@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
+from iceberg_ds.spark_workers import ease_worker
 from iceberg_ds.steps import Step, reach
 
 try:
@@ -200,6 +201,7 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
     with catalog.hiding_secrets():
         plan = plan_write(catalog, options, schema, mode, is_stream=is_stream)
     reach(Step.PLANNED)
+    ease_worker()
     return plan
 
 
@@ -217,6 +219,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     report = report_files(plan, attempt, data_files)
     write = WriteIdentity.of(plan, epoch)
     reach(Step.TASK_WRITTEN)
+    ease_worker()
     return TaskCommit(
         write, attempt.partition_id, report.data_files, check.refused, manifests=report.manifests, rows=rows
     )
@@ -244,6 +247,7 @@ def _commit(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | Non
 
     with catalog.hiding_secrets():
         commit_write(catalog, messages, epoch_id=epoch_id)
+    ease_worker()
 
 
 def _abort(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -21,7 +21,7 @@ MODULES = sorted(
 )
 
 # Layers of modules and packages; each may import itself and those that are named beside it.
-VALUES = {"_version", "errors", "plan", "messages", "task_manifest", "table_requests", "steps"}
+VALUES = {"_version", "errors", "plan", "messages", "task_manifest", "table_requests", "steps", "spark_workers"}
 PURE = {
     "secrets",
     "option_values",

@@ -1,0 +1,79 @@
+"""What Spark's workers are spared, and that no other process is touched."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKER = "pyspark.daemon"
+EASE = "from iceberg_ds.spark_workers import ease_worker; ease_worker()"
+STATE = """
+finders = [finder.archive for finder in sys.path_importer_cache.values() if isinstance(finder, zipimporter)]
+print(json.dumps({"frozen": gc.get_freeze_count(), "archives": sorted({path.rpartition("/")[2] for path in finders})}))
+"""
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> list[str]:
+    """Return the paths of a Spark in an archive, and of an archive of the user's."""
+    for package in ("pyspark", "users"):
+        with zipfile.ZipFile(tmp_path / f"{package}.zip", "w") as archive:
+            archive.writestr(f"{package}/__init__.py", "")
+            archive.writestr(f"{package}/inner/__init__.py", "")
+            archive.writestr(f"{package}/inner/later.py", "value = 7")
+    return [str(tmp_path / f"{package}.zip") for package in ("pyspark", "users")]
+
+
+def state_after(script: str, tmp_path: Path, module: str, *paths: str) -> dict[str, Any]:
+    """Return what the collector and Python's imports know in a process whose main module has this name."""
+    file = tmp_path / "script.py"
+    imports = "import gc, json, sys, types; from zipimport import zipimporter"
+    named = f"sys.modules['__main__'].__spec__ = types.SimpleNamespace(name={module!r})"
+    # The package itself imports the real PySpark; the module under test needs neither.
+    bare = "package = types.ModuleType('iceberg_ds'); package.__path__ = [%r]; sys.modules['iceberg_ds'] = package"
+    folder = str(Path(__file__).parent.parent.parent / "iceberg_ds")
+    file.write_text("\n".join([imports, named, bare % folder, f"sys.path[:0] = {list(paths)}", script, STATE]))
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def test_workers_do_not_search_their_modules_for_garbage(tmp_path: Path) -> None:
+    """Every task would keep the next one waiting, and every micro-batch take two cores' time for nothing."""
+    assert state_after(EASE, tmp_path, WORKER)["frozen"] > 1_000
+
+
+def test_workers_do_not_read_sparks_archives_again_and_again(tmp_path: Path, archives: list[str]) -> None:
+    """Plan, tasks and commit of every micro-batch would each begin with 100 ms of reading, on Spark below 4.2."""
+    use = "import pyspark.inner, users.inner"
+
+    assert state_after(use, tmp_path, WORKER, *archives)["archives"] == ["pyspark.zip", "users.zip"]
+    assert state_after(f"{use}\n{EASE}", tmp_path, WORKER, *archives)["archives"] == ["users.zip"]
+
+
+def test_modules_in_sparks_archives_can_be_imported_later(tmp_path: Path, archives: list[str]) -> None:
+    """The worker would fail at whatever Spark imports when it is needed."""
+    later = "import importlib; importlib.invalidate_caches(); import pyspark.inner.later as l; assert l.value == 7"
+
+    assert state_after(f"import pyspark.inner\n{EASE}\n{later}", tmp_path, WORKER, *archives)["frozen"] > 1_000
+
+
+def test_processes_of_the_user_are_left_alone(tmp_path: Path, archives: list[str]) -> None:
+    """A program that plans writes itself would have its own garbage kept for ever."""
+    state = state_after(f"import pyspark.inner\n{EASE}", tmp_path, "my.program", *archives)
+
+    assert state == {"frozen": 0, "archives": ["pyspark.zip", "users.zip"]}
+
+
+def test_garbage_is_not_kept_and_later_garbage_is_found(tmp_path: Path) -> None:
+    """Workers would grow with every task."""
+    before = "import gc, weakref\nclass C: pass\na = C(); a.me = a; gone = weakref.ref(a); del a\n"
+    after = "\nb = C(); b.me = b; later = weakref.ref(b); del b; ease_worker(); gc.collect()\n"
+    check = "assert gone() is None and later() is None"
+
+    assert state_after(f"{before}{EASE}{after}{check}", tmp_path, WORKER)["frozen"] > 1_000
