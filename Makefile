@@ -37,6 +37,8 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 PEER := .peer/ready.json
 # The real servers that tests start.
 SERVICES := .services/ready.json
+# Java's archive of Spark's classes, with which each Spark of the tests starts sooner.
+CLASSES := .classes/ready
 # What Spark needs of Java, found once: lines that set JAVA_HOME, none if the machine's own will do.
 WITH_JAVA = source $(READY);
 
@@ -71,6 +73,13 @@ $(SERVICES): .ci/services.py .ci/installing.py $(TOOLS)
 .PHONY: services
 services: $(SERVICES) ## Build and fetch the real servers that tests start; needs Go and Maven
 
+$(CLASSES): tests/support/class_archive.py $(TOOLS)
+	@$(WITH_JAVA) $(BIN)/python tests/support/class_archive.py
+	@touch $@
+
+.PHONY: classes
+classes: $(CLASSES) ## Archive Spark's classes, with which the tests start Spark sooner
+
 ##@ Main job
 .PHONY: demo
 demo: $(READY) ## Stream the flights into a table, killed in the middle, and prove that none is lost or doubled
@@ -92,7 +101,7 @@ typecheck: $(TOOLS) ## Check types
 	$(BIN)/mypy
 
 .PHONY: test
-test: $(TOOLS) $(PEER) $(SERVICES) ## Run all tests
+test: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run all tests
 	@$(WITH_JAVA) $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: test-unit
@@ -100,7 +109,7 @@ test-unit: $(TOOLS) ## Run the tests that need no Spark
 	@$(BIN)/pytest tests/unit tests/properties $(PYTEST_ARGS)
 
 .PHONY: test-integration
-test-integration: $(TOOLS) $(PEER) $(SERVICES) ## Run the tests with real Spark, and with every catalog and store
+test-integration: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run the tests with real Spark, and with every catalog and store
 	@$(WITH_JAVA) $(BIN)/pytest tests/integration $(PYTEST_ARGS)
 
 .PHONY: test-lowest
@@ -144,4 +153,4 @@ readme: $(TOOLS) ## Write the table of options into the README
 
 .PHONY: clean
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .peer .services .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist
+	rm -rf $(VENV) .peer .services .classes .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist

@@ -19,8 +19,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)  # PySpark warns of the pandas that it finds
     from pyspark.sql import SparkSession
 
+from support.class_archive import with_archive
+
 TESTS = Path(__file__).parent.parent
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 def prepare_environment(environment: dict[str, str], folder: Path) -> None:
@@ -51,7 +53,7 @@ def start_session(master: str, folder: Path, **conf: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("iceberg-ds-tests")
     for key, value in {
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.driver.extraJavaOptions": with_archive(JAVA_OPTIONS),
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(folder / "spark"),
         "spark.log.level": "ERROR",
