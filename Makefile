@@ -120,6 +120,10 @@ test-lowest: $(TOOLS) ## Run what most depends on versions with the lowest ones 
 test-matrix: $(TOOLS) ## Run the core tests with every supported version of Spark and PyArrow
 	@$(WITH_JAVA) $(BIN)/python .ci/test_matrix.py $(MATRIX_ARGS)
 
+.PHONY: test-faults-all
+test-faults-all: $(TOOLS) $(SERVICES) ## Run all cells of the matrices of faults, those too that look alike to the sink
+	@$(WITH_JAVA) FAULTS_ALL=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile tests/faults $(PYTEST_ARGS)
+
 .PHONY: test-kills
 test-kills: $(TOOLS) ## Kill a stream 50 times at random and compare its table with its source
 	@$(WITH_JAVA) $(BIN)/python tests/faults/kill_stream.py --kills 50

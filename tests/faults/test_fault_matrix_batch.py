@@ -40,6 +40,17 @@ def test_matrix_has_every_call_that_a_write_makes(tidy_ground: Ground, operation
     assert (Phase.COMMIT, "commit_table") in made.named
 
 
+def test_drawn_cells_leave_out_nothing_that_the_sink_can_tell() -> None:
+    """A fault that no other one stands for would be seen by nobody."""
+    for mode in Mode:
+        drawn, whole = cells(mode, all_of_them=False), cells(mode, all_of_them=True)
+
+        assert {cell.look for cell in drawn} == {cell.look for cell in whole}
+        assert {cell.kind for cell in drawn} == {cell.kind for cell in whole}
+        left_out = [cell for cell in whole if cell not in drawn]
+        assert {cell.kind.status for cell in left_out} <= {*SERVER_ERRORS}
+
+
 def test_matrix_has_every_kind_of_fault() -> None:
     """A kind of fault that was taken out would be missed by nobody."""
     assert {*COMMIT_KINDS, *READ_KINDS} == {*KINDS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from support.fault_kinds import COMMIT_KINDS, CONFLICT, READ_KINDS, Effect, Kind, Way
+from support.fault_kinds import COMMIT_KINDS, CONFLICT, READ_KINDS, SERVER_ERRORS, Effect, Kind, Way
 from support.fault_operations import Mode, Operation, Phase
 from support.fault_writes import ATTEMPTS, Trial, few_retries, ids_of_clickhouse
 from support.faulty_catalog import FaultyCatalog, Strike
@@ -112,6 +113,13 @@ class Cell:
         place = f" {self.at.name.lower()}" if self.call.is_tried_again else ""
         return f"{self.mode.value}, {self.operation.value}, {what}{place}, {self.kind}"
 
+    @property
+    def look(self) -> object:
+        """What the sink sees of it: statuses for which PyIceberg raises the same error look alike."""
+        kind = self.kind
+        seen = kind if kind.status not in SERVER_ERRORS else (type(kind.error(self.call.method)), kind.effect)
+        return self.operation, self.mode, self.call, self.at, seen
+
     def strikes(self) -> Iterator[Strike]:
         """Yield what fails; attempts before the one that the cell is about lose a race."""
         call, method = self.call, self.call.method
@@ -124,8 +132,21 @@ class Cell:
             yield Strike(method="commit_table", number=number, kind=CONFLICT)
 
 
-def cells(mode: Mode) -> list[Cell]:
-    """Return all cells of a mode."""
+def cells(mode: Mode, *, all_of_them: bool = bool(os.environ.get("FAULTS_ALL"))) -> list[Cell]:
+    """Return the cells of a mode, and of each set of those that differ in nothing that the sink can tell, one.
+
+    Which one is drawn by its name, so that it is the same in each run, and so that each kind is there in many sets.
+    """
+    found = _all_cells(mode)
+    if all_of_them:
+        return found
+    drawn: dict[object, Cell] = {}
+    for cell in sorted(found, key=lambda cell: zlib.crc32(str(cell).encode())):
+        drawn.setdefault(cell.look, cell)
+    return [cell for cell in found if drawn[cell.look] is cell]
+
+
+def _all_cells(mode: Mode) -> list[Cell]:
     return [
         Cell(operation=operation, mode=mode, call=call, at=at, kind=kind)
         for operation, calls in CALLS_OF.items()
