@@ -1,8 +1,10 @@
-"""Input of the benchmarks: a lineitem-like set, made by Spark once and kept as Parquet.
+"""Input of the benchmarks: sets that Spark makes once, kept as Parquet.
 
-    python benchmarks/datasets.py --rows 6000000
+    python benchmarks/datasets.py --rows 6000000 --set lineitem
 
-The columns are those of TPC-H's lineitem, and a timestamp `l_updated_at`. Quantity and extended price are
+Sets: `lineitem`; `wide`, 300 columns; `nested`, texts, structs, lists and maps; `narrow`, two longs.
+
+The columns of `lineitem` are those of TPC-H's lineitem, and a timestamp `l_updated_at`. Quantity and extended price are
 doubles, discount and tax decimal(12,2). Every value is a hash of the row's number, so the set depends on
 nothing but the number of rows. It is no TPC-H: keys, prices and texts follow simpler rules.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness import Settings, parse_arguments, scratch_folder
@@ -19,7 +22,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 FILES = 4  # equal ones: every job reads them as four equal tasks
-USES = {"rows": ""}
+USES = {"rows": "", "set": "lineitem, wide, nested or narrow"}
+WIDE_COLUMNS = 300
 _VERSION = 1  # raise it when the rows change
 _DAYS = 2_406  # between the first and the last order, as in TPC-H
 _TEXTS = {
@@ -110,8 +114,51 @@ def _columns() -> list[str]:
     return [*keys, *amounts, *dates, *_TEXTS, "l_comment", "l_updated_at"]
 
 
-def session(name: str, scratch: Path) -> SparkSession:
-    """Return a Spark session with two cores, whose own files go to `scratch`."""
+def wide(spark: SparkSession, rows: int) -> DataFrame:
+    """Return `WIDE_COLUMNS` columns: a key, and longs, doubles, integers, decimals and short texts in turn."""
+    kinds = [
+        lambda salt: _draw("id", salt, 1_000_000),
+        lambda salt: _draw("id", salt, 1_000_000) / 100,
+        lambda salt: _draw("id", salt, 1_000).cast("int"),
+        lambda salt: (_draw("id", salt, 10_000) / 100).cast("decimal(12,2)"),
+        lambda salt: _pick(_WORDS, salt),
+    ]
+    others = [kinds[number % len(kinds)](number).alias(f"c{number}") for number in range(1, WIDE_COLUMNS)]
+    return spark.range(0, rows, 1, FILES).select(F.col("id").alias("c0"), *others)
+
+
+def nested(spark: SparkSession, rows: int) -> DataFrame:
+    """Return a key, two texts, and structs, lists and maps within each other."""
+    words = [_pick(_WORDS, 20 + number) for number in range(9)]
+    point = F.struct((_draw("id", 1, 1_000) / 8).alias("x"), (_draw("id", 2, 1_000) / 8).alias("y"))
+    item = F.struct(words[0].alias("name"), _draw("id", 3, 100).cast("int").alias("count"))
+    other = F.struct(words[1].alias("name"), _draw("id", 4, 100).cast("int").alias("count"))
+    return spark.range(0, rows, 1, FILES).select(
+        "id",
+        F.concat_ws(" ", *words).alias("text"),
+        F.sha1(F.col("id").cast("string")).alias("code"),
+        F.struct(words[2].alias("city"), point.alias("place")).alias("address"),
+        F.slice(F.array(*words[3:7]), F.lit(1), _draw("id", 5, 5).cast("int")).alias("tags"),
+        F.array(item, other).alias("items"),
+        F.create_map(F.lit("first"), _draw("id", 6, 10_000), F.lit("second"), _draw("id", 7, 10_000)).alias("counts"),
+    )
+
+
+def narrow(spark: SparkSession, rows: int) -> DataFrame:
+    """Return two longs: a key, and one without an order."""
+    return spark.range(0, rows, 1, FILES).select(F.col("id").alias("k"), _draw("id", 1, 1 << 40).alias("v"))
+
+
+SETS: dict[str, Callable[[SparkSession, int], DataFrame]] = {
+    "lineitem": lineitem,
+    "wide": wide,
+    "nested": nested,
+    "narrow": narrow,
+}
+
+
+def session(name: str, scratch: Path, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a Spark session with two cores, whose own files go to `scratch`, and with more settings if given."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.Builder().appName(name).master("local[2]")
     settings = {
@@ -127,6 +174,7 @@ def session(name: str, scratch: Path) -> SparkSession:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # As large as a split may be, so that every file is a task of its own.
         "spark.sql.files.openCostInBytes": "134217728",
+        **(conf or {}),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -136,22 +184,33 @@ def session(name: str, scratch: Path) -> SparkSession:
 
 
 def lineitem_folder(settings: Settings) -> Path:
-    """Return the folder with the set's Parquet files, which are made first if they are not there."""
-    folder = settings.data_dir.resolve() / f"lineitem-{settings.rows}-v{_VERSION}"
+    """Return the folder with the Parquet files of `lineitem`, which are made first if they are not there."""
+    return set_folder(settings, "lineitem", settings.rows)
+
+
+def set_folder(settings: Settings, name: str, rows: int) -> Path:
+    """Return the folder with the Parquet files of a set of so many rows, which are made first if they are not there."""
+    folder = _folder(settings, name, rows)
     if not (folder / "_SUCCESS").exists():
         # In a process of its own: the benchmark's session starts fresh, whether or not the set was there.
-        arguments = [f"--rows={settings.rows}", f"--data-dir={settings.data_dir}"]
+        arguments = [f"--set={name}", f"--rows={rows}", f"--data-dir={settings.data_dir}"]
         subprocess.run([sys.executable, __file__, *arguments], check=True)
     return folder
 
 
+def _folder(settings: Settings, name: str, rows: int) -> Path:
+    return settings.data_dir.resolve() / f"{name}-{rows}-v{_VERSION}"
+
+
 def main() -> None:
     """Write the set."""
-    settings = parse_arguments("Makes the lineitem-like set that the benchmarks read.", USES)
-    folder = settings.data_dir.resolve() / f"lineitem-{settings.rows}-v{_VERSION}"
+    settings = parse_arguments("Makes a set that the benchmarks read.", USES)
+    folder = _folder(settings, settings.set, settings.rows)
     with scratch_folder(settings) as scratch:
         spark = session("datasets", scratch)
-        lineitem(spark, settings.rows).write.mode("overwrite").option("compression", "snappy").parquet(str(folder))
+        SETS[settings.set](spark, settings.rows).write.mode("overwrite").option("compression", "snappy").parquet(
+            str(folder)
+        )
         spark.stop()
     print(f"Wrote {settings.rows:,} rows to {folder}")
 

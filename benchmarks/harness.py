@@ -26,6 +26,11 @@ MEGABYTE = 1_000_000
 _PACKAGES = ("pyspark", "pyarrow", "pyiceberg", "pyiceberg-core", "iceberg-ds")
 
 
+# What `bench_peer.py` measures: appends by the shape of their table, then micro-batches and commits.
+PEER_APPENDS = ("unpartitioned", "flag", "month", "thousand", "wide", "nested", "narrow", "s3")
+PEER_SETS = (*PEER_APPENDS, "batches", "commits")
+
+
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
@@ -45,6 +50,11 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], object, str]] = {
     "writers": (int, 8, "processes that commit at once"),
     "commits": (int, 100, "commits of each writer"),
     "catalogs": (_words, ("sqlite", "postgres", "rest"), "which catalogs, separated by commas"),
+    "set": (str, "lineitem", "set that is made"),
+    "sets": (_words, PEER_SETS, "what is compared with Iceberg's runtime, separated by commas"),
+    "tasks": (_numbers, (1, 2, 8, 64), "tasks of a micro-batch, separated by commas"),
+    "batches": (int, 12, "micro-batches of each query that are counted"),
+    "consecutive": (int, 1_000, "commits in a row to one table"),
     "data-dir": (Path, HERE / ".data", "folder of the input, kept between runs, and of what is written meanwhile"),
     "results-dir": (Path, HERE / "results", "folder that the results go to"),
 }
@@ -64,6 +74,11 @@ class Settings:
     writers: int
     commits: int
     catalogs: tuple[str, ...]
+    set: str
+    sets: tuple[str, ...]
+    tasks: tuple[int, ...]
+    batches: int
+    consecutive: int
     data_dir: Path
     results_dir: Path
 
