@@ -147,7 +147,7 @@ bench: $(TOOLS) ## Measure writes and commits, and draw the charts
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_commit.py $(BENCH_ARGS)
 
 .PHONY: bench-peer
-bench-peer: $(TOOLS) $(PEER) ## Measure appends beside Iceberg's own Spark runtime
+bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits beside Iceberg's own Spark runtime; about an hour
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_peer.py $(BENCH_ARGS)
 
 ##@ Upkeep

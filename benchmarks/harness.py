@@ -53,7 +53,7 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], object, str]] = {
     "set": (str, "lineitem", "set that is made"),
     "sets": (_words, PEER_SETS, "what is compared with Iceberg's runtime, separated by commas"),
     "tasks": (_numbers, (1, 2, 8, 64), "tasks of a micro-batch, separated by commas"),
-    "batches": (int, 12, "micro-batches of each query that are counted"),
+    "batches": (int, 8, "micro-batches of each query that are counted"),
     "consecutive": (int, 1_000, "commits in a row to one table"),
     "data-dir": (Path, HERE / ".data", "folder of the input, kept between runs, and of what is written meanwhile"),
     "results-dir": (Path, HERE / "results", "folder that the results go to"),

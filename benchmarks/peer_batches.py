@@ -1,8 +1,8 @@
 """The micro-batches of `bench_peer.py`: whole triggers, as Spark itself times them (`durationMs.triggerExecution`).
 
 Both sides read Spark's rate source and run one query after the other, each into a new table, with a trigger that
-never waits. The runtime and the sink share the session of the runtime's Spark; the sink runs in a second warm session
-as well, with the Spark that the project is developed with, for which no runtime exists.
+never waits. The sink runs in a warm session of its own, with the Spark that the project is developed with, for which
+no runtime exists; and, for some loads, in the session of the runtime as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from remote import Remote
 
 TABLE = f"{NAMESPACE}.s"
 ROWS = (1_000, 100_000)
-WARMING = 3
+WARMING = 2
+# The loads of which the sink is measured in the runtime's session, too.
+SHARED = ((1_000, 2), (1_000, 64))
 VARIANTS = {
     "ours": "icebergsink, Spark of the project",
     "ours-same-session": "icebergsink, Spark of the runtime",
@@ -31,25 +33,29 @@ def label(rows: int, tasks: int) -> str:
 
 
 def measure(settings: Settings, scratch: Path) -> list[Sample]:
-    """Run a query of each side for every load in every round, beginning with another side each time."""
+    """Run a query of each side for every load in every round, beginning with another side each time.
+
+    One round before them, of one load, is not counted.
+    """
     place = Place(folder=scratch / "batches")
     samples = []
-    names = list(VARIANTS)
+    loads = [(rows, tasks) for rows in ROWS for tasks in settings.tasks]
     with place.session_of_both() as both, place.session_of_sink() as own:
-        for number in range(1, settings.rounds + 1):
-            shift = number % len(names)
-            for rows, tasks in ((rows, tasks) for rows in ROWS for tasks in settings.tasks):
+        for number in range(settings.rounds + 1):
+            for rows, tasks in loads if number else loads[:1]:
+                names = [name for name in VARIANTS if name != "ours-same-session" or (rows, tasks) in SHARED]
+                shift = number % len(names)
                 for variant in (*names[shift:], *names[:shift]):
                     load = load_average()
                     session = own if variant == "ours" else both
                     told = {"rows": rows, "tasks": tasks, "warming": WARMING, "batches": settings.batches}
                     found = _run(place, both, session, variant, told)
                     value = statistics.median(found.pop("triggers"))
-                    details = {**found, "load_before": load}
                     print(f"round {number}, {label(rows, tasks)}, {variant}: {value:.0f} ms", flush=True)
-                    samples.append(
-                        Sample(case=label(rows, tasks), variant=variant, round=number, value=value, details=details)
-                    )
+                    if number:  # the first warms up
+                        details = {**found, "load_before": load}
+                        case = label(rows, tasks)
+                        samples.append(Sample(case=case, variant=variant, round=number, value=value, details=details))
     return samples
 
 

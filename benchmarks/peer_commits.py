@@ -2,8 +2,8 @@
 
 Ours: a Python process unpickles what tasks have reported of files that they really wrote, and commits it
 (`peer_committer`). The runtime's: the same calls of the Java library that its Spark sink makes on the driver, in a warm
-Java (`peer_java`). Both write manifests, a manifest list and table metadata, and change an SQLite catalog. Neither opens
-a data file; ours looks whether each local one is there.
+Java (`peer_java`). Both write manifests, a manifest list and table metadata, and change an SQLite catalog. Neither
+opens a data file; ours looks whether each local one is there.
 """
 
 from __future__ import annotations

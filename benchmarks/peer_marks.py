@@ -46,7 +46,12 @@ class Mark:
 
     def cells(self) -> list[str]:
         """Return it as cells of a table."""
-        return [self.job, self.mark, self.measured or "not measured", "yes" if self.is_met else "no"]
+        return [
+            self.job,
+            self.mark,
+            self.measured or "not measured",
+            ("yes" if self.is_met else "no") if self.measured else "-",
+        ]
 
 
 def marks(samples: Samples) -> list[Mark]:

@@ -23,8 +23,8 @@ _COUNTED = (
     "A list by the sink would have ended the run with an error."
 )
 _SESSIONS = (
-    "The runtime and the second line of ours share one warm session; the first line of ours has another, with the "
-    "Spark that the project is developed with."
+    "The runtime shares one warm session with ours on its Spark; ours on the Spark that the project is developed with "
+    "has another."
 )
 _COMMITS = (
     "Ours: unpickling what tasks report, and the writer's `commit`, in a process of its own that has committed before; "
@@ -76,7 +76,7 @@ def appends_report(settings: Settings, outcome: Appends) -> Report:
             for name, job in shape.jobs().items()
         ],
         notes=(
-            f"{settings.rounds} rounds, local[2]; both sinks in turn in one warm session: {versions}, heap at most 4 GB.",
+            f"{settings.rounds} rounds, local[2]; both sinks in turn in a warm session: {versions}, heap at most 4 GB.",
             f"{_LEVELS} Rows: {rows}.",
             f"{_HEAP} {_CHECKED}",
             _durations(outcome.seconds),
@@ -167,6 +167,7 @@ def batches_report(settings: Settings, samples: Sequence[Sample], seconds: float
             ]
             for case in cases
             for variant, label in peer_batches.VARIANTS.items()
+            if spread_of(samples, case, variant) is not None
         ],
         notes=(
             rounds,
