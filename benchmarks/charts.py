@@ -10,6 +10,7 @@ from harness import Spread
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 _OURS = "ours"
 _COLORS = ("#2f6db3", "#c8743a", "#6a8f4e", "#8a8a8a")
@@ -79,6 +80,7 @@ def _scale(axes: Axes, chart: Chart) -> None:
     if chart.is_logarithmic:
         lowest = min(bar.spread.low for bar in chart.bars)
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())  # its labels would lie upon each other
         axes.set_xlim(lowest / 2, highest * 3)
     else:
         axes.set_xlim(0, 1.15 * max(highest, chart.mark[0] if chart.mark else 0))

@@ -31,7 +31,7 @@ def files_label(files: int) -> str:
 
 def snapshots_label(snapshots: int, *, is_own: bool) -> str:
     """Return how results name a commit onto so many snapshots, after one of its own or of the other side."""
-    return f"1 file onto {snapshots:,} snapshots, after {'its own commit' if is_own else 'one of the other side'}"
+    return f"1 file onto {snapshots:,} snapshots, after {'its own' if is_own else 'the other side'}"
 
 
 def measure(settings: Settings, scratch: Path) -> list[Sample]:
