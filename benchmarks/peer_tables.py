@@ -107,10 +107,9 @@ def _append_line(samples: Sequence[Sample], case: str, name: str, label: str) ->
 
 def requests_report(outcome: Appends) -> Report:
     """Return what appends ask an S3 server for, as a table."""
-    keys = dict.fromkeys((sample.case, sample.variant) for sample in outcome.requests)
     jobs = SHAPES["s3"].jobs()
     lines = []
-    for case, variant in keys:
+    for case, variant in _asked(outcome):
         chosen = [sample for sample in outcome.requests if (sample.case, sample.variant) == (case, variant)]
         kinds = sorted({key for sample in chosen for key in sample.details if key.startswith("requests ")})
         listed = (f"{_cell(_median_or_0(chosen, kind))} {kind.removeprefix('requests ')}" for kind in kinds)
@@ -128,6 +127,13 @@ def requests_report(outcome: Appends) -> Report:
         lines=lines,
         notes=(_COUNTED,),
     )
+
+
+def _asked(outcome: Appends) -> list[tuple[str, str]]:
+    """Return the appends whose requests were counted, and who made them, in the order of tables."""
+    found = dict.fromkeys((sample.case, sample.variant) for sample in outcome.requests)
+    cases = dict.fromkeys(case for case, _ in found)
+    return [(case, variant) for case in cases for variant in SHAPES["s3"].jobs() if (case, variant) in found]
 
 
 def _median_or_0(samples: Sequence[Sample], detail: str) -> float:
@@ -253,10 +259,9 @@ def appends_chart(outcome: Appends) -> Chart:
 
 def requests_chart(outcome: Appends) -> Chart:
     """Return the requests of appends as bars."""
-    keys = dict.fromkeys((sample.case, sample.variant) for sample in outcome.requests)
     bars = [
         Bar(label=f"{case}: {SHAPES['s3'].jobs()[variant].label}", group=variant[:4], spread=spread)
-        for case, variant in keys
+        for case, variant in _asked(outcome)
         if (spread := spread_of(outcome.requests, case, variant)) is not None
     ]
     return Chart(title="Requests to S3 of one append", axis="requests", bars=bars, pattern="{:,.0f}")
