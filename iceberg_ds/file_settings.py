@@ -59,6 +59,7 @@ def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> F
         or int(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT),
         compression_codec=codec,
         compression_level=_compression_level(options, metadata, codec, name),
+        parquet_encodings=options.parquet_encodings,
         metrics_properties=metrics_properties(metadata),
         max_open_files=options.max_open_files or _MAX_OPEN_FILES,
         row_group_size_bytes=properties.positive(TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES),

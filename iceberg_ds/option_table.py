@@ -272,6 +272,13 @@ OPTIONS: tuple[Option, ...] = (
         doc="Level of `zstd`, `gzip` or `brotli`.",
     ),
     Option(
+        name="parquet-encodings",
+        default="`auto`",
+        parse=values.one_of("auto", "classic"),
+        doc="`auto`: each column is encoded as its values take the least space, delta encodings among the choices. "
+        "`classic`: dictionary and plain only, for old readers.",
+    ),
+    Option(
         name="write-format",
         default="`parquet`",
         parse=values.one_of("parquet"),

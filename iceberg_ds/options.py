@@ -25,6 +25,7 @@ from iceberg_ds.option_table import (
     TABLE_PROPERTY_PREFIX,
     Option,
 )
+from iceberg_ds.plan import ParquetEncodings
 from iceberg_ds.schemas.evolution import SchemaEvolution
 from iceberg_ds.secrets import is_credential, mask_properties, mask_url
 
@@ -80,6 +81,7 @@ class SinkOptions:
     small_task_size_bytes: int | None = None
     compression_codec: str | None = None
     compression_level: int | None = None
+    parquet_encodings: ParquetEncodings = "auto"
 
     def __str__(self) -> str:
         return f"{self!r} with catalog properties {mask_properties(self.catalog_properties)}"

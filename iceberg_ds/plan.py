@@ -16,6 +16,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.types import NestedField
 
 IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
+ParquetEncodings: TypeAlias = Literal["auto", "classic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +143,7 @@ class FileSettings:
         target_file_size_bytes: Compressed size at which the next file is begun.
         compression_codec: Iceberg's name of the codec, such as `zstd`.
         compression_level: None means the codec's own default.
+        parquet_encodings: `auto` for what suits each column's values, `classic` for dictionary and plain alone.
         metrics_properties: The table's `write.metadata.metrics.*` properties.
         max_open_files: Files that a task has open at once at most.
         row_group_size_bytes: Compressed size of a row group, None for what 64 MB of rows in memory become.
@@ -157,6 +159,7 @@ class FileSettings:
     compression_codec: str
     compression_level: int | None
     metrics_properties: Mapping[str, str]
+    parquet_encodings: ParquetEncodings = "auto"
     max_open_files: int = 100
     row_group_size_bytes: int | None = None
     page_size_bytes: int | None = None

@@ -39,7 +39,7 @@ _SURROGATES = range(0xD800, 0xE000)
 def count_nans(batch: pa.RecordBatch, leaves: tuple[Leaf, ...]) -> dict[int, int]:
     """Return how many NaN each float and double column of `batch` holds, by field id."""
     return {
-        leaf.field_id: _count_nans(_values(batch, leaf.path))
+        leaf.field_id: _count_nans(leaf_values(batch, leaf.path))
         for leaf in leaves
         if leaf.mode.counts and isinstance(leaf.field_type, FloatType | DoubleType)
     }
@@ -49,7 +49,8 @@ def _count_nans(values: pa.Array) -> int:
     return pc.sum(pc.is_nan(values)).as_py() or 0
 
 
-def _values(batch: pa.RecordBatch, path: tuple[int | str, ...]) -> pa.Array:
+def leaf_values(batch: pa.RecordBatch, path: tuple[int | str, ...]) -> pa.Array:
+    """Return the values of a leaf column at any depth, null where a struct around them is."""
     top, *steps = path
     values = batch.column(top)
     for step in steps:

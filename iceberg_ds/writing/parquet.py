@@ -20,6 +20,7 @@ from iceberg_ds.plan import FileSettings
 from iceberg_ds.schemas.leaves import Leaf
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.object_io import DiscardableStream
+from iceberg_ds.writing.encodings import DEFAULT_ENCODINGS, Encodings
 from iceberg_ds.writing.metrics import count_nans, file_metrics
 from iceberg_ds.writing.parquet_options import bloom_filter_bytes, writer_options
 
@@ -39,6 +40,7 @@ class ParquetFile:
         leaves: Its leaf columns, for the metrics.
         settings: How it is laid out.
         group_rows: Rows of its largest row group, None if that is not known: Bloom filters are made for so many.
+        encodings: How its columns are encoded.
     """
 
     def __init__(  # noqa: PLR0913  # each is another thing, and there is one caller
@@ -50,6 +52,7 @@ class ParquetFile:
         settings: FileSettings,
         *,
         group_rows: int | None = None,
+        encodings: Encodings = DEFAULT_ENCODINGS,
     ) -> None:
         self.path = path
         self.column_chunks = 0
@@ -65,10 +68,9 @@ class ParquetFile:
             self._writer = pq.ParquetWriter(
                 self._stream,
                 schema,
-                store_schema=False,
-                store_decimal_as_integer=True,
                 metadata_collector=self._footers,
                 **writer_options(settings, schema, leaves, group_rows),
+                **encodings.options(),
             )
         except BaseException:
             self.discard()

@@ -46,16 +46,24 @@ def writer_options(
         leaves: Its leaf columns.
         group_rows: Rows of its largest row group, None if that is not known.
     """
+    options = layout_options(settings)
+    if settings.bloom_filter_fpp and can_honour(BLOOM_FILTERS):
+        options[BLOOM_FILTERS] = _bloom_filter_options(settings, schema, leaves, group_rows)
+    return options
+
+
+def layout_options(settings: FileSettings) -> dict[str, object]:
+    """Return those of them that do not depend on the columns."""
     options: dict[str, object] = {
         "compression": "NONE" if settings.compression_codec == "uncompressed" else settings.compression_codec,
         "compression_level": settings.compression_level,
         "data_page_size": settings.page_size_bytes,
         "dictionary_pagesize_limit": settings.dictionary_size_bytes,
+        "store_schema": False,
+        "store_decimal_as_integer": True,
     }
     if settings.page_row_limit is not None and can_honour(PAGE_ROW_LIMIT):
         options[PAGE_ROW_LIMIT] = settings.page_row_limit
-    if settings.bloom_filter_fpp and can_honour(BLOOM_FILTERS):
-        options[BLOOM_FILTERS] = _bloom_filter_options(settings, schema, leaves, group_rows)
     return options
 
 

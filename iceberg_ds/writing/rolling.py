@@ -20,7 +20,9 @@ from iceberg_ds.schemas.leaves import leaf_columns
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.files import file_io
+from iceberg_ds.writing.encodings import Encodings, choose_encodings
 from iceberg_ds.writing.parquet import ParquetFile
+from iceberg_ds.writing.parquet_options import layout_options
 
 # Arrow bytes of one row group at most, unless the table says its size; compressed it is a third of that or less.
 ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -36,10 +38,14 @@ FULL_AT = 0.97
 _NEAR = 0.1
 # Else a row group takes this share of it, as long as its compressed size is a guess.
 _CAREFUL = 0.6
+# and is at most so many times as large as any before it: rows to come may compress less.
+_GROWTH = 8
 # It is known if the last row groups compressed as alike as this.
 _STEADY = 1.25
 # Row groups smaller than this share of the target size say little of how larger ones compress.
 _TELLING = 0.2
+# Row groups up to so many times (as a power of two) as large as others are encoded alike.
+_MAGNITUDE_BITS = 3
 
 
 class GroupSizes:
@@ -55,6 +61,7 @@ class GroupSizes:
         self._group_size = group_size
         self._ratios: deque[float] = deque(maxlen=3)
         self._overhead = 0
+        self._largest = 0
 
     def is_full(self, written: int) -> bool:
         """Return whether a file of `written` bytes is near its target size."""
@@ -67,11 +74,13 @@ class GroupSizes:
         ratio = max(self._ratios, default=1.0)
         is_known = written > 0 and len(self._ratios) > 1 and ratio <= _STEADY * min(self._ratios)
         share = 1 if is_known or missing <= _NEAR * self._target else _CAREFUL
-        return max(1, min(int(missing * share / ratio), self._limit()))
+        most = self._limit() if is_known or not self._largest else min(_GROWTH * self._largest, self._limit())
+        return max(1, min(int(missing * share / ratio), most))
 
     def note(self, arrow_bytes: int, written: int, overhead: int = 0) -> None:
         """Learn what a row group became: bytes of rows, and bytes that any row group takes beside them."""
         self._overhead = overhead
+        self._largest = max(self._largest, arrow_bytes)
         if not self._ratios or arrow_bytes >= self._limit() // 2 or written >= _TELLING * self._target:
             self._ratios.append(max(written, 1) / max(arrow_bytes, 1))
 
@@ -115,8 +124,7 @@ class RollingWriter:
         if not self._buffer:
             return
         if self._file is None:
-            is_early = self.buffered_bytes < self._flush_at
-            self._file = self._files.open(self, sum(rows.num_rows for rows in self._buffer) if is_early else None)
+            self._file = self._files.open(self, self._buffer, is_first=self.buffered_bytes >= self._flush_at)
         rows_before, end_before = self._file.row_bytes, self._file.end_bytes
         self._file.write_row_group(self._buffer)
         written = self._file.row_bytes - rows_before
@@ -164,23 +172,43 @@ class TaskFiles:
         self._location = load_location_provider(plan.location, dict(plan.properties))
         self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
         self._counter = itertools.count()
+        self._encodings: dict[int, Encodings] = {}  # by the magnitude of a row group
         # In the order of use: the first is the least recently used.
         self._open: dict[RollingWriter, ParquetFile] = {}
 
-    def open(self, writer: RollingWriter, group_rows: int | None) -> ParquetFile:
+    def open(self, writer: RollingWriter, rows: list[pa.RecordBatch], *, is_first: bool) -> ParquetFile:
         """Begin a file for `writer`; the least recently used others are completed if too many are open.
 
         Args:
             writer: Has none open.
-            group_rows: Rows of its largest row group, None if that is not known.
+            rows: Its first row group, which is to be written next.
+            is_first: Whether larger ones may follow.
         """
         while len(self._open) >= self._plan.files.max_open_files:
             next(iter(self._open)).close()
         path = self._new_path(writer.key)
-        file = ParquetFile(self._io, path, self._schema, self._leaves, self._plan.files, group_rows=group_rows)
+        count = sum(batch.num_rows for batch in rows)
+        file = ParquetFile(
+            self._io,
+            path,
+            self._schema,
+            self._leaves,
+            self._plan.files,
+            group_rows=None if is_first else count,
+            encodings=self._encodings_for(rows, count),
+        )
         self._open[writer] = file
         reach(Step.FILE_OPENED)
         return file
+
+    def _encodings_for(self, rows: list[pa.RecordBatch], count: int) -> Encodings:
+        """Return what suits a row group, chosen once in the task for all of about as many rows."""
+        magnitude = count.bit_length() // _MAGNITUDE_BITS
+        if magnitude not in self._encodings:
+            settings = self._plan.files
+            table = pa.Table.from_batches(rows)
+            self._encodings[magnitude] = choose_encodings(table, self._leaves, settings, layout_options(settings))
+        return self._encodings[magnitude]
 
     def use(self, writer: RollingWriter) -> None:
         """Note that `writer` got rows."""
