@@ -2,15 +2,12 @@
 
 Rows gather up to `RUN_BYTES` and are spilled as a sorted run, in chunks of `CHUNK_BYTES`. The merge knows the
 first row of every chunk, so it reads the chunks of all runs in the order in which their rows are due: no row
-that is still on disk comes before the first row of the next chunk. The file has no name, so it vanishes with
-the process, however that ends. Knows rows and their order alone, neither table nor partition.
+that is still on disk comes before the first row of the next chunk. Knows rows and their order alone, neither
+table nor partition.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from iceberg_ds.layouts.sorting import RowOrder
+from iceberg_ds.writing.spill import Chunk, SpillFile
 
 # Arrow bytes that are sorted at once: of a run that gathers, and of the rows that are merged.
 RUN_BYTES = 64 * 1024 * 1024
@@ -37,7 +35,7 @@ class ExternalSort:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._runs: list[_Run] = []
-        self._spill: _SpillFile | None = None
+        self._spill: SpillFile | None = None
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows.
@@ -82,7 +80,7 @@ class ExternalSort:
     def _spill_runs(self, portions: list[pa.RecordBatch]) -> None:
         """Spill each of the portions as a run, and drop it."""
         while portions:
-            self._spill = self._spill or _SpillFile()
+            self._spill = self._spill or SpillFile("being sorted")
             self._runs.append(_write_run(self._in_order(portions.pop(0), CHUNK_BYTES), self._order, self._spill))
 
     def _in_order(self, rows: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -90,23 +88,14 @@ class ExternalSort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chunk:
-    """Successive rows of a run: where they lie in the file, and the Arrow bytes that they take in memory."""
-
-    offset: int
-    length: int
-    arrow_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
     """Rows in order, in chunks; `first_keys` has the keys of the first row of each."""
 
-    chunks: tuple[_Chunk, ...]
+    chunks: tuple[Chunk, ...]
     first_keys: pa.RecordBatch
 
 
-def _write_run(batches: Iterable[pa.RecordBatch], order: RowOrder, spill: _SpillFile) -> _Run:
+def _write_run(batches: Iterable[pa.RecordBatch], order: RowOrder, spill: SpillFile) -> _Run:
     first_keys, chunks = [], []
     for rows in batches:
         for start, count in _portions(rows.num_rows, rows.nbytes, CHUNK_BYTES):
@@ -116,7 +105,7 @@ def _write_run(batches: Iterable[pa.RecordBatch], order: RowOrder, spill: _Spill
     return _Run(chunks=tuple(chunks), first_keys=_joined(first_keys))
 
 
-def _merge_until_few(runs: list[_Run], order: RowOrder, spill: _SpillFile) -> list[_Run]:
+def _merge_until_few(runs: list[_Run], order: RowOrder, spill: SpillFile) -> list[_Run]:
     """Merge neighbours among the runs into longer ones, until one chunk of each takes half the memory at most."""
     first = 0
     while len(runs) > (most := _most_runs(runs)):
@@ -132,7 +121,7 @@ def _most_runs(runs: Sequence[_Run]) -> int:
     return max(2, RUN_BYTES // 2 // max(largest, 1))
 
 
-def _merge(runs: Sequence[_Run], order: RowOrder, spill: _SpillFile) -> Iterator[pa.RecordBatch]:
+def _merge(runs: Sequence[_Run], order: RowOrder, spill: SpillFile) -> Iterator[pa.RecordBatch]:
     merge = _Merge(_scheduled(runs, order), order, spill)
     while not merge.is_done:
         yield from merge.next_batches()
@@ -141,7 +130,7 @@ def _merge(runs: Sequence[_Run], order: RowOrder, spill: _SpillFile) -> Iterator
 class _Merge:
     """Reads the chunks of a schedule; between two calls, only rows that wait for others are in memory."""
 
-    def __init__(self, schedule: _Schedule, order: RowOrder, spill: _SpillFile) -> None:
+    def __init__(self, schedule: _Schedule, order: RowOrder, spill: SpillFile) -> None:
         self._schedule = schedule
         self._order = order
         self._spill = spill
@@ -193,7 +182,7 @@ class _Schedule:
         runs: Number of the run that each belongs to, which decides between equal keys.
     """
 
-    chunks: tuple[_Chunk, ...]
+    chunks: tuple[Chunk, ...]
     first_keys: pa.RecordBatch
     runs: pa.Array
 
@@ -239,55 +228,3 @@ def _portions(rows: int, size: int, portion_bytes: int) -> Iterator[tuple[int, i
     step = max(1, rows * portion_bytes // max(size, 1))
     for start in range(0, rows, step):
         yield start, min(step, rows - start)
-
-
-class _SpillFile:
-    """A file without a name in Spark's local folder, or the system's for temporary files."""
-
-    # Compression halves the disk space at no cost in time; threads would take the cores of Spark's other tasks.
-    _options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-
-    def __init__(self) -> None:
-        self._folder = _spill_folder()
-        self._size = 0
-        with self._explained():
-            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # open until the merge is done
-
-    def write(self, rows: pa.RecordBatch) -> _Chunk:
-        """Append rows."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema, options=self._options) as stream:
-            stream.write_batch(rows)
-        content = sink.getvalue()
-        with self._explained():
-            self._file.seek(self._size)
-            self._file.write(content)
-        chunk = _Chunk(offset=self._size, length=content.size, arrow_bytes=rows.nbytes)
-        self._size += content.size
-        return chunk
-
-    def read(self, chunk: _Chunk) -> pa.RecordBatch:
-        """Return the rows of a chunk."""
-        with self._explained():
-            self._file.seek(chunk.offset)
-            content = self._file.read(chunk.length)
-        return pa.ipc.open_stream(content).read_next_batch()
-
-    def close(self) -> None:
-        """Close and so delete the file."""
-        with contextlib.suppress(OSError):  # of a last write, which nobody reads any more
-            self._file.close()
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OSError(f"rows that are being sorted cannot be kept in {self._folder}: {error}") from error
-
-
-def _spill_folder() -> str:
-    """Return one of the folders that Spark names to its Python workers, else the system's for temporary files."""
-    named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    usable = [folder for folder in named if folder and os.access(folder, os.W_OK)]
-    return usable[os.getpid() % len(usable)] if usable else tempfile.gettempdir()

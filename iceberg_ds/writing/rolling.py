@@ -23,9 +23,14 @@ from iceberg_ds.storage.files import file_io
 from iceberg_ds.writing.encodings import Encodings, choose_encodings
 from iceberg_ds.writing.parquet import ParquetFile
 from iceberg_ds.writing.parquet_options import layout_options
+from iceberg_ds.writing.spill import Chunk, SpillFile
 
 # Arrow bytes of one row group at most, unless the table says its size; compressed it is a third of that or less.
 ROW_GROUP_BYTES = 64 * 1024 * 1024
+# Arrow bytes of a row group that is written before it is complete because memory is short: as good as full ones.
+LEAST_ROW_GROUP_BYTES = 16 * 1024 * 1024
+# Arrow bytes of other partitions after which one that got no row meanwhile is taken for complete.
+IDLE_BYTES = 128 * 1024 * 1024
 # Arrow bytes of one row group at most, for each byte of the compressed size that the table says.
 MOST_EXPANSION = 4
 # Column chunks in the footers of all open files at most: a footer stays in memory until its file is finished,
@@ -91,7 +96,11 @@ class GroupSizes:
 
 
 class RollingWriter:
-    """Writes the rows of one table partition into files of about the target size, one after the other."""
+    """Writes the rows of one table partition into files of about the target size, one after the other.
+
+    Rows wait in memory, or in the task's temporary file, until they make a row group, and so does a whole row
+    group as long as no file may be opened for it.
+    """
 
     def __init__(self, key: PartitionKey, files: TaskFiles) -> None:
         self.key = key
@@ -99,6 +108,9 @@ class RollingWriter:
         self._files = files
         self._sizes = GroupSizes(files.target_file_size_bytes, files.row_group_size_bytes)
         self._buffer: list[pa.RecordBatch] = []
+        self._spilled: list[Chunk] = []
+        self._spilled_bytes = 0
+        self._held: list[list[Chunk]] = []  # row groups
         self._flush_at = 0
         self._file: ParquetFile | None = None
 
@@ -107,33 +119,45 @@ class RollingWriter:
         """Whether a file is begun and not finished."""
         return self._file is not None
 
+    @property
+    def _waiting_bytes(self) -> int:
+        """Arrow bytes of the row group that gathers."""
+        return self.buffered_bytes + self._spilled_bytes
+
     def append(self, rows: pa.RecordBatch) -> None:
         """Take rows that have the file's schema and belong to this partition."""
-        self._files.use(self)
+        size = rows.nbytes
+        self._files.use(self, size)
         while rows.num_rows:
-            if not self._buffer:
+            if not self._waiting_bytes:
                 self._flush_at = self._sizes.next_group(0 if self._file is None else self._file.written_bytes)
-            portion, rows = _cut(rows, max(self._flush_at - self.buffered_bytes, 1))
+            portion, rows = _cut(rows, size, max(self._flush_at - self._waiting_bytes, 1))
+            taken = portion.nbytes if rows.num_rows else size
+            size -= taken
             self._buffer.append(portion)
-            self._count(portion.nbytes)
-            if self.buffered_bytes >= self._flush_at:
-                self.flush()
+            self._count(taken)
+            if self._waiting_bytes >= self._flush_at:
+                self._write_or_hold()
+
+    def shrink(self) -> None:
+        """Move the buffer out of memory: into the file if it makes a fair row group, else into the temporary file."""
+        if self._files.may_open(self) and (self._files.has_one_file or self._waiting_bytes >= LEAST_ROW_GROUP_BYTES):
+            self.flush()
+        else:
+            self._spill()
 
     def flush(self) -> None:
-        """Write the buffer as a row group, and finish the file if it is full."""
-        if not self._buffer:
+        """Write all that waits, and finish the file when it is full."""
+        held, self._held = self._held, []
+        for chunks in held:
+            self._write_group(self._files.spilled_rows(chunks), is_last=False)
+        if not self._waiting_bytes:
             return
-        if self._file is None:
-            self._file = self._files.open(self, self._buffer, is_first=self.buffered_bytes >= self._flush_at)
-        rows_before, end_before = self._file.row_bytes, self._file.end_bytes
-        self._file.write_row_group(self._buffer)
-        written = self._file.row_bytes - rows_before
-        self._sizes.note(self.buffered_bytes, written, self._file.end_bytes - end_before)
-        self._buffer = []
+        waiting = [*self._files.spilled_rows(self._spilled), *self._buffer]
+        is_last = self._waiting_bytes < self._flush_at and not held
         self._count(-self.buffered_bytes)
-        if self._sizes.is_full(self._file.written_bytes):
-            self.finish()
-        self._files.bound_footers()
+        self._buffer, self._spilled, self._spilled_bytes = [], [], 0
+        self._write_group(waiting, is_last=is_last)
 
     def finish(self) -> None:
         """Finish the file if one is open; what waits goes into the next."""
@@ -142,9 +166,37 @@ class RollingWriter:
             self._files.finish(self)
 
     def close(self) -> None:
-        """Write the buffer and finish the file."""
+        """Write what waits and finish the file."""
         self.flush()
         self.finish()
+
+    def _write_or_hold(self) -> None:
+        """Write the row group that has gathered, or keep it for later if too many files are open."""
+        if self._files.may_open(self):
+            self.flush()
+            return
+        self._spill()
+        self._held.append(self._spilled)
+        self._spilled, self._spilled_bytes = [], 0
+
+    def _spill(self) -> None:
+        if not self._buffer:
+            return
+        self._spilled += self._files.spill(self._buffer)
+        self._spilled_bytes += self.buffered_bytes
+        self._count(-self.buffered_bytes)
+        self._buffer = []
+
+    def _write_group(self, rows: list[pa.RecordBatch], *, is_last: bool) -> None:
+        if self._file is None:
+            self._file = self._files.open(self, rows, is_last=is_last)
+        rows_before, end_before = self._file.row_bytes, self._file.end_bytes
+        self._file.write_row_group(rows)
+        written = self._file.row_bytes - rows_before
+        self._sizes.note(sum(batch.nbytes for batch in rows), written, self._file.end_bytes - end_before)
+        if self._sizes.is_full(self._file.written_bytes):
+            self.finish()
+        self._files.bound_footers()
 
     def _count(self, added: int) -> None:
         self.buffered_bytes += added
@@ -165,6 +217,7 @@ class TaskFiles:
         self.buffered_bytes = 0  # of all writers
         self.target_file_size_bytes = plan.files.target_file_size_bytes
         self.row_group_size_bytes = plan.files.row_group_size_bytes
+        self.has_one_file = plan.files.max_open_files == 1
         self._plan = plan
         self._name_prefix = name_prefix
         self._schema = schema
@@ -175,14 +228,17 @@ class TaskFiles:
         self._encodings: dict[int, Encodings] = {}  # by the magnitude of a row group
         # In the order of use: the first is the least recently used.
         self._open: dict[RollingWriter, ParquetFile] = {}
+        self._last_used: dict[RollingWriter, int] = {}
+        self._received_bytes = 0
+        self._spill: SpillFile | None = None
 
-    def open(self, writer: RollingWriter, rows: list[pa.RecordBatch], *, is_first: bool) -> ParquetFile:
+    def open(self, writer: RollingWriter, rows: list[pa.RecordBatch], *, is_last: bool) -> ParquetFile:
         """Begin a file for `writer`; the least recently used others are completed if too many are open.
 
         Args:
             writer: Has none open.
             rows: Its first row group, which is to be written next.
-            is_first: Whether larger ones may follow.
+            is_last: Whether none follows in this file.
         """
         while len(self._open) >= self._plan.files.max_open_files:
             next(iter(self._open)).close()
@@ -194,10 +250,11 @@ class TaskFiles:
             self._schema,
             self._leaves,
             self._plan.files,
-            group_rows=None if is_first else count,
+            group_rows=count if is_last else None,
             encodings=self._encodings_for(rows, count),
         )
         self._open[writer] = file
+        self._last_used[writer] = self._received_bytes
         reach(Step.FILE_OPENED)
         return file
 
@@ -210,10 +267,39 @@ class TaskFiles:
             self._encodings[magnitude] = choose_encodings(table, self._leaves, settings, layout_options(settings))
         return self._encodings[magnitude]
 
-    def use(self, writer: RollingWriter) -> None:
-        """Note that `writer` got rows."""
+    def may_open(self, writer: RollingWriter) -> bool:
+        """Return whether `writer` has a file, or may open one without another being finished before it is full.
+
+        A file that is the only one may be finished: whoever allows for one says that partitions come one by one.
+        So may one whose partition got no row for long.
+        """
+        if writer.has_open_file or self.has_one_file or len(self._open) < self._plan.files.max_open_files:
+            return True
+        return self._received_bytes - self._last_used[next(iter(self._open))] > IDLE_BYTES
+
+    def use(self, writer: RollingWriter, size: int) -> None:
+        """Note that `writer` got `size` bytes of rows."""
+        self._received_bytes += size
         if writer in self._open:
             self._open[writer] = self._open.pop(writer)
+            self._last_used[writer] = self._received_bytes
+
+    def spill(self, rows: list[pa.RecordBatch]) -> list[Chunk]:
+        """Keep rows in the task's temporary file.
+
+        Raises:
+            OSError: They could not be kept on disk.
+        """
+        self._spill = self._spill or SpillFile("waiting for their row group")
+        return [self._spill.write(batch) for batch in pa.Table.from_batches(rows).combine_chunks().to_batches()]
+
+    def spilled_rows(self, chunks: list[Chunk]) -> list[pa.RecordBatch]:
+        """Return rows from the task's temporary file.
+
+        Raises:
+            OSError: They could not be read again.
+        """
+        return [] if self._spill is None else [self._spill.read(chunk) for chunk in chunks]
 
     def finish(self, writer: RollingWriter) -> None:
         """Close the open file of `writer` and keep its manifest entry."""
@@ -221,7 +307,7 @@ class TaskFiles:
         data_file = self._open[writer].close(
             writer.key.record(), spec.spec_id, None if order is None or order.is_unsorted else order.order_id
         )
-        del self._open[writer]
+        del self._open[writer], self._last_used[writer]
         self.finished.append(data_file)
         reach(Step.FILE_CLOSED)
 
@@ -233,8 +319,16 @@ class TaskFiles:
             chunks -= self._open[largest].column_chunks
             largest.finish()
 
+    def close(self) -> tuple[DataFile, ...]:
+        """Return all files, which are finished, and give the temporary file back."""
+        if self._spill is not None:
+            self._spill.close()
+        return tuple(self.finished)
+
     def discard_all(self) -> None:
-        """Delete all files, open or finished."""
+        """Delete all files, open, finished or temporary."""
+        if self._spill is not None:
+            self._spill.close()
         for file in self._open.values():
             file.discard()
         delete_files(self._io, [data_file.file_path for data_file in self.finished], Proof.TASK_FAILED)
@@ -249,8 +343,9 @@ class TaskFiles:
         return self._location.new_data_location(name, path)  # type: ignore[arg-type]
 
 
-def _cut(rows: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows, one at least, that fit into `room` Arrow bytes, and the others."""
-    size = rows.nbytes
-    fitting = rows.num_rows if size <= room else min(rows.num_rows, max(1, rows.num_rows * room // size))
+def _cut(rows: pa.RecordBatch, size: int, room: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows, one at least, that fit into `room` Arrow bytes, and the others; all take `size` bytes."""
+    if size <= room:
+        return rows, rows.slice(rows.num_rows)
+    fitting = min(rows.num_rows, max(1, rows.num_rows * room // size))
     return rows.slice(0, fitting), rows.slice(fitting)

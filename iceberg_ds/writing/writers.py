@@ -135,7 +135,7 @@ class TaskWriter:
     def close(self) -> tuple[DataFile, ...]:
         """Write what waits, finish all files and return them."""
         self._rows.close()
-        return tuple(self._files.finished)
+        return self._files.close()
 
     def discard(self) -> None:
         """Delete every file of this attempt."""
@@ -160,7 +160,6 @@ class FannedOutRows:
     def __init__(self, plan: WritePlan, files: TaskFiles) -> None:
         self._files = files
         self._splitter = _splitter(plan)
-        self._has_one_file = plan.files.max_open_files == 1
         self._buffer_bytes = max(BUFFER_BYTES, MOST_EXPANSION * (plan.files.row_group_size_bytes or 0))
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
@@ -205,19 +204,19 @@ class FannedOutRows:
             self._shrink_buffers(writer)
 
     def _shrink_buffers(self, latest: RollingWriter) -> None:
-        """Write the largest buffers until half of the allowance is free, so that this is seldom needed.
+        """Write or spill the largest buffers until half of the allowance is free, so that this is seldom needed.
 
         If rows are clustered by partition, all but the latest partition are complete, so its buffer is the last.
         """
         enough = self._buffer_bytes // 2
-        if self._has_one_file and latest.has_open_file:  # which the others would make it finish
+        if self._files.has_one_file and latest.has_open_file:  # which the others would make it finish
             latest.flush()
             enough = self._buffer_bytes
         others = [writer for writer in self._writers.values() if writer is not latest]
         for writer in (*sorted(others, key=lambda other: other.buffered_bytes, reverse=True), latest):
             if self._files.buffered_bytes <= enough:
                 break
-            writer.flush()
+            writer.shrink()
 
 
 class SortedRows:

@@ -145,7 +145,6 @@ def test_each_column_gets_what_suits_its_values(tmp_path: Path) -> None:
     assert {"flag", "float"} <= set(chosen.dictionary or ())
     assert not {"random_long", "comment", "uuid", "double"} & set(chosen.dictionary or ())
     assert chosen.others["counted"] == chosen.others["moment"] == "DELTA_BINARY_PACKED"
-    assert chosen.others["path"] == "DELTA_BYTE_ARRAY"
     assert "truth" not in chosen.others
     sizes = [
         write(tmp_path / f"{number}.parquet", schema, rows, settings(), given).metadata.row_group(0).total_byte_size

@@ -21,6 +21,7 @@ from iceberg_ds.layouts.sorting import RowOrder
 from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.writing import external_sort
 from iceberg_ds.writing.external_sort import ExternalSort
+from iceberg_ds.writing.spill import SpillFile, spill_folder
 
 SCHEMA = Schema(
     NestedField(1, "key", ice.LongType()),
@@ -158,13 +159,13 @@ def test_no_more_rows_are_in_memory_than_allowed(monkeypatch: pytest.MonkeyPatch
 def test_each_row_is_merged_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sorting would take time with the square of the rows."""
     written: list[int] = []
-    original = external_sort._SpillFile.write
+    original = SpillFile.write
 
-    def spy(spill: external_sort._SpillFile, rows: pa.RecordBatch) -> Any:
+    def spy(spill: SpillFile, rows: pa.RecordBatch) -> Any:
         written.append(rows.num_rows)
         return original(spill, rows)
 
-    monkeypatch.setattr(external_sort._SpillFile, "write", spy)
+    monkeypatch.setattr(SpillFile, "write", spy)
 
     check_sorted([number * 7919 % 10_007 for number in range(1_000)], 10)
 
@@ -216,7 +217,7 @@ def test_rows_are_spilled_into_the_systems_folder_without_spark(
     monkeypatch.setenv("SPARK_LOCAL_DIRS", local_dirs)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    assert external_sort._spill_folder() == str(tmp_path)
+    assert spill_folder() == str(tmp_path)
 
 
 def open_files() -> int:

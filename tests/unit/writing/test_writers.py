@@ -28,6 +28,7 @@ from iceberg_ds.plan import WritePlan
 from iceberg_ds.writing import external_sort, rolling, writers
 from iceberg_ds.writing.parquet import ParquetFile
 from iceberg_ds.writing.rolling import RollingWriter
+from iceberg_ds.writing.spill import SpillFile
 from iceberg_ds.writing.writers import FannedOutRows, TaskAttempt, TaskWriter, write_task
 
 ATTEMPT = TaskAttempt(partition_id=3, task_attempt_id=41)
@@ -240,6 +241,7 @@ def test_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyP
     """A task would run out of file handles, or of memory for connections, with many partitions."""
     monkeypatch.setattr(writers, "BUFFER_BYTES", 20_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
+    monkeypatch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", 1)
     writer = TaskWriter(with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=3), ATTEMPT)
     data = partitioned_rows(3_000, 12)
     most = 0
@@ -250,7 +252,7 @@ def test_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyP
     files = writer.close()
 
     assert most == 3
-    assert len(files) > 12
+    assert len(files) == 12
     assert sorted(row["id"] for row in read(files)) == list(range(3_000))
     assert all({row["p"] for row in read((file,))} == set(file.partition) for file in files)
 
@@ -260,6 +262,7 @@ def test_footers_of_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pyt
     monkeypatch.setattr(rolling, "MAX_OPEN_COLUMN_CHUNKS", 40)
     monkeypatch.setattr(writers, "BUFFER_BYTES", 20_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
+    monkeypatch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", 1)
     writer = TaskWriter(plan_of(sink, PARTITIONED, BY_P), ATTEMPT)
     most = 0
 
@@ -271,6 +274,108 @@ def test_footers_of_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pyt
     assert 20 < most <= 40
     assert len(files) > 12
     assert sorted(row["id"] for row in read(files)) == list(range(3_000))
+
+
+def with_small_buffers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let a task have room for some 60 rows of `PARTITIONED`, and its temporary file in `folder`."""
+    monkeypatch.setattr(writers, "BUFFER_BYTES", 10_000)
+    monkeypatch.setattr(writers, "SPLIT_BYTES", 3_000)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder))
+
+
+def open_handles() -> int:
+    """Return how many files this process has open."""
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+@pytest.mark.parametrize("max_open_files", [2, 100])
+@pytest.mark.parametrize("group_bytes", [2_000, 64 * 1024 * 1024], ids=["many row groups", "one row group"])
+def test_scattered_rows_give_one_file_per_partition_in_their_order(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, group_bytes: int, max_open_files: int
+) -> None:
+    """A partition would get another file, or another small row group, each time that memory is short."""
+    with_small_buffers(monkeypatch, tmp_path)
+    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", group_bytes)
+    plan = with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=max_open_files)
+    data = partitioned_rows(3_000, 7)
+    handles = open_handles()
+
+    files = write_task(plan, batches(data, PARTITIONED, 100), ATTEMPT)
+
+    assert sorted(value for file in files for value in file.partition) == list(range(7))
+    for file in files:
+        assert read((file,)) == [row for row in data if [row["p"]] == list(file.partition)]
+        assert (len(file.split_offsets or []) > 1) == (group_bytes == 2_000)
+    assert open_handles() == handles
+
+
+@given(
+    places=st.lists(st.integers(0, 5), min_size=1, max_size=300),
+    files_limits=st.tuples(st.integers(1, 3), st.sampled_from([1, 2_000, 1_000_000])),
+    limits=st.tuples(*(st.integers(100, 10_000) for _ in range(5))),
+)
+def test_no_row_is_lost_doubled_or_moved_whatever_the_limits(
+    catalog_free_plan: WritePlan, places: list[int], files_limits: tuple[int, int], limits: tuple[int, ...]
+) -> None:
+    """Rows that wait on disk or in memory would be forgotten, written twice, or come before those that came first."""
+    data = [{"id": number, "p": p, "text": "x" * (number % 90)} for number, p in enumerate(places)]
+    plan = with_files(catalog_free_plan, max_open_files=files_limits[0], target_file_size_bytes=files_limits[1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rolling, "ROW_GROUP_BYTES", limits[0])
+        patch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", limits[3])
+        patch.setattr(rolling, "IDLE_BYTES", limits[4])
+        patch.setattr(writers, "BUFFER_BYTES", limits[1])
+        patch.setattr(writers, "SPLIT_BYTES", limits[2])
+        files = write_task(plan, batches(data, PARTITIONED, 37), ATTEMPT)
+
+    for p in range(6):
+        own = sorted((file for file in files if list(file.partition) == [p]), key=lambda file: file.file_path)
+        assert read(tuple(own)) == [row for row in data if row["p"] == p]
+
+
+def test_file_of_a_partition_without_further_rows_makes_room_for_another(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Clustered rows would fill the disk, because the files of complete partitions stay open."""
+    with_small_buffers(monkeypatch, tmp_path)
+    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", 2_000)
+    monkeypatch.setattr(rolling, "IDLE_BYTES", 5_000)
+    writer = TaskWriter(with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=2), ATTEMPT)
+    data = [{"id": number, "p": number // 200, "text": "x" * 30} for number in range(1_000)]
+
+    for batch in batches(data, PARTITIONED, 20):
+        writer.write(batch)
+
+    assert len(writer._files.finished) > 1
+    assert sorted((*file.partition, file.record_count) for file in writer.close()) == [(p, 200) for p in range(5)]
+
+
+@pytest.mark.parametrize("method", ["write", "read"])
+def test_disk_that_fails_while_rows_wait_fails_the_task_and_leaves_nothing(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+) -> None:
+    """A task would succeed without the rows that waited, or leave files behind."""
+    with_small_buffers(monkeypatch, tmp_path)
+    plan = plan_of(sink, PARTITIONED, BY_P)
+    original, calls = getattr(SpillFile, method), itertools.count()
+
+    def fail(spill: Any, what: Any) -> Any:
+        with spill._explained():
+            if next(calls) == 4:
+                raise OSError(errno.EIO, "Input/output error")
+        return original(spill, what)
+
+    monkeypatch.setattr(SpillFile, method, fail)
+    handles = open_handles()
+
+    with pytest.raises(
+        DataFileError, match=rf"waiting for their row group cannot be kept in {tmp_path}: .*output error"
+    ):
+        write_task(plan, batches(partitioned_rows(3_000, 7), PARTITIONED, 100), ATTEMPT)
+
+    assert stored(plan) == []
+    assert open_handles() == handles
 
 
 def test_nan_partition_is_one_file_for_all_batches(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,7 +584,7 @@ def test_full_disk_while_sorting_fails_the_task_and_leaves_nothing(
     folder = tmp_path / "spark"
     folder.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder))
-    original, writes = external_sort._SpillFile.write, itertools.count()
+    original, writes = SpillFile.write, itertools.count()
 
     def fail(spill: Any, chunk: pa.RecordBatch) -> Any:
         with spill._explained():
@@ -487,7 +592,7 @@ def test_full_disk_while_sorting_fails_the_task_and_leaves_nothing(
                 raise OSError(errno.ENOSPC, "No space left on device")
         return original(spill, chunk)
 
-    monkeypatch.setattr(external_sort._SpillFile, "write", fail)
+    monkeypatch.setattr(SpillFile, "write", fail)
     plan = replace(plan_of(sink, PARTITIONED, BY_P), sort_order=BY_TEXT)
 
     with pytest.raises(DataFileError, match=rf"Cannot write a data file of db\.t .*{folder}.*No space left on device"):
