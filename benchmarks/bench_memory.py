@@ -4,7 +4,7 @@
 
 `write_task` gets record batches of 10,000 rows, made from the lineitem-like set of `datasets.py`, until it
 has had so many gigabytes of Arrow data; it writes files of 512 MB at most into a table without partitions, and
-into one with 100 partitions, each of which occurs in every batch. Each measurement has a fresh process. The
+into ones with 100 and 1,000 partitions, each of which occurs in every batch, or nearly. Each measurement has a fresh process. The
 number is its peak resident memory (`ru_maxrss`), which includes Python and all libraries; it is to stay
 below 400 MB. What is written is deleted at once.
 """
@@ -44,7 +44,7 @@ HEADER = (
     "row groups",
     "MB written",
 )
-PARTITIONS = {"unpartitioned": 0, "100 partitions": 100}
+PARTITIONS = {"unpartitioned": 0, "100 partitions": 100, "1,000 partitions": 1_000}
 
 
 def measure(settings: Settings, scratch: Path) -> list[Sample]:

@@ -34,7 +34,7 @@ _BLOOM_FILTER_NDV = f"{_BLOOM_FILTER}ndv.column."
 _DEFAULT_FPP = 0.01
 _MOST = 2**31 - 1  # Iceberg's own writers read these properties as 32-bit integers
 _LEVELLED_CODECS = ("zstd", "gzip", "brotli")
-_MAX_OPEN_FILES = 100
+_MAX_OPEN_FILES = 16  # each holds one to two megabytes, and a part of an upload; rows of others wait on disk
 
 
 def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> FileSettings:

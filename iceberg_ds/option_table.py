@@ -247,10 +247,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="max-open-files",
-        default="`100`",
+        default="`16`",
         parse=values.positive_integer,
-        doc="Files that a task has open at once at most; beyond it the least recently written one is finished. "
-        "Input that is clustered by partition needs one.",
+        doc="Files that a task has open at once at most. Rows of further partitions wait in a temporary file, so "
+        "that each gets one file. Input that is clustered by partition needs one: with `1` the open file is "
+        "finished when another is begun, and nothing waits on disk.",
     ),
     Option(
         name="small-task-size-bytes",

@@ -160,7 +160,7 @@ class FileSettings:
     compression_level: int | None
     metrics_properties: Mapping[str, str]
     parquet_encodings: ParquetEncodings = "auto"
-    max_open_files: int = 100
+    max_open_files: int = 16
     row_group_size_bytes: int | None = None
     page_size_bytes: int | None = None
     page_row_limit: int | None = None

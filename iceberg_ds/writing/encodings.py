@@ -27,7 +27,7 @@ _SAMPLE_ROWS = 8_192
 _SAMPLE_BYTES = 4 * 1024 * 1024
 # Another encoding than plain has to be smaller by so much, because not all readers know it,
 _WORTH_IT = 0.95
-# and by more if it is slow to write and read, or in the place of a dictionary, which readers filter by.
+# and by more in the place of a dictionary, which readers filter by.
 _WELL_WORTH_IT = 0.85
 # If a larger share of the sample's values is different, a dictionary of all would be too large.
 _MOSTLY_DIFFERENT = 0.95
@@ -35,7 +35,6 @@ _MOSTLY_DIFFERENT = 0.95
 _DICTIONARY_BYTES = 1024 * 1024
 
 _INTEGERS, _TEXTS, _FLOATS = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "BYTE_STREAM_SPLIT"
-_PREFIXED_TEXTS = "DELTA_BYTE_ARRAY"
 _OF_PHYSICAL_TYPE = {
     "INT32": _INTEGERS,
     "INT64": _INTEGERS,
@@ -149,25 +148,15 @@ class _Sample:
 
 def _others(sample: _Sample, classic: Mapping[str, float], in_dictionary: AbstractSet[str]) -> dict[str, str]:
     """Return the columns for which another encoding is smaller than `classic`, their bytes with plain or dictionary."""
-    chosen: dict[str, str] = {}
-    best = {name: size * (_WELL_WORTH_IT if name in in_dictionary else _WORTH_IT) for name, size in classic.items()}
-    types = sample.physical_types
     # Texts in a dictionary stay there, however few bytes Huffman's codes of them took: readers compare its numbers.
-    texts = {name for name, kind in types.items() if kind == "BYTE_ARRAY"}
-    candidates = {
+    tried = {
         name: _OF_PHYSICAL_TYPE[kind]
-        for name, kind in types.items()
-        if kind in _OF_PHYSICAL_TYPE and not (name in texts and name in in_dictionary)
+        for name, kind in sample.physical_types.items()
+        if kind in _OF_PHYSICAL_TYPE and not (kind == "BYTE_ARRAY" and name in in_dictionary)
     }
-    prefixed = {name: _PREFIXED_TEXTS for name in candidates if name in texts}
-    for tried, share in ((candidates, 1.0), (prefixed, _WELL_WORTH_IT)):
-        sizes = sample.sizes({"use_dictionary": False, "column_encoding": tried}) if tried else {}
-        for name, encoding in tried.items():
-            size = sizes[name].data * sample.growth
-            if size < best[name] * share:
-                best[name] = size
-                chosen[name] = encoding
-    return chosen
+    sizes = sample.sizes({"use_dictionary": False, "column_encoding": tried}) if tried else {}
+    most = {name: size * (_WELL_WORTH_IT if name in in_dictionary else _WORTH_IT) for name, size in classic.items()}
+    return {name: encoding for name, encoding in tried.items() if sizes[name].data * sample.growth < most[name]}
 
 
 def _dictionary_bytes(size: _Size, plain: float, sample: _Sample, leaf: Leaf, limit: float) -> float:

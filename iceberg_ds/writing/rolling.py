@@ -141,7 +141,8 @@ class RollingWriter:
 
     def shrink(self) -> None:
         """Move the buffer out of memory: into the file if it makes a fair row group, else into the temporary file."""
-        if self._files.may_open(self) and (self._files.has_one_file or self._waiting_bytes >= LEAST_ROW_GROUP_BYTES):
+        size = self._waiting_bytes if self.has_open_file else self.buffered_bytes
+        if self._files.may_open(self) and (self._files.has_one_file or size >= LEAST_ROW_GROUP_BYTES):
             self.flush()
         else:
             self._spill()

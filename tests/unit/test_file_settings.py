@@ -51,7 +51,7 @@ def test_nothing_is_set_by_default() -> None:
     """Files of every table would differ from what Arrow writes best."""
     files = settings({})
 
-    assert files.max_open_files == 100
+    assert files.max_open_files == 16
     assert (files.row_group_size_bytes, files.page_size_bytes, files.page_row_limit) == (None, None, None)
     assert files.dictionary_size_bytes is None
     assert files.bloom_filter_fpp == {}

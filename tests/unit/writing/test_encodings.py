@@ -119,7 +119,6 @@ def test_values_of_every_type_come_back_as_they_were(tmp_path: Path, asked: Parq
 _KINDS = {
     "DELTA_BINARY_PACKED": ["counted", "random_long", "random_int", "day", "moment", "clock", "small_decimal"],
     "DELTA_LENGTH_BYTE_ARRAY": ["flag", "comment", "path", "bytes"],
-    "DELTA_BYTE_ARRAY": ["flag", "comment", "path", "bytes"],
     "BYTE_STREAM_SPLIT": ["double", "float"],
 }
 

@@ -277,15 +277,17 @@ def test_footers_of_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pyt
 
 
 def with_small_buffers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let a task have room for some 60 rows of `PARTITIONED`, and its temporary file in `folder`."""
+    """Let a task have room for some 60 rows of `PARTITIONED`, and its temporary file in a new folder of `folder`."""
+    (folder / "spark").mkdir()
     monkeypatch.setattr(writers, "BUFFER_BYTES", 10_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 3_000)
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder / "spark"))
 
 
-def open_handles() -> int:
-    """Return how many files this process has open."""
-    return len(list(Path("/dev/fd").iterdir()))
+def handles(folder: Path) -> list[str]:
+    """Return the files below a folder that this process has open, also those without a name."""
+    links = [str(handle.readlink()) for handle in Path("/proc/self/fd").iterdir() if handle.is_symlink()]
+    return [link for link in links if link.startswith(f"{folder}/")]
 
 
 @pytest.mark.parametrize("max_open_files", [2, 100])
@@ -298,7 +300,6 @@ def test_scattered_rows_give_one_file_per_partition_in_their_order(
     monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", group_bytes)
     plan = with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=max_open_files)
     data = partitioned_rows(3_000, 7)
-    handles = open_handles()
 
     files = write_task(plan, batches(data, PARTITIONED, 100), ATTEMPT)
 
@@ -306,7 +307,7 @@ def test_scattered_rows_give_one_file_per_partition_in_their_order(
     for file in files:
         assert read((file,)) == [row for row in data if [row["p"]] == list(file.partition)]
         assert (len(file.split_offsets or []) > 1) == (group_bytes == 2_000)
-    assert open_handles() == handles
+    assert handles(tmp_path / "spark") == []
 
 
 @given(
@@ -367,15 +368,14 @@ def test_disk_that_fails_while_rows_wait_fails_the_task_and_leaves_nothing(
         return original(spill, what)
 
     monkeypatch.setattr(SpillFile, method, fail)
-    handles = open_handles()
 
     with pytest.raises(
-        DataFileError, match=rf"waiting for their row group cannot be kept in {tmp_path}: .*output error"
+        DataFileError, match=rf"waiting for their row group cannot be kept in {tmp_path}/spark: .*output error"
     ):
         write_task(plan, batches(partitioned_rows(3_000, 7), PARTITIONED, 100), ATTEMPT)
 
     assert stored(plan) == []
-    assert open_handles() == handles
+    assert handles(tmp_path / "spark") == []
 
 
 def test_nan_partition_is_one_file_for_all_batches(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
