@@ -4,9 +4,9 @@
 
 `write_task` gets record batches of 10,000 rows, made from the lineitem-like set of `datasets.py`, until it
 has had so many gigabytes of Arrow data; it writes files of 512 MB at most into a table without partitions, and
-into ones with 100 and 1,000 partitions, each of which occurs in every batch, or nearly. Each measurement has a fresh process. The
-number is its peak resident memory (`ru_maxrss`), which includes Python and all libraries; it is to stay
-below 400 MB. What is written is deleted at once.
+into ones with 100 and 1,000 partitions, each of which occurs in every batch, or nearly. Each measurement has a
+fresh process. The number is its peak resident memory (`ru_maxrss`), which includes Python and all libraries; it is to
+stay below 400 MB. What is written is deleted at once.
 """
 
 from __future__ import annotations
