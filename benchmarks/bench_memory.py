@@ -4,8 +4,8 @@
 
 `write_task` gets record batches of 10,000 rows, made from the lineitem-like set of `datasets.py`, until it
 has had so many gigabytes of Arrow data; it writes files of 512 MB at most into a table without partitions, and
-into ones with 100 and 1,000 partitions, each of which occurs in every batch, or nearly. Each measurement has a
-fresh process. The number is its peak resident memory (`ru_maxrss`), which includes Python and all libraries; it is to
+into ones with 100 and 1,000 partitions, each of which occurs in nearly every batch. Each measurement has a fresh
+process. The number is its peak resident memory (`ru_maxrss`), which includes Python and all libraries; it is to
 stay below 400 MB. What is written is deleted at once.
 """
 
