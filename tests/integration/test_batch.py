@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from decimal import Decimal
 
 import pyarrow.parquet as pq
@@ -47,15 +46,6 @@ def test_tasks_with_few_rows_leave_one_file(spark: SparkSession, house: Warehous
     assert house.ids() == list(range(200))
     assert [snapshot["added-data-files"] for snapshot in house.snapshots()] == ["1", "1"]
     assert stored_files(house.table().metadata.location) == referenced_files(house.table())
-
-
-def test_sparks_workers_do_not_search_their_modules_for_garbage(spark: SparkSession, house: Warehouse) -> None:
-    """Every task would keep the next one waiting, and every micro-batch take both cores' time for nothing."""
-    house.append(numbered(spark, 0, 100, partitions=2))
-
-    # The workers of the write take the next tasks, too.
-    counts = spark.sparkContext.parallelize(range(2), 2).map(lambda _: gc.get_freeze_count()).collect()
-    assert max(counts) > 10_000
 
 
 def test_snapshot_summary_counts_what_was_added_and_what_is_there(spark: SparkSession, house: Warehouse) -> None:

@@ -133,10 +133,31 @@ WRITING = (
     Mutation(
         name="a failed task leaves its files",
         file="writing/writers.py",
-        before="        writer.discard()\n        if isinstance",
-        after="        if isinstance",
+        before="            writer.discard()\n            raise",
+        after="            raise",
         tests=("unit/writing/test_writers.py::test_failing_task_leaves_no_file_open_or_finished",),
         spark_tests=(_CRASHES + "test_spark_repeats_task",),
+    ),
+    Mutation(
+        name="rows that tasks hand over are written again in each attempt",
+        file="commits/gathering.py",
+        before="self._is_written = True",
+        after="self._is_written = False",
+        tests=("unit/commits/test_gathering.py::test_file_is_written_once_whatever_the_number_of_attempts",),
+    ),
+    Mutation(
+        name="a write whose tasks all hand their rows over commits nothing",
+        file="commits/commit.py",
+        before=" and not gathered.record_count",
+        after="",
+        tests=("unit/commits/test_gathering.py::test_rows_of_all_tasks_become_one_file",),
+    ),
+    Mutation(
+        name="a task hands over whatever it has",
+        file="writing/handing_over.py",
+        before="if size > most_bytes:",
+        after="if size < 0:",
+        tests=("unit/writing/test_handing_over.py::test_few_rows_are_handed_over_and_many_are_not",),
     ),
     Mutation(
         name="a file that could not be finished appears in the store",
