@@ -18,7 +18,7 @@ from iceberg_ds.steps import Step
 
 ROWS = 1000
 # Rows are written as soon as a task has them, so that a fault in a task finds files.
-WRITE_AT_ONCE = {"target-file-size-bytes": "400"}
+WRITE_AT_ONCE = {"target-file-size-bytes": "400", "small-task-size-bytes": "0"}
 
 
 @pytest.fixture

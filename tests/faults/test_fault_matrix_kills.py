@@ -22,7 +22,7 @@ from iceberg_ds.steps import Step
 
 ROWS = 20
 # Rows are written as soon as a task has them, so that a task has several files.
-WRITE_AT_ONCE = {"target-file-size-bytes": "100"}
+WRITE_AT_ONCE = {"target-file-size-bytes": "100", "small-task-size-bytes": "0"}
 # Rows are so few that every task hands them over, and the committer writes them.
 HAND_OVER: Mapping[str, str] = {}
 COMMITTER_STEPS = [Step.TASK_WRITTEN, Step.FILE_OPENED, Step.FILE_CLOSED, Step.REQUEST_ANSWERED]

@@ -19,7 +19,7 @@ from iceberg_ds.steps import Step
 
 EPOCHS = 4
 # Rows are written as soon as a task has them, so that a fault in a task finds files.
-WRITE_AT_ONCE = {"target_file_size_bytes": "100"}
+WRITE_AT_ONCE = {"target_file_size_bytes": "100", "small_task_size_bytes": "0"}
 
 
 @pytest.fixture

@@ -230,10 +230,11 @@ def write_to_store(writes: Writes, store: ObjectStore) -> None:
     writes.batch({**options, "catalog.s3.secret-access-key": WRONG_KEY}, "Cannot")
     writes.batch({**options, "catalog.s3.session-token": SESSION}, "Cannot")
     writes.batch({**options, "table-property.s3.secret-access-key": WRONG_KEY}, "table-property.s3.secret-access-key")
+    own_files = {**options, "small-task-size-bytes": "0"}  # so that tasks come to their files' steps
     for point in (Point.IN_TASK, Point.BEFORE_COMMIT, Point.AFTER_COMMIT):
-        writes.batch({**options, **writes.fault(f"batch-{point.name}", point)}, "planned fault")
+        writes.batch({**own_files, **writes.fault(f"batch-{point.name}", point)}, "planned fault")
     for point in (Point.IN_TASK, Point.BEFORE_COMMIT):
-        writes.stream(f"failing-{point.name}", {**options, **writes.fault(f"stream-{point.name}", point)}, "planned")
+        writes.stream(f"failing-{point.name}", {**own_files, **writes.fault(f"stream-{point.name}", point)}, "planned")
     given = {**options, "table": "db.t", "evidence": str(writes.folder / "evidence")}
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
     insert = f"INSERT INTO shown WITH ({listed}) SELECT id, string(id) AS name FROM range(3)"  # noqa: S608  # no input

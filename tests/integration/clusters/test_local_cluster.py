@@ -37,7 +37,9 @@ def test_batches_and_a_stream_land_once(driver: SparkProcess, lake: Lake, tmp_pa
     stream = StreamJob(
         source=str(tmp_path / "source"), checkpoint=str(tmp_path / "checkpoint"), table=table, options=lake.options
     )
-    killed = replace(batch, first=10, sink="faultysink", options={**lake.options, **fault.arm()})
+    killed = replace(
+        batch, first=10, sink="faultysink", options={**lake.options, "small-task-size-bytes": "0", **fault.arm()}
+    )
 
     errors = [driver.run(dump(job)) for job in (batch, killed, stream, stream)]
 

@@ -104,7 +104,7 @@ def test_killed_executor_neither_loses_nor_doubles_a_row(driver: SparkProcess, l
     """Rows would go with every machine that dies."""
     table = lake.new_name()
     fault = Fault(point=Point.IN_TASK, action=Action.KILL_EXECUTOR, fuse=tmp_path / "fuse")
-    options = {**lake.options, **fault.arm()}
+    options = {**lake.options, "small-task-size-bytes": "0", **fault.arm()}
 
     assert driver.run(dump(BatchJob(table=table, rows=100, partitions=4, options=options, sink="faultysink"))) is None
 
@@ -116,7 +116,7 @@ def test_killed_executor_neither_loses_nor_doubles_a_row(driver: SparkProcess, l
 def test_files_that_the_driver_does_not_see_are_refused(driver: SparkProcess) -> None:
     """A table would name files that lie on the disks of workers, where no reader finds them."""
     # Every process finds another folder there: its own working directory, as if disks were not shared.
-    warehouse = {"warehouse": "/proc/self/cwd/warehouse"}
+    warehouse = {"warehouse": "/proc/self/cwd/warehouse", "small-task-size-bytes": "0"}
 
     error = driver.run(dump(BatchJob(options=warehouse, register=True)))
 
@@ -132,7 +132,7 @@ def test_second_attempt_that_overtakes_the_first_adds_no_row(
     """Speculative execution would write the rows of slow tasks twice."""
     table = lake.new_name()
     fault = Fault(point=Point.AFTER_TASK, action=Action.WAIT, fuse=tmp_path / "fuse")
-    options = {**lake.options, **fault.arm()}
+    options = {**lake.options, "small-task-size-bytes": "0", **fault.arm()}
 
     assert hasty_driver.run(dump(BatchJob(table=table, options=options, sink="faultysink"))) is None
 
