@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from support.service_fixtures import object_store
+from support.spark_fixtures import _spark_of_this_process, spark
 
-__all__ = ["object_store"]
+__all__ = ["_spark_of_this_process", "object_store", "spark"]

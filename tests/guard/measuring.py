@@ -80,6 +80,20 @@ def _options(catalog: Mapping[str, str], **options: str) -> dict[str, str]:
     }
 
 
+def _sql_on_s3(bucket: Bucket, folder: Path) -> dict[str, str]:
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": f"{bucket.location}/warehouse",
+        **bucket.store.properties,
+    }
+
+
+def options_on_s3(bucket: Bucket, folder: Path) -> dict[str, str]:
+    """Return the options of writes to a SQL catalog in `folder` with its tables in the bucket."""
+    return _options(_sql_on_s3(bucket, folder))
+
+
 class _Scene:
     """A SQL catalog with its tables in a bucket; adds what its steps count to `figures`.
 
@@ -97,12 +111,7 @@ class _Scene:
         self.is_first = False
         self.bucket = Bucket(store=place.store, name=f"guard-{_slug(name)}")
         self._figures = figures
-        self.properties = {
-            "type": "sql",
-            "uri": f"sqlite:///{folder}/catalog.db",
-            "warehouse": f"{self.bucket.location}/warehouse",
-            **place.store.properties,
-        }
+        self.properties = _sql_on_s3(self.bucket, folder)
         self.options = _options(self.properties, **options)
 
     def raw(self) -> Catalog:
