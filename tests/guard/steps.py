@@ -128,6 +128,22 @@ def run_tasks(writer: bytes, rows: Rows, epoch: int | None) -> list[bytes]:
     return messages
 
 
+# What each of Spark's long-lived processes has connected to, by its role.
+_connected: dict[str, dict[Any, Any]] = {"planner": {}, "committer": {}}
+
+
+@contextmanager
+def _process_of(role: str) -> Iterator[None]:
+    """Be the planner or the committer: neither knows the tables that the other one has seen."""
+    from iceberg_ds.catalogs import client  # noqa: PLC0415  # tasks do not load it
+
+    before, client._clients = client._clients, _connected[role]
+    try:
+        yield
+    finally:
+        client._clients = before
+
+
 def _unwatched(_: str, step: Callable[[], Any]) -> Any:
     return step()
 
@@ -136,12 +152,17 @@ def batch_write(options: Mapping[str, str], rows: Rows, watch: Watch = _unwatche
     """Append the rows as one batch."""
 
     def plan() -> tuple[bytes, bytes]:
-        writer = IcebergSink(dict(options)).writer(SCHEMA, overwrite=False)
+        with _process_of("planner"):
+            writer = IcebergSink(dict(options)).writer(SCHEMA, overwrite=False)
         return as_spark_sends(writer), as_spark_sends(writer)  # the tasks' first, then the committer's
+
+    def commit() -> None:
+        with _process_of("committer"):
+            pickle.loads(for_commit).commit(_read(messages))  # noqa: S301  # ours
 
     for_tasks, for_commit = watch("plan", plan)
     messages = watch("tasks", lambda: run_tasks(for_tasks, rows, None))
-    watch("commit", lambda: pickle.loads(for_commit).commit(_read(messages)))  # noqa: S301  # ours
+    watch("commit", commit)
     return Sizes(writer=len(for_tasks), message=max(map(len, messages)))
 
 
@@ -155,13 +176,15 @@ def micro_batch(options: Mapping[str, str], rows: Rows, epoch: int, watch: Watch
 
 def plan_stream(options: Mapping[str, str]) -> bytes:
     """Plan a micro-batch; return the writer as tasks get it."""
-    return as_spark_sends(IcebergSink(dict(options)).streamWriter(SCHEMA, overwrite=False))
+    with _process_of("planner"):
+        return as_spark_sends(IcebergSink(dict(options)).streamWriter(SCHEMA, overwrite=False))
 
 
 def commit_stream(options: Mapping[str, str], messages: Sequence[bytes], epoch: int) -> None:
     """Commit a micro-batch as Spark does: by a writer of an unpickled data source."""
-    source = pickle.loads(as_spark_sends(IcebergSink(dict(options))))  # noqa: S301  # ours
-    source.streamWriter(SCHEMA, overwrite=False).commit(_read(messages), epoch)
+    with _process_of("committer"):
+        source = pickle.loads(as_spark_sends(IcebergSink(dict(options))))  # noqa: S301  # ours
+        source.streamWriter(SCHEMA, overwrite=False).commit(_read(messages), epoch)
 
 
 def _read(messages: Sequence[bytes]) -> list[Any]:
