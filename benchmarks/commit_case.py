@@ -39,13 +39,18 @@ from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import CatalogSettings
 from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.commit_loop import CommitLoop
+from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId
+from iceberg_ds.plan import EpochId, FileSettings
 
 _BRANCH = "main"
 _ROWS_PER_FILE = 1_000_000
 _KILOBYTE = 1024  # the unit of ru_maxrss on Linux
 _METADATA_LOG = 100  # entries that Iceberg keeps by default
+# An append writes no data file in its commit.
+_NO_FILES = FileSettings(
+    target_file_size_bytes=1, compression_codec="zstd", compression_level=None, metrics_properties={}
+)
 # The columns of the lineitem-like set, by type; each with a lower and an upper bound as a manifest holds it.
 _COLUMNS: tuple[tuple[IcebergType, int, bytes, bytes], ...] = (
     (LongType(), 3, bytes(8), b"\x40\x42\x0f" + bytes(5)),
@@ -202,7 +207,8 @@ def committer(case: Case, catalog: Catalog, client: CatalogClient) -> Callable[[
         return lambda name, files: commit_stock(catalog, ("bench", name), files, marks)
 
     def commit_ours(name: str, files: Sequence[DataFile]) -> None:
-        CommitLoop(client, identities[name], Added(tuple(files))).run()
+        identity = identities[name]
+        CommitLoop(client, identity, Added(tuple(files)), GatheredRows(client, identity, [])).run()
 
     # The planner knows these before the rows are written; they are no part of the commit.
     identities = {name: _identity(catalog.load_table(("bench", name)), name, epoch) for name in ("warm", "t")}
@@ -217,6 +223,7 @@ def _identity(table: Table, name: str, epoch: EpochId) -> WriteIdentity:
         operation_id=str(uuid.uuid4()),
         snapshot_id=uuid.uuid4().int >> 66,
         schema_id=table.schema().schema_id,
+        files=_NO_FILES,
         epoch=epoch,
         new_table=None,
     )
