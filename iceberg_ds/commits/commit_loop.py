@@ -18,7 +18,7 @@ from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.commits.growth import warn_of_growth
 from iceberg_ds.commits.manifests import manifest_paths
 from iceberg_ds.commits.merging import merge_for_next_commit
-from iceberg_ds.commits.outcomes import fate_of_files, needs_a_warning, neighbour_warning, skipped, why_refused
+from iceberg_ds.commits.outcomes import fate_of_files, needs_a_warning, neighbour_warning, skipped, unknown, why_refused
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
@@ -288,17 +288,7 @@ class CommitLoop:
         raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
 
     def _raise_unknown(self, reason: str) -> NoReturn:
-        raise CommitStateUnknownError(
-            f"Commit state of {self._write} is unknown: {reason}. No files were deleted. It landed if the table has "
-            f"or had snapshot {self._write.snapshot_id}"
-            + (
-                "; running the query again finds that out."
-                if self._write.epoch
-                else "; running the write again with the same txn-version finds that out."
-                if self._write.txn
-                else "; look there before running the write again."
-            )
-        )
+        raise CommitStateUnknownError(unknown(self._write, reason))
 
 
 def _reply(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:

@@ -53,6 +53,20 @@ def _displaced(write: WriteIdentity, holder: Holder) -> str:
     )
 
 
+def unknown(write: WriteIdentity, reason: str) -> str:
+    """Return what to say of a write that may have landed or may land yet, for which `reason` stands."""
+    if write.epoch is not None:
+        step = "running the query again finds that out"
+    elif write.txn is not None:
+        step = "running the write again with the same txn-version finds that out"
+    else:
+        step = "look there before running the write again"
+    return (
+        f"Commit state of {write} is unknown: {reason}. No files were deleted. It landed if the table has or had "
+        f"snapshot {write.snapshot_id}; {step}."
+    )
+
+
 def skipped(write: WriteIdentity, finding: Finding, record_count: int) -> str:
     """Return what to log of a write that was done before, and now has `record_count` rows."""
     before = _other_count(write, finding.mark, record_count)

@@ -27,8 +27,9 @@ from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.storage.vended import why_ended
 from iceberg_ds.writing.external_sort import ExternalSort
+from iceberg_ds.writing.group_sizes import MOST_EXPANSION
 from iceberg_ds.writing.range_check import RangeCheck
-from iceberg_ds.writing.rolling import MOST_EXPANSION, RollingWriter, TaskFiles
+from iceberg_ds.writing.rolling import RollingWriter, TaskFiles
 
 # Arrow bytes that wait in all buffers of a task at most; more if the table asks for larger row groups.
 BUFFER_BYTES = 64 * 1024 * 1024

@@ -22,9 +22,9 @@ from pyiceberg.types import NestedField
 from support.tables import local
 
 from iceberg_ds.plan import FileSettings, WritePlan
-from iceberg_ds.writing import rolling
+from iceberg_ds.writing import group_sizes
+from iceberg_ds.writing.group_sizes import GroupSizes
 from iceberg_ds.writing.parquet_options import BLOOM_FILTERS, can_honour
-from iceberg_ds.writing.rolling import GroupSizes
 from iceberg_ds.writing.writers import TaskAttempt, write_task
 
 MB = 1024 * 1024
@@ -133,7 +133,7 @@ def test_files_have_the_target_size_however_rows_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Any, group_bytes: int, way: str
 ) -> None:
     """A table would get files of any size but the one that its user asked for."""
-    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", group_bytes)
 
     files = write(plan(tmp_path, **WAYS[way]), data())
 
@@ -205,22 +205,22 @@ def test_row_groups_have_the_compressed_size_that_the_table_says(tmp_path: Path,
     settings = {"row_group_size_bytes": size, "parquet_encodings": "classic"}
     files = write(plan(tmp_path, "snappy", target_file_size_bytes=64 * MB, **settings), data())
 
-    groups = [group for file in files for group in group_sizes(file)]
+    groups = [group for file in files for group in sizes_of_groups(file)]
     assert len(groups) > 8
     assert all(0.8 * size <= group <= 1.2 * size for group in groups[2:-1])
 
 
 def test_row_groups_may_be_larger_than_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that asks for large row groups would get the default ones."""
-    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", MB // 8)
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", MB // 8)
     asked = plan(tmp_path, "snappy", target_file_size_bytes=64 * MB, row_group_size_bytes=MB)
 
     (file,) = write(asked, incompressible())
 
-    assert max(group_sizes(file)) >= 0.9 * MB
+    assert max(sizes_of_groups(file)) >= 0.9 * MB
 
 
-def group_sizes(file: DataFile) -> Iterator[int]:
+def sizes_of_groups(file: DataFile) -> Iterator[int]:
     """Yield the compressed size of each row group."""
     footer = pq.read_metadata(local(file.file_path))
     for number in range(footer.num_row_groups):

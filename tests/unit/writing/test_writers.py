@@ -25,7 +25,7 @@ from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, local, rows
 
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writing import external_sort, rolling, writers
+from iceberg_ds.writing import external_sort, group_sizes, rolling, writers
 from iceberg_ds.writing.parquet import ParquetFile
 from iceberg_ds.writing.rolling import RollingWriter
 from iceberg_ds.writing.spill import SpillFile
@@ -219,7 +219,7 @@ def test_buffers_stay_below_the_limit_with_many_partitions(sink: Sink, monkeypat
 def test_row_groups_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task would hold a whole file in memory, and readers as well."""
     limit = 100_000
-    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", limit)
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", limit)
     written: list[int] = []
     original = ParquetFile.write_row_group
 
@@ -297,7 +297,7 @@ def test_scattered_rows_give_one_file_per_partition_in_their_order(
 ) -> None:
     """A partition would get another file, or another small row group, each time that memory is short."""
     with_small_buffers(monkeypatch, tmp_path)
-    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", group_bytes)
     plan = with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=max_open_files)
     data = partitioned_rows(3_000, 7)
 
@@ -323,7 +323,7 @@ def test_no_row_is_lost_doubled_or_moved_whatever_the_limits(
     plan = with_files(catalog_free_plan, max_open_files=files_limits[0], target_file_size_bytes=files_limits[1])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rolling, "ROW_GROUP_BYTES", limits[0])
+        patch.setattr(group_sizes, "ROW_GROUP_BYTES", limits[0])
         patch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", limits[3])
         patch.setattr(rolling, "IDLE_BYTES", limits[4])
         patch.setattr(writers, "BUFFER_BYTES", limits[1])
@@ -340,7 +340,7 @@ def test_file_of_a_partition_without_further_rows_makes_room_for_another(
 ) -> None:
     """Clustered rows would fill the disk, because the files of complete partitions stay open."""
     with_small_buffers(monkeypatch, tmp_path)
-    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", 2_000)
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", 2_000)
     monkeypatch.setattr(rolling, "IDLE_BYTES", 5_000)
     writer = TaskWriter(with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=2), ATTEMPT)
     data = [{"id": number, "p": number // 200, "text": "x" * 30} for number in range(1_000)]
@@ -420,7 +420,7 @@ def test_least_recently_used_file_is_finished_first(sink: Sink, monkeypatch: pyt
 
 def test_file_that_must_be_finished_gets_the_rows_that_wait_for_it(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition would get another file for the rest of its rows."""
-    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", 1_000)
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", 1_000)
     plan = with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=1)
     data = [{"id": number, "p": number // 150, "text": f"row {number}"} for number in range(300)]
 
@@ -445,7 +445,7 @@ def test_clustered_rows_give_one_file_per_partition_whatever_the_limits(
     plan = with_files(catalog_free_plan, max_open_files=max_open_files)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rolling, "ROW_GROUP_BYTES", limits[0])
+        patch.setattr(group_sizes, "ROW_GROUP_BYTES", limits[0])
         patch.setattr(writers, "BUFFER_BYTES", limits[1])
         patch.setattr(writers, "SPLIT_BYTES", limits[2])
         files = write_task(plan, batches(data, PARTITIONED, batch_rows), ATTEMPT)
@@ -535,7 +535,7 @@ def test_sorted_rows_need_one_open_file_and_one_buffer(sink: Sink, monkeypatch: 
         most_buffered = max(most_buffered, writer._files.buffered_bytes - writer.buffered_bytes)
 
     monkeypatch.setattr(RollingWriter, "append", spy)
-    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", 500)
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", 500)
     plan = replace(plan_of(sink, PARTITIONED, BY_P), sort_order=BY_TEXT)
 
     write_task(plan, batches(partitioned_rows(500, 20), PARTITIONED, 100), ATTEMPT)
