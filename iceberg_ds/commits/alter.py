@@ -117,7 +117,7 @@ class _Alteration:
     def _give_up(self, metadata: TableMetadata, problem: Exception | None) -> NoReturn:
         if any(_may_still_land(request, metadata) for request in self._lost):
             self._raise_unknown(f"the last request may still be carried out ({problem})")
-        if metadata.last_updated_ms < self._confirmed_ms:
+        if metadata.last_updated_ms <= self._confirmed_ms:  # a commit may take less than a millisecond
             self._raise_unknown("the catalog confirmed the change, and answers from an older state of the table")
         reason = problem or "another writer has undone each change"
         summary = f"Cannot change table {self._name} after {self._attempts} attempts: {reason}. Nothing was written."

@@ -23,12 +23,14 @@ from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
 from iceberg_ds.commits.target import check_target
-from iceberg_ds.diagnosis.diagnosing import advice
+from iceberg_ds.diagnosis.causes import LASTING
+from iceberg_ds.diagnosis.diagnosing import advice, diagnose
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
     CommitMessageError,
     CommitStateUnknownError,
+    DataFileError,
     IcebergSinkError,
     TableNotFoundError,
     UnsupportedTableError,
@@ -269,6 +271,8 @@ class CommitLoop:
                 else f"the last request may still be carried out ({problem})"
             )
         self._delete_if(finding, table)
+        if isinstance(problem, DataFileError):
+            raise problem
         summary = (
             f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. "
             "Nothing was committed and its files were deleted."
@@ -298,5 +302,9 @@ def _reply(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
 
 
 def _would_fail_again(problem: Exception | None) -> bool:
-    """Return whether the problem was raised while manifests were written, and not by the storage below."""
-    return isinstance(problem, TypeError | ValueError | AttributeError | LookupError)
+    """Return whether files of the commit cannot be written for a reason that stays, of the table or of the store."""
+    if problem is None or isinstance(problem, CommitRefusedError | CommitAnswerLostError | CatalogError):
+        return False
+    return isinstance(problem, TypeError | ValueError | AttributeError | LookupError) or (
+        diagnose(problem).cause in LASTING
+    )

@@ -37,6 +37,24 @@ class Cause(Enum):
     UNKNOWN = "none of the known causes"
 
 
+# What nobody but a person mends: to try again is to fail again.
+LASTING = frozenset(
+    {
+        Cause.TLS,
+        Cause.NOT_THIS_SERVICE,
+        Cause.NO_CREDENTIALS,
+        Cause.UNAUTHORIZED,
+        Cause.FORBIDDEN,
+        Cause.NO_SUCH_BUCKET,
+        Cause.WRONG_REGION,
+        Cause.ENCRYPTION_KEY,
+        Cause.READ_ONLY,
+        Cause.MISSING_PACKAGE,
+        Cause.CONFIGURATION,
+    }
+)
+
+
 class Service(Enum):
     """What was asked; the value is how texts call it."""
 

@@ -89,6 +89,7 @@ _CREATION = tuple(
 CALLS_OF: Mapping[Operation, tuple[Call, ...]] = {
     Operation.APPEND: (_LOOK_UP, *_ATTEMPT),
     Operation.APPEND_BY_MANIFESTS: (_LOOK_UP, *_ATTEMPT),
+    Operation.APPEND_AND_MERGE: (_LOOK_UP, *_ATTEMPT),
     Operation.OVERWRITE: (_LOOK_UP, *_ATTEMPT),
     Operation.REPLACE: (_LOOK_UP, *_ATTEMPT),
     Operation.CREATE: (_LOOK_UP, *_CREATION, Call(phase=Phase.COMMIT, method="view_exists"), *_ATTEMPT),
