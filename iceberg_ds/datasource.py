@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
-from iceberg_ds.spark_workers import ease_worker
+from iceberg_ds.spark_workers import acknowledging, ease_worker
 from iceberg_ds.steps import Step, reach
 
 try:
@@ -215,7 +215,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
     check = RangeCheck(plan)
-    data_files, rows = write_or_hand_over(plan, batches, attempt, check)
+    data_files, rows = write_or_hand_over(plan, acknowledging(batches), attempt, check)
     report = report_files(plan, attempt, data_files)
     write = WriteIdentity.of(plan, epoch)
     reach(Step.TASK_WRITTEN)
