@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from iceberg_ds import spark_workers
 
 WORKER = "pyspark.daemon"
 EASE = "from iceberg_ds.spark_workers import ease_worker; ease_worker()"
@@ -78,3 +82,67 @@ def test_garbage_is_not_kept_and_later_garbage_is_found(tmp_path: Path) -> None:
     check = "assert gone() is None and later() is None"
 
     assert state_after(f"{before}{EASE}{after}{check}", tmp_path, WORKER)["frozen"] > 1_000
+
+
+@pytest.fixture
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Return both ends of a connection that has come and gone so often that its kernel waits before it confirms."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
+        far, _ = server.accept()
+        with far:
+            for _ in range(100):
+                far.sendall(b"rows")
+                near.sendall(near.recv(4))
+                far.recv(4)
+            yield near, far
+
+
+def confirms_at_once(connection: socket.socket) -> bool:
+    """Return whether the kernel confirms what comes in as soon as it is there."""
+    return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
+
+
+def open_files() -> int:
+    """Return how many files this process has open."""
+    return len(list(Path("/proc/self/fd").glob("*")))
+
+
+def test_rows_are_confirmed_at_once_each_time(
+    connected: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task of a small micro-batch would take 40 ms longer than it needs."""
+    near, far = connected
+    monkeypatch.setattr(spark_workers, "_is_spark_worker", lambda: True)
+
+    def arriving() -> Iterator[int]:
+        for number in range(3):
+            assert confirms_at_once(near)
+            far.sendall(b"rows")
+            near.sendall(near.recv(4))
+            assert not confirms_at_once(near)
+            yield number
+
+    assert not confirms_at_once(near)
+    assert list(spark_workers.acknowledging(arriving())) == [0, 1, 2]
+    assert confirms_at_once(near)
+
+
+def test_task_leaves_no_connection_open(
+    connected: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that lives for many tasks could open no file any more."""
+    monkeypatch.setattr(spark_workers, "_is_spark_worker", lambda: True)
+    before = open_files()
+
+    meanwhile = [open_files() for _ in spark_workers.acknowledging(iter(range(2)))]
+
+    assert min(meanwhile) >= before + len(connected)
+    assert open_files() == before
+
+
+def test_connections_of_the_users_process_are_left_alone(connected: tuple[socket.socket, socket.socket]) -> None:
+    """A program that writes itself would have its connections changed."""
+    near, _ = connected
+
+    assert list(spark_workers.acknowledging(iter([1, 2]))) == [1, 2]
+    assert not confirms_at_once(near)

@@ -19,6 +19,7 @@ from iceberg_ds.errors import (
     CommitConflictError,
     CommitMessageError,
     CommitStateUnknownError,
+    DataFileError,
     RefusedRowsError,
 )
 from iceberg_ds.messages import TaskCommit
@@ -251,6 +252,26 @@ def test_store_that_fails_once_is_tried_again(sink: Sink, monkeypatch: pytest.Mo
     sink.commit(messages)
 
     assert sink.ids() == [1, 2, 3]
+    check_clean(sink.table())
+
+
+def test_store_that_refuses_for_good_fails_the_commit_at_once(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> None:
+    """A wrong certificate or a missing right would be told of after many minutes, and not as tasks tell of it."""
+    sink.append(1)
+    messages = sink.hand_over(rows(2), rows(3))
+
+    def refuse(*_: object) -> object:
+        raise PermissionError("An error occurred (AccessDenied) when calling the PutObject operation: Access Denied")
+
+    monkeypatch.setattr(rolling.ParquetFile, "close", refuse)
+
+    with pytest.raises(DataFileError, match=r"Cannot write a data file.*Access Denied"):
+        sink.commit(messages)
+
+    assert len(waits) == 1
+    assert sink.ids() == [1]
     check_clean(sink.table())
 
 
