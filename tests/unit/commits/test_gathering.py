@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -263,7 +264,7 @@ def test_store_that_refuses_for_good_fails_the_commit_at_once(
     messages = sink.hand_over(rows(2), rows(3))
 
     def refuse(*_: object) -> object:
-        raise PermissionError("An error occurred (AccessDenied) when calling the PutObject operation: Access Denied")
+        raise PermissionError(errno.EACCES, "AccessDenied when calling PutObject: Access Denied")
 
     monkeypatch.setattr(rolling.ParquetFile, "close", refuse)
 
