@@ -1,7 +1,7 @@
 """The appends of `bench_peer.py`: both sinks in turn in one warm session, a session for each shape of table.
 
 Tables are made, checked and dropped outside of the measured time. The order rotates from round to round; one round
-before them is not counted.
+before them is not counted. If a job of the runtime fails, the shape begins anew without it, and the result says so.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ from datasets import set_folder
 from harness import Sample, Settings, load_average
 from peer_place import NAMESPACE, Place
 from peer_shapes import SHAPES, Job, Shape
-from remote import Remote
+from remote import Remote, RemoteError
 from support.bucket import Bucket
 from support.services import serve_objects
 
 TABLE = f"{NAMESPACE}.t"
 ONE_ROW = "one_row"
 _LISTS = ("GET list", "GET bucket", "GET uploads")
+
+
+class _PeerFailedError(Exception):
+    """A job of the runtime failed."""
+
+    def __init__(self, variant: str, reason: str) -> None:
+        super().__init__(reason)
+        self.variant = variant
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,12 +43,14 @@ class Appends:
         requests: What appends asked the S3 server for, number of requests.
         seconds: How long each shape took as a whole, by its name.
         versions: Of the session's Spark and of the runtime.
+        failures: Jobs of the runtime that failed: which, of what shape, and why.
     """
 
     samples: list[Sample] = field(default_factory=list)
     requests: list[Sample] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +112,28 @@ def measure(settings: Settings, scratch: Path) -> Appends:
     for name, shape in SHAPES.items():
         if name in settings.sets:
             begun = time.monotonic()
-            with _prepared(settings, shape, scratch / name) as bench:
-                _rounds(bench, settings, name, outcome)
-                outcome.versions = bench.session.ask("versions")
+            jobs = shape.jobs()
+            while not _measured(settings, shape, jobs, scratch / f"{name}-{len(jobs)}", outcome):
+                pass
             outcome.seconds[name] = time.monotonic() - begun
             print(f"{shape.label}: {outcome.seconds[name]:.0f} s in all", flush=True)
     return outcome
+
+
+def _measured(settings: Settings, shape: Shape, jobs: dict[str, Job], folder: Path, outcome: Appends) -> bool:
+    """Measure a shape in a session of its own; return whether no job of the runtime failed, else forget that one."""
+    try:
+        with _prepared(settings, shape, folder) as bench:
+            samples, requests = _rounds(bench, settings, jobs)
+            outcome.versions = bench.session.ask("versions")
+    except _PeerFailedError as failed:
+        label = jobs.pop(failed.variant).label
+        outcome.failures.append(f"{shape.label}, {label}: failed ({failed})")
+        print(outcome.failures[-1], flush=True)
+        return False
+    outcome.samples += samples
+    outcome.requests += requests
+    return True
 
 
 @contextlib.contextmanager
@@ -125,14 +151,14 @@ def _prepared(settings: Settings, shape: Shape, folder: Path) -> Iterator[Bench]
         yield Bench(place=place, session=session, shape=shape, columns=told["columns"], expected=told["totals"])
 
 
-def _rounds(bench: Bench, settings: Settings, name: str, outcome: Appends) -> None:
-    jobs = bench.shape.jobs()
+def _rounds(bench: Bench, settings: Settings, jobs: dict[str, Job]) -> tuple[list[Sample], list[Sample]]:
+    samples, requests = [], []
     names = list(jobs)
     for number in range(settings.rounds + 1):
         shift = number % len(names)
         for variant in (*names[shift:], *names[:shift]):
             load = load_average()
-            details, asked = bench.run(jobs[variant], f"{name}-{variant}-{number}", "source")
+            details, asked = _run(bench, variant, jobs[variant], f"{variant}-{number}")
             seconds = details.pop("seconds")
             print(
                 f"round {number}, {bench.shape.label}, {variant}: {seconds:.2f} s, {details['files']:.0f} files, "
@@ -141,13 +167,23 @@ def _rounds(bench: Bench, settings: Settings, name: str, outcome: Appends) -> No
             )
             if number:  # the first warms up
                 details |= {"rows_per_second": bench.expected[0] / seconds, "load_before": load}
-                outcome.samples.append(
+                samples.append(
                     Sample(case=bench.shape.label, variant=variant, round=number, value=seconds, details=details)
                 )
                 if asked:
-                    outcome.requests.append(_asked("append of the set", variant, number, asked, details["bytes"]))
-                    _, asked = bench.run(jobs[variant], f"{name}-{variant}-{number}-one", ONE_ROW)
-                    outcome.requests.append(_asked("append of one row", variant, number, asked, 0))
+                    requests.append(_asked("append of the set", variant, number, asked, details["bytes"]))
+                    _, asked = bench.run(jobs[variant], f"{variant}-{number}-one", ONE_ROW)
+                    requests.append(_asked("append of one row", variant, number, asked, 0))
+    return samples, requests
+
+
+def _run(bench: Bench, variant: str, job: Job, name: str) -> tuple[dict[str, float], list[str]]:
+    try:
+        return bench.run(job, name, "source")
+    except RemoteError as error:
+        if job.is_ours:
+            raise
+        raise _PeerFailedError(variant, " ".join(str(error).split())[:200]) from error
 
 
 def _asked(case: str, variant: str, number: int, asked: list[str], size: float) -> Sample:

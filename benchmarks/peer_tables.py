@@ -74,8 +74,10 @@ def appends_report(settings: Settings, outcome: Appends) -> Report:
             _append_line(outcome.samples, shape.label, name, job.label)
             for shape in chosen
             for name, job in shape.jobs().items()
+            if spread_of(outcome.samples, shape.label, name) is not None
         ],
         notes=(
+            *outcome.failures,
             f"{settings.rounds} rounds, local[2]; both sinks in turn in a warm session: {versions}, heap at most 4 GB.",
             f"{_LEVELS} Rows: {rows}.",
             f"{_HEAP} {_CHECKED}",
