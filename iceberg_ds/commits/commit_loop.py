@@ -271,7 +271,7 @@ class CommitLoop:
                 else f"the last request may still be carried out ({problem})"
             )
         self._delete_if(finding, table)
-        if isinstance(problem, DataFileError):
+        if isinstance(problem, DataFileError) and _would_fail_again(problem):  # as a task would
             raise problem
         summary = (
             f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. "
