@@ -236,8 +236,8 @@ LANDING = (
     Mutation(
         name="a certain failure leaves its files",
         file="commits/commit_loop.py",
-        before="        self._delete_if(finding, table)\n        summary = (",
-        after="        summary = (",
+        before="        self._delete_if(finding, table)\n        if isinstance(problem, DataFileError)",
+        after="        if isinstance(problem, DataFileError)",
         tests=(_LOOP + "test_refusals_up_to_the_limit_leave_nothing_behind",),
     ),
     Mutation(
