@@ -31,6 +31,7 @@ from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.branches import branch_head
 from iceberg_ds.storage.cleanup import Proof, delete_files
+from iceberg_ds.table_properties import whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -59,15 +60,10 @@ class MergePolicy:
     def of(cls, properties: Mapping[str, str]) -> MergePolicy:
         """Return the policy of a table; a property that is no whole number counts as not set."""
         default = cls()
-
-        def number(name: str, otherwise: int) -> int:
-            text = properties.get(f"commit.manifest.{name}", "")
-            return int(text) if text.isascii() and text.isdigit() else otherwise
-
         return cls(
             is_enabled=properties.get("commit.manifest-merge.enabled", "false").lower() == "true",
-            min_count=max(2, number("min-count-to-merge", default.min_count)),
-            target_bytes=number("target-size-bytes", default.target_bytes),
+            min_count=max(2, whole_number(properties, "commit.manifest.min-count-to-merge", default.min_count)),
+            target_bytes=whole_number(properties, "commit.manifest.target-size-bytes", default.target_bytes),
         )
 
 

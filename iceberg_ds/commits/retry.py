@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from iceberg_ds.table_properties import whole_number
+
 # Ceiling of the wait after the first lost race, in attempts: about twice the number of writers that share a table well.
 # By a lower one losers meet again and waste attempts on each other, by a higher one those who win meanwhile get ahead.
 _SPREAD = 16
@@ -43,8 +45,7 @@ class RetryPolicy:
         default = cls()
 
         def number(name: str, otherwise: int) -> int:
-            text = properties.get(f"commit.retry.{name}", "")
-            return int(text) if text.isascii() and text.isdigit() else otherwise
+            return whole_number(properties, f"commit.retry.{name}", otherwise)
 
         return cls(
             num_retries=number("num-retries", default.num_retries),

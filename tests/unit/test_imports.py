@@ -27,6 +27,7 @@ PURE = {
     "option_values",
     "option_table",
     "pyiceberg_inner",
+    "table_properties",
     "diagnosis",
     "schemas",
     "layouts",

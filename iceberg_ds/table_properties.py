@@ -1,0 +1,11 @@
+"""Pure: what properties of a table hold; what nobody can make sense of counts as not set, and fails no commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def whole_number(properties: Mapping[str, str], name: str, otherwise: int) -> int:
+    """Return the whole number, 0 or more, that a table's property holds, and `otherwise` if it holds none."""
+    text = properties.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else otherwise
