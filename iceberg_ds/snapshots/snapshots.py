@@ -48,6 +48,7 @@ from iceberg_ds.snapshots.marks import Mark, summary_mark
 from iceberg_ds.snapshots.recording import record_write
 from iceberg_ds.snapshots.timeline import latest_ms
 from iceberg_ds.snapshots.totals import added_summary, totals_of
+from iceberg_ds.table_properties import whole_number
 from iceberg_ds.table_requests import LAST_ADDED, AddSchema, CommitRequest
 from iceberg_ds.task_manifest import TaskManifest
 
@@ -83,8 +84,7 @@ class Change:
 
 def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
     """Return the summary entries that count what `change` adds and drops."""
-    asked = metadata.properties.get(_PARTITION_LIMIT_PROPERTY, "0")
-    limit = int(asked) if asked.isdigit() else 0
+    limit = whole_number(metadata.properties, _PARTITION_LIMIT_PROPERTY, 0)
     if not change.removed and all(found.content == DataFileContent.DATA for found in change.added):
         named = totals_of(change.added, metadata.specs(), metadata.schema())
         return added_summary([named, *(manifest.totals for manifest in change.manifests)], limit)

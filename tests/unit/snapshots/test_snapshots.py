@@ -185,6 +185,14 @@ def test_added_files_are_counted(sink: Sink) -> None:
     assert summary["added-files-size"] == str(sum(file.file_size_in_bytes for file in files))
 
 
+@pytest.mark.parametrize("text", ["many", "-1", "²"])
+def test_limit_of_partitions_that_is_no_number_counts_as_not_set(text: str) -> None:
+    """A typo in a table property would fail every commit."""
+    limited = metadata_of(properties={"write.summary.partition-limit": text})
+
+    assert change_summary(limited, Change(added=())) == change_summary(metadata_of(), Change(added=()))
+
+
 def test_creation_request_carries_the_whole_table(sink: Sink) -> None:
     """A new table would lose its schema, its place or its properties."""
     staged = sink.catalog.stage_table(("db", "t"), NewTable(schema=metadata_of().schema()))
