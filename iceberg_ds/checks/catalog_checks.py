@@ -20,11 +20,12 @@ from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedErro
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.loading import load
 from iceberg_ds.catalogs.settings import CatalogSettings, catalog_settings, configured_properties
-from iceberg_ds.checks.checklist import CheckFailedError, Checklist, CheckWarnedError, NotTriedError, within
+from iceberg_ds.checks.checklist import CheckFailedError, Checklist, NotTriedError, within
+from iceberg_ds.checks.growth import check_growth
 from iceberg_ds.checks.result import Check
 from iceberg_ds.checks.scratch import ScratchTables
 from iceberg_ds.checks.storage_probe import missing_folders, quick_properties, remove_folders
-from iceberg_ds.commits.growth import measured_growth
+from iceberg_ds.commits.growth import timed
 from iceberg_ds.diagnosis.diagnosing import Cause, Service, catalog_service, diagnose
 from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.options import SinkOptions
@@ -32,13 +33,11 @@ from iceberg_ds.planning import foresee
 from iceberg_ds.schemas.spark_types import iceberg_schema
 from iceberg_ds.secrets import storage_properties
 from iceberg_ds.snapshots.branches import MAIN_BRANCH
-from iceberg_ds.snapshots.growth import NEXT_STEP
 from iceberg_ds.storage.files import is_local
 
 OPTIONS, REACHED, ACCEPTED = "options", "catalog is reached", "catalog accepts the credentials"
 NAMESPACE, TABLE, SCHEMA = "namespace", "table", "schema"
 CREATE, COMMIT = "right to create the table", "right to commit to the table"
-GROWTH = "length of history"
 REMOVAL = "removal of the scratch table"
 _REFUSED_CREDENTIALS = (
     Cause.UNAUTHORIZED,
@@ -170,11 +169,12 @@ def checked_table(
     """
     asked = catalog_service(client.raw.properties)
     found = checklist.attempt(TABLE, lambda: _table(client, options), needs=[NAMESPACE], asked=asked)
-    if found is not None and isinstance(found, Table):
-        _check_schema(checklist, options, found, dataframe)
-        checklist.attempt(COMMIT, lambda: _commit(client, found), asked=asked)
-        checklist.attempt(GROWTH, lambda: _growth(client, options))
-        yield _target(client, found, None)
+    table, load_ms = found or (None, 0.0)
+    if table is not None:
+        _check_schema(checklist, options, table, dataframe)
+        checklist.attempt(COMMIT, lambda: _commit(client, table), asked=asked)
+        check_growth(checklist, table, options.branch or MAIN_BRANCH, load_ms)
+        yield _target(client, table, None)
         return
     if dataframe is not None:
         checklist.attempt(SCHEMA, lambda: _new_schema(options, dataframe), needs=[TABLE])
@@ -191,19 +191,20 @@ def checked_table(
             checklist.attempt(REMOVAL, lambda: _leave(scratch), asked=asked)
 
 
-def _table(client: CatalogClient, options: SinkOptions) -> tuple[str, Table | str]:
+def _table(client: CatalogClient, options: SinkOptions) -> tuple[str, tuple[Table | None, float]]:
+    """Return the table, None if a first write creates it, and how many milliseconds it took to load."""
     name = ".".join(options.table)
-    table = client.find_table(options.table)
+    table, load_ms = timed(lambda: client.find_table(options.table))
     if table is None:
         if not options.create_table:
             raise TableNotFoundError(
                 f"Table {name} does not exist, and option 'create-table' is false: create it, or allow its creation "
                 "with create-table=true."
             )
-        return f"{name} does not exist; a first write creates it", "missing"
+        return f"{name} does not exist; a first write creates it", (None, load_ms)
     foresee(options, table.metadata, None)
     metadata = table.metadata
-    return f"{name} exists, format version {metadata.format_version}, in {metadata.location}", table
+    return f"{name} exists, format version {metadata.format_version}, in {metadata.location}", (table, load_ms)
 
 
 def _check_schema(checklist: Checklist, options: SinkOptions, table: Table, dataframe: StructType | None) -> None:
@@ -243,13 +244,6 @@ def _leave(scratch: ScratchTables) -> tuple[str, None]:
             f"could not be removed: {', '.join(scratch.left_behind)}", "Remove by hand what is there."
         )
     return "removed", None
-
-
-def _growth(client: CatalogClient, options: SinkOptions) -> tuple[str, None]:
-    growth = measured_growth(lambda: client.load_table(options.table), options.branch or MAIN_BRANCH)
-    if growth.is_much:
-        raise CheckWarnedError(f"{growth}: commits are slowed down by it", NEXT_STEP)
-    return str(growth), None
 
 
 def _target(client: CatalogClient, table: Table, location: str | None) -> Target:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -17,16 +18,18 @@ logger = logging.getLogger(__name__)
 
 _told: set[str] = set()
 
+_Loaded = TypeVar("_Loaded")
 
-def measured_growth(load: Callable[[], Table], branch: str) -> Growth:
-    """Load a table and return how much history a commit to `branch` has to carry.
 
-    Raises:
-        CatalogError: The table cannot be loaded.
-    """
+def timed(load: Callable[[], _Loaded]) -> tuple[_Loaded, float]:
+    """Load a table, and return what `load` returns and how long it took, in milliseconds."""
     started = time.monotonic()
-    table = load()
-    load_ms = (time.monotonic() - started) * 1000
+    loaded = load()
+    return loaded, (time.monotonic() - started) * 1000
+
+
+def growth_of(table: Table, branch: str, load_ms: float) -> Growth:
+    """Return how much history a commit to a branch of a table has to carry, which took `load_ms` to load."""
     size = manifests = None
     with suppress(Exception):  # a catalog may keep it where only its server may read
         size = len(table.io.new_input(table.metadata_location))

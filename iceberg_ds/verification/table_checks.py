@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
 
-from iceberg_ds.checks.checklist import Checklist, CheckWarnedError, NotTriedError
-from iceberg_ds.commits.growth import measured_growth
+from iceberg_ds.checks.checklist import Checklist, NotTriedError
+from iceberg_ds.checks.growth import check_growth
 from iceberg_ds.snapshots.branches import MAIN_BRANCH
-from iceberg_ds.snapshots.growth import NEXT_STEP
 from iceberg_ds.verification.contents import Contents
 from iceberg_ds.verification.findings import counted, found
 from iceberg_ds.verification.history import expired_parents, history_problems
@@ -20,7 +19,7 @@ from iceberg_ds.verification.streams import branch_writes, mark_problems, order_
 from iceberg_ds.verification.summaries import summary_problems
 
 TABLE = "table"
-HISTORY, GROWTH, METADATA_FILES = "history", "length of history", "metadata files"
+HISTORY, METADATA_FILES = "history", "metadata files"
 EPOCHS, MARKS = "epochs", "epoch marks"
 MANIFESTS, REPEATED, NUMBERS, PARTITIONS = "manifests", "each file once", "sequence numbers", "partitions"
 SUMMARIES, STATISTICS = "summaries", "statistics files"
@@ -29,8 +28,21 @@ _ROLL_BACK = "Roll back to a snapshot that is whole, or restore the file from a 
 _REPORT = "Find out who committed it before anyone writes again; a snapshot before it is whole."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """How long it took to read what is checked.
+
+    Attributes:
+        load_ms: Milliseconds of loading the table.
+        contents_s: Seconds of reading what it lists.
+    """
+
+    load_ms: float
+    contents_s: float
+
+
 def check_metadata(
-    checklist: Checklist, table: Table, contents: Contents, *, load: Callable[[], Table], reading_s: float
+    checklist: Checklist, table: Table, contents: Contents, *, load: Callable[[], Table], took: Durations
 ) -> None:
     """Make the checks that need no look at data files.
 
@@ -39,7 +51,7 @@ def check_metadata(
         table: The table.
         contents: What it lists.
         load: Loads the table afresh.
-        reading_s: Seconds that it took to read that.
+        took: How long it took to read the two.
     """
     metadata = table.metadata
     snapshots = counted(len(metadata.snapshots), "snapshot")
@@ -54,24 +66,17 @@ def check_metadata(
         )
 
     checklist.attempt(HISTORY, history)
-    checklist.attempt(GROWTH, lambda: _growth(load))
+    check_growth(checklist, table, MAIN_BRANCH, took.load_ms)
     checklist.attempt(METADATA_FILES, lambda: _metadata_files(table, load))
     checklist.attempt(EPOCHS, lambda: _epochs(table), needs=[HISTORY])
     checklist.attempt(MARKS, lambda: _marks(table), needs=[HISTORY])
-    _check_manifests(checklist, contents, reading_s)
+    _check_manifests(checklist, contents, took.contents_s)
     checklist.attempt(STATISTICS, lambda: _statistics(table))
 
 
 def _metadata_files(table: Table, load: Callable[[], Table]) -> tuple[str, None]:
     count = len(table.metadata.metadata_log) + 1
     return found(metadata_problems(table, load), f"found {counted(count, 'metadata file')} of the log", _ROLL_BACK)
-
-
-def _growth(load: Callable[[], Table]) -> tuple[str, None]:
-    growth = measured_growth(load, MAIN_BRANCH)
-    if growth.is_much:
-        raise CheckWarnedError(f"{growth}: commits are slowed down by it", NEXT_STEP)
-    return str(growth), None
 
 
 def _epochs(table: Table) -> tuple[str, None]:

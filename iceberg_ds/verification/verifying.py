@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.checks.checklist import Checklist
+from iceberg_ds.commits.growth import timed
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.verification.contents import Contents, read_contents
@@ -24,7 +25,7 @@ from iceberg_ds.verification.findings import counted
 from iceberg_ds.verification.grace import DEFAULT_GRACE, parse_grace_ms, require_safe_grace
 from iceberg_ds.verification.orphan_checks import OrphanWish, check_orphans
 from iceberg_ds.verification.result import Orphan, VerifyResult
-from iceberg_ds.verification.table_checks import TABLE, check_metadata
+from iceberg_ds.verification.table_checks import TABLE, Durations, check_metadata
 
 # A table whose snapshots expire while it is read is read again.
 _LOOKS = 3
@@ -94,20 +95,20 @@ class Scope:
 def _verify(
     checklist: Checklist, options: SinkOptions, scope: Scope
 ) -> tuple[CatalogClient | None, Contents | None, tuple[Orphan, ...]]:
-    def load() -> tuple[str, tuple[CatalogClient, Table]]:
+    def load() -> tuple[str, tuple[CatalogClient, Table, float]]:
         catalog = connect(catalog_settings(options)).reading_anew()
-        table = catalog.load_table(options.table)
-        return _described(table), (catalog, table)
+        table, load_ms = timed(lambda: catalog.load_table(options.table))
+        return _described(table), (catalog, table, load_ms)
 
     loaded = checklist.attempt(TABLE, load)
     if loaded is None:
         return None, None, ()
-    catalog, table = loaded
+    catalog, table, load_ms = loaded
     checklist.secrets.update(table.io.properties)
     started = time.monotonic()
     contents = read_contents(table.io, table.metadata)
-    reading_s = time.monotonic() - started
-    check_metadata(checklist, table, contents, load=lambda: catalog.load_table(options.table), reading_s=reading_s)
+    took = Durations(load_ms=load_ms, contents_s=time.monotonic() - started)
+    check_metadata(checklist, table, contents, load=lambda: catalog.load_table(options.table), took=took)
     check_files(checklist, table, contents, deep=scope.deep, all_snapshots=scope.all_snapshots)
     if not scope.orphans:
         return catalog, contents, ()

@@ -59,7 +59,7 @@ MAY_IMPORT = [
     (DATAFRAME, VALUES | PURE | DRIVER | DATAFRAME),
     (PROBE, VALUES | PURE | FILES | PROBE),
     (CHECK, VALUES | PURE | FILES | DRIVER | CHECK),
-    (VERIFY, VALUES | PURE | FILES | DRIVER | {"checks.result", "checks.checklist"} | VERIFY),
+    (VERIFY, VALUES | PURE | FILES | DRIVER | {"checks.result", "checks.checklist", "checks.growth"} | VERIFY),
     (COMMAND, VALUES | PURE | DRIVER | CHECK | VERIFY | COMMAND),
     (ADAPTER, VALUES | EXECUTOR | DRIVER),
     (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "_version"} | LOADED_LATER),

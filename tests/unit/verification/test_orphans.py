@@ -123,7 +123,7 @@ def test_file_that_becomes_referenced_between_look_and_deletion_stays(
 
     def landing_before_the_last_load(client: CatalogClient, identifier: Any) -> Table:
         loads.append(load(client, identifier))
-        if len(loads) == 5:  # the table, its growth, before and after the listing, and before the deletion
+        if len(loads) == 4:  # the table, before and after the listing, and before the deletion
             sink.commit(late)
             return load(client, identifier)
         return loads[-1]
@@ -151,7 +151,7 @@ def test_file_that_is_committed_while_files_are_listed_is_no_orphan(
 
     def landing_after_the_listing(client: CatalogClient, identifier: Any) -> Table:
         loads.append(1)
-        if len(loads) == 4:  # the table, its growth, before and after the listing
+        if len(loads) == 3:  # the table, before and after the listing
             sink.commit(messages)
         return load(client, identifier)
 
