@@ -11,7 +11,6 @@ replaced, for the calls that `MetadataFiles.at_hand` surrounds; all others are c
 
 from __future__ import annotations
 
-import gc
 import operator
 import re
 from collections import OrderedDict
@@ -31,6 +30,8 @@ from pyiceberg.serializers import Compressor, FromByteStream, FromInputFile, ToO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 from pyiceberg.utils.config import Config
+
+from iceberg_ds.catalogs.garbage_collection import no_garbage_collection
 
 # A file that cannot have been another one before: PyIceberg's, Iceberg's and Trino's names of it.
 _UNIQUE_NAME = re.compile(r"/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json(\.gz)?$")
@@ -228,18 +229,6 @@ def _text(metadata: TableMetadata, words: dict[str, _Words]) -> bytes:
 def _with_own_containers(metadata: TableMetadata) -> TableMetadata:
     containers = {name: copy(value) for name, value in vars(metadata).items() if isinstance(value, list | dict)}
     return metadata.model_copy(update=containers)
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Let Python look for no cycles while it makes many objects at once: it would look through all, again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 _at_hand: ContextVar[MetadataFiles | None] = ContextVar("_at_hand", default=None)

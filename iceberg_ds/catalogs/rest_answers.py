@@ -10,29 +10,28 @@ from typing import Any
 from pyiceberg.catalog import rest
 from pyiceberg.catalog.rest import TableResponse
 from pyiceberg.table import CommitTableResponse
+from pyiceberg.typedef import IcebergBaseModel
 from typing_extensions import Self
 
-from iceberg_ds.catalogs.metadata_files import no_garbage_collection
+from iceberg_ds.catalogs.garbage_collection import no_garbage_collection
 
 
-class QuickTableResponse(TableResponse):
+class _ParsedQuickly(IcebergBaseModel):
+    """An answer, of whose class this one is the first base."""
+
+    @classmethod
+    def model_validate_json(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401  # as pydantic's
+        """Return the parsed answer."""
+        with no_garbage_collection():
+            return super().model_validate_json(*args, **kwargs)
+
+
+class QuickTableResponse(_ParsedQuickly, TableResponse):
     """The answer to a load."""
 
-    @classmethod
-    def model_validate_json(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401  # as pydantic's
-        """Return the parsed answer."""
-        with no_garbage_collection():
-            return super().model_validate_json(*args, **kwargs)
 
-
-class QuickCommitTableResponse(CommitTableResponse):
+class QuickCommitTableResponse(_ParsedQuickly, CommitTableResponse):
     """The answer to a commit."""
-
-    @classmethod
-    def model_validate_json(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401  # as pydantic's
-        """Return the parsed answer."""
-        with no_garbage_collection():
-            return super().model_validate_json(*args, **kwargs)
 
 
 def parse_answers_quickly() -> None:
