@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -110,7 +110,7 @@ class MetadataFiles:
         if metadata.format_version != _FORMAT_VERSION or Config().get_bool("legacy-current-snapshot-id"):
             _write_as_before(metadata, file, overwrite)
             return
-        words = self._words(metadata)
+        words = _words(metadata, self._known_if(lambda known: known.metadata.table_uuid == metadata.table_uuid))
         content = Compressor.get_compressor(file.location).bytes_compressor()(_text(metadata, words))
         with file.create(overwrite=overwrite) as stream:
             stream.write(content)
@@ -119,10 +119,7 @@ class MetadataFiles:
     def _parsed(self, content: bytes) -> _Known:
         """Return what a file holds, of which only what is new is parsed if it goes on from what is known."""
         head = content[:_HEAD_BYTES]
-        with self._lock:
-            before = next(
-                (seen for seen in self._known.values() if str(seen.metadata.table_uuid).encode() in head), None
-            )
+        before = self._known_if(lambda known: str(known.metadata.table_uuid).encode() in head)
         with no_garbage_collection():
             if before is not None and not before.is_foreign and (known := _continued(before, content)) is not None:
                 return known
@@ -147,15 +144,13 @@ class MetadataFiles:
             while sum(seen.weight for seen in self._known.values()) > self._max_snapshots:
                 self._known.popitem(last=False)
 
-    def _words(self, metadata: TableMetadata) -> dict[str, _Words]:
-        """Return the growing parts as JSON, of which only what is new is put into words."""
+    def _known_if(self, is_wanted: Callable[[_Known], bool]) -> _Known | None:
         with self._lock:
-            table = metadata.table_uuid
-            before = next((seen for seen in self._known.values() if seen.metadata.table_uuid == table), None)
-        return _words(metadata, before)
+            return next((known for known in self._known.values() if is_wanted(known)), None)
 
 
 def _words(metadata: TableMetadata, before: _Known | None) -> dict[str, _Words]:
+    """Return the growing parts as JSON, of which only what is new since `before` is put into words."""
     words: dict[str, _Words] = {}
     for name, (_, adapter) in _GROWING.items():
         entries = getattr(metadata, name)
