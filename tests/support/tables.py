@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import count
@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -90,36 +91,29 @@ class Sink:
         schema: StructType = SCHEMA,
         plan: WritePlan | None = None,
         of_epoch: EpochId | None = None,
+        may_hand_over: bool = False,
     ) -> list[TaskCommit]:
-        """Run one task for each of `parts`, and return what the tasks report."""
+        """Run one task for each of `parts`, and return what the tasks report.
+
+        They write files, unless they may hand over their rows instead.
+        """
         plan = plan or self.plan(schema)
         identity = WriteIdentity.of(plan, of_epoch)
+        work = write_or_hand_over if may_hand_over else _write_files
         messages = []
         for number, part in enumerate(parts):
             check = RangeCheck(plan)
             attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
-            report = report_files(plan, attempt, write_task(plan, [arrow_batch(part, schema)], attempt, check))
-            messages.append(TaskCommit(identity, number, report.data_files, check.refused, manifests=report.manifests))
+            files, left = work(plan, [arrow_batch(part, schema)] if part else [], attempt, check)
+            report = report_files(plan, attempt, files)
+            messages.append(
+                TaskCommit(identity, number, report.data_files, check.refused, manifests=report.manifests, rows=left)
+            )
         return messages
 
-    def hand_over(
-        self,
-        *parts: Sequence[Mapping[str, Any]],
-        schema: StructType = SCHEMA,
-        plan: WritePlan | None = None,
-        of_epoch: EpochId | None = None,
-    ) -> list[TaskCommit]:
-        """Run one task for each of `parts`, as Spark does: they may hand over their rows instead of writing files."""
-        plan = plan or self.plan(schema)
-        identity = WriteIdentity.of(plan, of_epoch)
-        messages = []
-        for number, part in enumerate(parts):
-            check = RangeCheck(plan)
-            attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
-            batches = [arrow_batch(part, schema)] if part else []
-            files, rows_left = write_or_hand_over(plan, batches, attempt, check)
-            messages.append(TaskCommit(identity, number, files, check.refused, rows=rows_left))
-        return messages
+    def hand_over(self, *parts: Sequence[Mapping[str, Any]], **choices: Any) -> list[TaskCommit]:
+        """Run the tasks of `write` as Spark does: they may hand over their rows instead of writing files."""
+        return self.write(*parts, **choices, may_hand_over=True)
 
     def commit(self, messages: Sequence[object]) -> CommitResult:
         """Commit what tasks report, as the epoch that they name."""
@@ -179,6 +173,13 @@ class Sink:
     def ids(self) -> list[int]:
         """Return the ids of all rows in order."""
         return [row["id"] for row in self.rows()]
+
+
+def _write_files(
+    plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt, check: RangeCheck
+) -> tuple[tuple[DataFile, ...], None]:
+    """Do the work of a task that hands nothing over."""
+    return write_task(plan, batches, attempt, check), None
 
 
 def write_batches(
