@@ -42,6 +42,12 @@ USES = {
     "consecutive": "",
 }
 
+# Beside the appends: by the name of its set, how each part is measured, reported and drawn.
+PARTS = {
+    "batches": (peer_batches.measure, batches_report, batches_chart),
+    "commits": (peer_commits.measure, commits_report, commits_chart),
+}
+
 
 def run_appends(settings: Settings) -> None:
     """Measure the appends and what they ask of S3, and report."""
@@ -55,22 +61,14 @@ def run_appends(settings: Settings) -> None:
         draw(settings.results_dir / "peer-requests.png", requests_chart(outcome))
 
 
-def run_batches(settings: Settings) -> None:
-    """Measure the micro-batches, and report."""
+def run_part(name: str, settings: Settings) -> None:
+    """Measure one of the other parts, and report."""
+    measure, report, chart = PARTS[name]
     host, begun = machine(), time.monotonic()
     with scratch_folder(settings) as scratch:
-        samples = peer_batches.measure(settings, scratch)
-    write_report(settings, host, batches_report(settings, samples, time.monotonic() - begun))
-    draw(settings.results_dir / "peer-batches.png", batches_chart(samples))
-
-
-def run_commits(settings: Settings) -> None:
-    """Measure the commits, and report."""
-    host, begun = machine(), time.monotonic()
-    with scratch_folder(settings) as scratch:
-        samples = peer_commits.measure(settings, scratch)
-    write_report(settings, host, commits_report(settings, samples, time.monotonic() - begun))
-    draw(settings.results_dir / "peer-commits.png", commits_chart(samples))
+        samples = measure(settings, scratch)
+    write_report(settings, host, report(settings, samples, time.monotonic() - begun))
+    draw(settings.results_dir / f"peer-{name}.png", chart(samples))
 
 
 def main() -> None:
@@ -80,10 +78,9 @@ def main() -> None:
         raise SystemExit(f"There is no set {', '.join(sorted(unknown))}. There are: {', '.join(PEER_SETS)}.")
     if set(settings.sets) & set(PEER_APPENDS):
         run_appends(settings)
-    if "batches" in settings.sets:
-        run_batches(settings)
-    if "commits" in settings.sets:
-        run_commits(settings)
+    for name in PARTS:
+        if name in settings.sets:
+            run_part(name, settings)
     write_marks(settings)
 
 

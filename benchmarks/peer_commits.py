@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def _sample(case: str, variant: str, number: int, value: float, details: dict[st
     return Sample(case=case, variant=variant, round=number, value=value, details=details)
 
 
-class _Side:
+class _Side(ABC):
     """One side that commits micro-batches of one file, warm; each table gets one query."""
 
     name = ""
@@ -95,8 +96,9 @@ class _Side:
         epoch = self._epochs[table] = self._epochs.get(table, -1) + 1
         return self._commit(f"{NAMESPACE}.{table}", self._query, epoch)
 
+    @abstractmethod
     def _commit(self, table: str, query: str, epoch: int) -> float:
-        raise NotImplementedError
+        """Commit that micro-batch of a query and return the seconds."""
 
 
 class _Ours(_Side):
