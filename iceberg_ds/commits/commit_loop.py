@@ -15,16 +15,24 @@ from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedErro
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.gathering import GatheredRows
-from iceberg_ds.commits.growth import warn_of_growth
+from iceberg_ds.commits.growth import timed, warn_of_growth
 from iceberg_ds.commits.manifests import manifest_paths
 from iceberg_ds.commits.merging import merge_for_next_commit
-from iceberg_ds.commits.outcomes import fate_of_files, needs_a_warning, neighbour_warning, skipped, unknown, why_refused
+from iceberg_ds.commits.outcomes import (
+    fate_of_files,
+    given_up,
+    needs_a_warning,
+    neighbour_warning,
+    skipped,
+    unknown,
+    why_refused,
+)
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
 from iceberg_ds.commits.target import check_target
 from iceberg_ds.diagnosis.causes import LASTING
-from iceberg_ds.diagnosis.diagnosing import advice, diagnose
+from iceberg_ds.diagnosis.diagnosing import diagnose
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -46,9 +54,6 @@ from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.table_requests import CommitRequest
 
 logger = logging.getLogger(__name__)
-
-_TO_CHECK = "Check that you may write to the table."
-_RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +99,8 @@ class CommitLoop:
         problem: Exception | None = None
         while True:
             is_exhausted = pace.begin_attempt()
-            started = time.monotonic()
             try:
-                table, is_new = self._load()
-                self._load_ms = (time.monotonic() - started) * 1000
+                (table, is_new), self._load_ms = timed(self._load)
             except CatalogError as unreachable:
                 problem = unreachable
                 if is_exhausted:
@@ -273,15 +276,7 @@ class CommitLoop:
         self._delete_if(finding, table)
         if isinstance(problem, DataFileError) and _would_fail_again(problem):  # as a task would
             raise problem
-        summary = (
-            f"Cannot commit {self._write} after {len(self._attempts)} attempts: {problem}. "
-            "Nothing was committed and its files were deleted."
-        )
-        if isinstance(problem, CommitRefusedError) and problem.is_lasting:
-            raise CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}") from problem
-        if problem is None or isinstance(problem, CommitRefusedError):
-            raise CommitConflictError(f"{summary} {_RUN_AGAIN}") from problem
-        raise CommitConflictError(f"{summary} {advice(problem, otherwise=_RUN_AGAIN)}") from problem  # the store, say
+        raise given_up(self._write, len(self._attempts), problem) from problem
 
     def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
         if self._attempts:

@@ -1,14 +1,20 @@
-"""Pure: what the user is told of a commit that does not simply land: it was refused, skipped, or may double rows."""
+"""Pure: what the user is told of a commit that does not simply land: refused, given up, skipped, or with doubt."""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from iceberg_ds.catalogs.answers import CommitRefusedError
+from iceberg_ds.diagnosis.diagnosing import advice
+from iceberg_ds.errors import CatalogError, CommitConflictError
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import TxnId
 from iceberg_ds.snapshots.epochs import QueryMark
 from iceberg_ds.snapshots.landing import Finding, Holder, Landing
 from iceberg_ds.snapshots.marks import Mark
+
+_TO_CHECK = "Check that you may write to the table."
+_RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
 
 
 def why_refused(write: WriteIdentity, finding: Finding) -> str | None:
@@ -51,6 +57,18 @@ def _displaced(write: WriteIdentity, holder: Holder) -> str:
         f"checkpoint of query {holder.query_id}; or set accept-new-checkpoint=true for one run, knowing that this "
         f"query begins anew with its source, so that rows which the table has may come again.{used_up}"
     )
+
+
+def given_up(write: WriteIdentity, attempts: int, problem: Exception | None) -> CatalogError | CommitConflictError:
+    """Return the error of a write of which nothing is left after so many attempts; `problem` failed the last one."""
+    summary = (
+        f"Cannot commit {write} after {attempts} attempts: {problem}. Nothing was committed and its files were deleted."
+    )
+    if isinstance(problem, CommitRefusedError) and problem.is_lasting:
+        return CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}")
+    if problem is None or isinstance(problem, CommitRefusedError):
+        return CommitConflictError(f"{summary} {_RUN_AGAIN}")
+    return CommitConflictError(f"{summary} {advice(problem, otherwise=_RUN_AGAIN)}")  # the store, say
 
 
 def unknown(write: WriteIdentity, reason: str) -> str:
