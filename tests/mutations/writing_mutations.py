@@ -208,6 +208,52 @@ WRITING = (
         tests=("unit/writing/test_writers.py::test_buffers_stay_below_the_limit_with_many_partitions",),
     ),
     Mutation(
+        name="a partition's file is finished as soon as another one needs its place",
+        file="writing/rolling.py",
+        before="return self._received_bytes - self._last_used[next(iter(self._open))] > IDLE_BYTES",
+        after="return True",
+        tests=("unit/writing/test_writers.py::test_scattered_rows_give_one_file_per_partition_in_their_order",),
+    ),
+    Mutation(
+        name="files for old readers have encodings that these do not know",
+        file="writing/encodings.py",
+        before='others = {} if settings.parquet_encodings == "classic" else _others(',
+        after='others = {} if settings.parquet_encodings == "none" else _others(',
+        tests=("unit/writing/test_encodings.py::test_classic_files_have_nothing_but_dictionary_and_plain",),
+        spark_tests=("acceptance/test_jvm_peer_encodings.py",),
+    ),
+    Mutation(
+        name="files lose their sequence numbers when manifests are merged",
+        file="commits/manifests.py",
+        before="        snapshot_id=snapshot_id,\n        sequence_number=entry.sequence_number,\n",
+        after="        snapshot_id=snapshot_id,\n        sequence_number=0,\n",
+        tests=("unit/commits/test_merging.py::test_list_stays_short_and_each_entry_keeps_its_numbers",),
+        spark_tests=(
+            "acceptance/test_jvm_peer_manifests.py::test_peer_reads_merged_manifests_as_it_reads_those_they_stand_for",
+        ),
+    ),
+    Mutation(
+        name="a manifest tells of the partition of its first file alone",
+        file="manifests/manifest_file.py",
+        before="partitions = [entry.data_file.partition for entry in draft.entries]",
+        after="partitions = [entry.data_file.partition for entry in draft.entries[:1]]",
+        tests=("unit/commits/test_manifests.py::test_partition_summaries_hold_the_values_of_the_files",),
+        spark_tests=(
+            "acceptance/test_jvm_peer_manifests.py::test_manifest_of_a_task_is_that_of_a_plain_append",
+            "acceptance/test_jvm_peer_manifests.py::test_peer_skips_manifests_of_tasks_by_their_partitions",
+        ),
+    ),
+    Mutation(
+        name="rows that tasks hand over are written with other rights than those that the catalog vends",
+        file="commits/gathering.py",
+        before="io_properties=catalog.io_properties if is_new else catalog.plan_properties(table),",
+        after="io_properties=catalog.io_properties,",
+        spark_tests=(
+            "integration/catalogs/test_rest_vended.py::test_handed_over_rows_are_written_with_vended_credentials",
+            "integration/catalogs/test_rest_vended.py::test_handed_over_rows_are_never_written_with_the_process_keys",
+        ),
+    ),
+    Mutation(
         name="an upper bound that was cut off is left below its values",
         file="writing/metrics.py",
         before="following = ord(text[end - 1]) + 1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def users(object_store: ObjectStore) -> VendedUsers:
     """Return users who may write to a bucket of their own."""
     object_store.bucket("vended")
     users = VendedUsers(store=object_store, bucket="vended")
-    users.add("first", "second", "leaving", "ending-True", "ending-False")
+    users.add("first", "second", "leaving", "handing", "ending-True", "ending-False")
     return users
 
 
@@ -71,6 +71,17 @@ def vend(fake: RestFake, keys: dict[str, str], **config: str) -> None:
         return {"config": {**address, **config}, "storage-credentials": credentials}
 
     fake.vend = answer
+
+
+@pytest.fixture
+def process_keys(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Return what gives this process keys of its own, as the driver's environment does."""
+
+    def give(key: str, secret: str) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+
+    return give
 
 
 def in_ms(seconds: float) -> int:
@@ -160,6 +171,40 @@ def test_commit_uses_credentials_that_were_vended_after_the_tasks(fake: RestFake
     sink.commit(messages)
 
     assert sink.ids() == [1]
+
+
+def test_handed_over_rows_are_written_with_vended_credentials(
+    fake: RestFake, users: VendedUsers, process_keys: Callable[[str, str], None]
+) -> None:
+    """Small micro-batches would fail once the credentials of their plan have ended, or where the driver has others."""
+    process_keys("of-the-process", "useless")
+    vend(fake, users.keys("handing"))
+    sink = sink_of(fake, credential=CREDENTIAL)
+    messages = sink.hand_over(rows(1), rows(2))
+    assert all(message.rows is not None for message in messages)
+    users.end("handing")
+    vend(fake, users.keys("second"))
+
+    sink.commit(messages)
+
+    assert sink.ids() == [1, 2]
+
+
+def test_handed_over_rows_are_never_written_with_the_process_keys(
+    fake: RestFake, object_store: ObjectStore, process_keys: Callable[[str, str], None]
+) -> None:
+    """The driver's own rights, which may be far wider, would be used for a table that the catalog keeps it from."""
+    sink = sink_of(fake, credential=CREDENTIAL)
+    messages = sink.hand_over(rows(1), rows(2))
+    assert all(message.rows is not None for message in messages)
+    process_keys(object_store.access_key, object_store.secret_key)
+    vend(fake, {"s3.access-key-id": "useless", "s3.secret-access-key": "useless"})
+
+    with pytest.raises(DataFileError, match="InvalidAccessKeyId"):
+        sink.commit(messages)
+
+    folder = object_store.folder / "vended" / Path(fake.tables.properties["warehouse"]).name
+    assert list(folder.rglob("*.parquet")) == []
 
 
 def test_task_that_outlives_its_credentials_fails_and_says_so(fake: RestFake, users: VendedUsers) -> None:
