@@ -129,16 +129,21 @@ def test_manifest_of_a_task_is_that_of_a_plain_append(
 def test_peer_skips_manifests_of_tasks_by_their_partitions(shared: SharedCatalog, tmp_path: Path) -> None:
     """Every query on a partition would open the manifest of every task, or miss rows of it."""
     shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region, truncate(1, id))")
-    parts = [[{**row, "region": region} for row in make_events(first, 80)] for region, first in (("EU", 0), ("US", 80))]
-    of_eu, of_us = append_many(shared, *parts)
+    regions = ("EU", "FR"), ("US", "ZA")
+    parts = [
+        [{**row, "region": pair[row["id"] % 2]} for row in make_events(80 * number, 80)]
+        for number, pair in enumerate(regions)
+    ]
+    manifests = append_many(shared, *parts)
     shared.check_rows([*parts[0], *parts[1]])
     shared.check_filters([*parts[0], *parts[1]], struct(id=spark.LongType(), region=spark.StringType()))
 
-    for kept, gone, region, rows in ((of_eu, of_us, "EU", parts[0]), (of_us, of_eu, "US", parts[1])):
+    for pair, rows, gone in zip(regions, parts, reversed(manifests), strict=True):
         hidden = local(gone).rename(tmp_path / "hidden.avro")
-        found = shared.jvm.values(f"SELECT id FROM db.t WHERE region = '{region}' ORDER BY id")  # noqa: S608
+        for place, region in enumerate(pair):
+            found = shared.jvm.values(f"SELECT id FROM db.t WHERE region = '{region}' ORDER BY id")  # noqa: S608
+            assert found == [row["id"] for row in rows if row["id"] % 2 == place], region
         hidden.rename(local(gone))
-        assert found == [row["id"] for row in rows], kept
 
 
 def test_peer_reads_merged_manifests_as_it_reads_those_they_stand_for(shared: SharedCatalog) -> None:

@@ -247,11 +247,19 @@ WRITING = (
         name="rows that tasks hand over are written with other rights than those that the catalog vends",
         file="commits/gathering.py",
         before="io_properties=catalog.io_properties if is_new else catalog.plan_properties(table),",
-        after="io_properties=catalog.io_properties,",
+        after="io_properties={key: it for key, it in catalog.plan_properties(table).items() if 'access' not in key},",
         spark_tests=(
             "integration/catalogs/test_rest_vended.py::test_handed_over_rows_are_written_with_vended_credentials",
             "integration/catalogs/test_rest_vended.py::test_handed_over_rows_are_never_written_with_the_process_keys",
         ),
+    ),
+    Mutation(
+        name="Spark's workers are not known for what they are",
+        file="spark_workers.py",
+        before='_DAEMON = "pyspark.daemon"',
+        after='_DAEMON = "pyspark.workers"',
+        tests=("unit/test_spark_workers.py::test_workers_do_not_search_their_modules_for_garbage",),
+        spark_tests=("integration/test_workers.py::test_real_workers_are_eased",),
     ),
     Mutation(
         name="an upper bound that was cut off is left below its values",

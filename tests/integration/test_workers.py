@@ -1,0 +1,39 @@
+"""What `iceberg_ds.spark_workers` does for Spark's Python workers, asked of real ones.
+
+It knows them by the name of their main module, and their rows' connection by its address: both are Spark's own
+affair, and may be others in another version of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from support.spark_jobs import numbered
+from support.spark_tables import Warehouse
+from support.spark_worker_sink import WorkerSink, read_worker_reports
+
+WRITES = 4
+# Fewer than there are in any process that has loaded what a call needs.
+MANY = 10_000
+
+
+def test_real_workers_are_eased(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
+    """After an update of Spark, each task, plan and commit would search its modules for garbage again."""
+    reports = tmp_path / "reports"
+    spark.dataSource.register(WorkerSink)
+    options = {**house.catalog_options, "reports": str(reports)}
+
+    for number in range(WRITES):
+        rows = numbered(spark, 10 * number, 10 * number + 10)
+        rows.write.format("workersink").mode("append").options(**options).save("db.t")
+
+    found = read_worker_reports(reports)
+    assert {report.role for report in found} == {"plan", "task", "commit"}
+    assert all(report.after > MANY for report in found), found
+    # What is set aside stays so until the worker's next call, of which there is one in four writes.
+    for role in ("plan", "task", "commit"):
+        assert any(report.before > MANY for report in found if report.role == role), found
+    # The connection over which Spark sends a task's rows is among those that are asked to confirm at once.
+    assert all(report.connections for report in found if report.role == "task"), found
+    assert house.ids() == list(range(10 * WRITES))
