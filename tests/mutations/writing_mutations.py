@@ -258,7 +258,6 @@ WRITING = (
         file="spark_workers.py",
         before='_DAEMON = "pyspark.daemon"',
         after='_DAEMON = "pyspark.workers"',
-        tests=("unit/test_spark_workers.py::test_workers_do_not_search_their_modules_for_garbage",),
         spark_tests=("integration/test_workers.py::test_real_workers_are_eased",),
     ),
     Mutation(
