@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile, write_manifest_list
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.manifests.manifest_file import ManifestDraft, added_entry, avro_codec, layout_of, write_manifest
+from iceberg_ds.commits.manifest_lists import KNOWN_LISTS, copy_of
+from iceberg_ds.manifests.manifest_file import ManifestDraft, added_entry, layout_of, write_manifest
 from iceberg_ds.messages import WriteIdentity
 
 _ADDED_SNAPSHOT_ID = 6
@@ -75,7 +76,7 @@ def draft_merged(path: str, spec_id: int, entries: Iterable[ManifestEntry]) -> M
 
 def listed_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
     """Return the entry of a manifest in the list of the snapshot that is the first to list it."""
-    entry = _copy(manifest)
+    entry = copy_of(manifest)
     entry[_ADDED_SNAPSHOT_ID] = snapshot_id
     return entry
 
@@ -91,12 +92,8 @@ def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id:
 
 
 def live_manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
-    """Return the manifests of `snapshot` that list a live file; none if there is no snapshot."""
-    if snapshot is None:
-        return []
-    return [
-        manifest for manifest in snapshot.manifests(io) if manifest.has_added_files() or manifest.has_existing_files()
-    ]
+    """Return the manifests of `snapshot` that list a live file, none without a snapshot; nobody may change them."""
+    return [] if snapshot is None else list(KNOWN_LISTS.live(io, snapshot.manifest_list))
 
 
 def write_manifests(
@@ -123,20 +120,7 @@ def write_list(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifest
         snapshot: The snapshot; it says where the list goes.
         manifests: All its manifests, new and kept; they are left as they are, for another attempt.
     """
-    with write_manifest_list(
-        format_version=metadata.format_version,
-        output_file=io.new_output(snapshot.manifest_list),
-        snapshot_id=snapshot.snapshot_id,
-        parent_snapshot_id=snapshot.parent_snapshot_id,
-        sequence_number=snapshot.sequence_number,
-        avro_compression=avro_codec(metadata.properties),
-    ) as writer:
-        # PyIceberg's writer fills sequence numbers into the very objects it is given.
-        writer.add_manifests([_copy(manifest) for manifest in manifests])
-
-
-def _copy(manifest: ManifestFile) -> ManifestFile:
-    return ManifestFile(*(manifest[position] for position in range(len(manifest))))
+    KNOWN_LISTS.write(io, metadata, snapshot, manifests)
 
 
 def manifest_paths(io: FileIO, snapshot: Snapshot) -> set[str]:

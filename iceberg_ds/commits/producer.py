@@ -137,6 +137,8 @@ class SnapshotProducer:
         if self._merged is None:
             self._merged = merged_for(table.io, metadata, listed, write)
             self._written += [merged.file.manifest_path for merged in self._merged]
+        if not self._merged:
+            return list(listed), []
         paths = {manifest.manifest_path for manifest in listed}
         usable = [merged for merged in self._merged if merged.can_stand_in(metadata, paths)]
         gone = frozenset[str]().union(*(merged.replaces for merged in usable))

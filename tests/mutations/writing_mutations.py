@@ -34,10 +34,24 @@ WRITING = (
     ),
     Mutation(
         name="manifests are shared between attempts",
-        file="commits/manifests.py",
-        before="writer.add_manifests([_copy(manifest) for manifest in manifests])",
-        after="writer.add_manifests(list(manifests))",
+        file="commits/manifest_lists.py",
+        before="prepared = writer.prepare_manifest(copy_of(manifest))",
+        after="prepared = writer.prepare_manifest(manifest)",
         tests=(_LOOP + "test_writer_that_loses_many_races_gets_the_right_sequence_number",),
+    ),
+    Mutation(
+        name="a manifest list goes on from the one before, whatever it is to list",
+        file="commits/manifest_lists.py",
+        before="while is_same_codec and old and old[-1].is_full and old[-1].is_end_of(manifests, end):",
+        after="while is_same_codec and old and old[-1].is_full:",
+        tests=("unit/commits/test_manifest_lists.py::test_merges_and_overwrites_take_entries_away",),
+    ),
+    Mutation(
+        name="blocks of another codec go into a manifest list",
+        file="commits/manifest_lists.py",
+        before="is_same_codec = before is not None and before.codec == codec",
+        after="is_same_codec = before is not None",
+        tests=("unit/commits/test_manifest_lists.py::test_list_is_compressed_as_the_table_wants_it_now",),
     ),
     Mutation(
         name="what the manifests of tasks name is left behind",

@@ -69,6 +69,7 @@ RESTS_ON_INNER_PARTS = {
     "catalogs.metadata_updates",
     "catalogs.staged_metadata",
     "checks.executors",
+    "commits.manifest_lists",
     "commits.manifest_reader",
     "manifests.manifest_file",
     "pyiceberg_inner",

@@ -27,7 +27,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.metadata import OUR_SNAPSHOT, identity
 from support.tables import Row, Sink, local, rows
 
-from iceberg_ds.commits import manifests
+from iceberg_ds.commits.manifest_lists import copy_of
 from iceberg_ds.commits.manifests import (
     draft_added,
     live_manifests,
@@ -94,7 +94,7 @@ def test_copy_of_a_manifest_file_is_independent_and_equal(table: Table) -> None:
     """A second attempt would carry the sequence number of the first."""
     (original,) = added_manifests(table.metadata, _one_file(table))
 
-    copied = manifests._copy(original)
+    copied = copy_of(original)
     copied[4] = 99
 
     assert isinstance(copied, ManifestFile)
