@@ -14,6 +14,8 @@ from support.jvm_peer import Row
 from support.shared_catalog import SharedCatalog
 from support.tables import epoch
 
+from iceberg_ds.commits import manifest_lists
+
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
 BY_REGION = "PARTITIONED BY (region)"
@@ -63,6 +65,26 @@ def test_rows_that_the_jvm_changed(shared: SharedCatalog, change: RowChange, mod
     shared.append(new, EVENT)
 
     shared.check_rows([*(row for row in map(change.convert, old) if row is not None), *new])
+
+
+@pytest.mark.parametrize("region", ["PARTITIONED BY (region)", ""], ids=["partitioned", "unpartitioned"])
+def test_list_of_many_blocks(shared: SharedCatalog, monkeypatch: pytest.MonkeyPatch, region: str) -> None:
+    """After some hundred commits the runtime would miss rows, or fail at the table."""
+    monkeypatch.setattr(manifest_lists, "_BLOCK_ENTRIES", 2)
+    shared.create_by_jvm(EVENT_COLUMNS, region)
+    parts = [make_events(12 * number) for number in range(9)]
+    for number, part in enumerate(parts):
+        if number == 5:
+            shared.append_by_jvm(part, EVENT)
+        else:
+            shared.append(part, EVENT)
+
+    shared.check_rows([row for part in parts for row in part])
+
+    assert len(shared.metadata("manifests", "path")) == len(parts)
+    shared.jvm.run("DELETE FROM db.t WHERE id < 12")
+    shared.append(make_events(120), EVENT)
+    shared.check_rows([*(row for part in parts[1:] for row in part), *make_events(120)])
 
 
 MAINTENANCE: dict[str, list[tuple[str, str]]] = {
