@@ -6,7 +6,8 @@ what follows a failure in real life: a stream's epoch is replayed, a batch that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +22,9 @@ from support.tables import Sink, local, paths_of, rows
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.commits import manifests
 from iceberg_ds.commits.abort import abort_write
+from iceberg_ds.commits.manifest_lists import ManifestLists
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.writing import reporting
@@ -142,12 +145,13 @@ class Trial:
         phase, messages = Phase.PLAN, []
         try:
             self.attack.begin(phase)
-            planner = _in_a_new_process(self.attacked)
-            plan = planner.plan(self.operation.schema, self.operation.mode, **self.operation.options)
+            with _new_process(self.attacked) as planner:
+                plan = planner.plan(self.operation.schema, self.operation.mode, **self.operation.options)
             self.attack.begin(phase := Phase.TASKS)
             messages = self._tasks_of(plan, self.operation.ours, _EPOCH, "run-1")
             self.attack.begin(phase := Phase.COMMIT)
-            self._commit(_in_a_new_process(self.attacked), messages)
+            with _new_process(self.attacked) as committer:
+                self._commit(committer, messages)
         except IcebergSinkError as error:
             return Outcome(error=error, phase=phase, messages=messages)
         return Outcome(messages=messages)
@@ -274,6 +278,8 @@ def few_retries(sink: Sink) -> Sink:
     return Sink(catalog=sink.catalog, options=replace(sink.options, table_properties=properties))
 
 
-def _in_a_new_process(sink: Sink) -> Sink:
+@contextmanager
+def _new_process(sink: Sink) -> Iterator[Sink]:
     """Return the sink as a process has it that has seen no table yet, so that it has to ask for everything."""
-    return Sink(catalog=CatalogClient(sink.catalog.raw, catalog_settings(sink.options)), options=sink.options)
+    with patch.object(manifests, "KNOWN_LISTS", ManifestLists()):
+        yield Sink(catalog=CatalogClient(sink.catalog.raw, catalog_settings(sink.options)), options=sink.options)
