@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import operator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyiceberg.catalog import MetastoreCatalog, load_catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.hive import HiveCatalog
@@ -16,12 +19,13 @@ from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from support.metadata import line, metadata_of
 from support.tables import Sink, local
 
 from iceberg_ds.catalogs import metadata_files
 from iceberg_ds.catalogs.metadata_files import MetadataFiles, files_at_hand
+from iceberg_ds.catalogs.metadata_words import KnownMetadata, continued, read_whole
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.errors import CatalogError
 
@@ -112,20 +116,71 @@ def test_only_what_is_new_is_parsed_again_soon_after_snapshots_have_expired(sink
     assert load(planner).metadata.snapshots[0] is kept
 
 
+def in_other_words(metadata: TableMetadata, indent: int | None) -> str:
+    """Return metadata as JSON in another order, and with other spaces, than PyIceberg writes it in."""
+    content = json.loads(metadata.model_dump_json())
+    content["snapshots"] = [dict(reversed(snapshot.items())) for snapshot in content["snapshots"]]
+    separators = (",", ":") if indent is None else (",", " : ")
+    return json.dumps(dict(reversed(content.items())), indent=indent, separators=separators)
+
+
 @pytest.mark.parametrize("indent", [None, 2])
-def test_files_in_other_words_are_read_whole(tmp_path: Path, indent: int | None) -> None:
+def test_files_in_other_words_are_read_right(tmp_path: Path, indent: int | None) -> None:
     """Of a table that Java and this sink write in turn, snapshots would be missing or doubled."""
     files = MetadataFiles()
     for number in range(1, 5):
         metadata = metadata_of(line(*range(1, number + 1)))
-        content = json.loads(metadata.model_dump_json())
-        content["snapshots"] = [dict(reversed(snapshot.items())) for snapshot in content["snapshots"]]
         path = new_path(tmp_path)
-        local(path).write_text(json.dumps(content, indent=indent, separators=(",", ":")))
+        local(path).write_text(in_other_words(metadata, indent))
 
         assert files.read(IO.new_input(path)) == TableMetadataUtil.parse_raw(local(path).read_text())
         files.write(metadata, IO.new_output(path := new_path(tmp_path)), overwrite=False)
         assert local(path).read_text() == metadata.model_dump_json()
+
+
+@pytest.mark.parametrize("indent", [None, 2, 4])
+def test_of_another_engines_commits_only_what_is_new_is_parsed(tmp_path: Path, indent: int | None) -> None:
+    """A stream would parse the whole history after each commit of Java, such as those of a compaction."""
+    files = MetadataFiles()
+    read: TableMetadata | None = None
+    for number in range(1, 9, 2):
+        path = new_path(tmp_path)
+        local(path).write_text(in_other_words(metadata_of(line(*range(1, number + 1))), indent))
+
+        seen = files.read(IO.new_input(path))
+
+        assert seen == TableMetadataUtil.parse_raw(local(path).read_text())
+        if read is not None:  # the objects of before, among them that of the sink's own commit
+            assert all(map(operator.is_, seen.snapshots, read.snapshots))
+            assert len(seen.snapshots) == len(read.snapshots) + 1
+        more = metadata_of(line(*range(1, number + 2)))
+        read = more.model_copy(update={"snapshots": [*seen.snapshots, more.snapshots[-1]]})
+        files.write(read, IO.new_output(path := new_path(tmp_path)), overwrite=False)
+        assert local(path).read_text() == more.model_dump_json()
+
+
+@settings(max_examples=200)
+@given(
+    texts=st.lists(
+        st.sampled_from(['"]', '],"a":', '"snapshots":[', "\\", '"', ' ] , "b" : ', "x", "}]}"]), max_size=6
+    ),
+    indent=st.sampled_from([None, 2]),
+    cut=st.integers(0, 3),
+)
+def test_whatever_snapshots_say_they_are_told_apart(texts: list[str], indent: int | None, cut: int) -> None:
+    """Words in the summary of a snapshot would be taken for the end of the list, and snapshots be lost."""
+    known: KnownMetadata | None = None
+    for number in (3, 4, 4 - cut + 2):
+        metadata = metadata_of(line(*range(1 + cut, number + cut)))
+        for snapshot in metadata.snapshots:
+            assert snapshot.summary is not None
+            snapshot.summary.additional_properties["said"] = "".join(texts)
+        content = in_other_words(metadata, indent).encode()
+
+        found = None if known is None else continued(known, content)
+        known = read_whole(content) if found is None else found
+
+        assert known.metadata == TableMetadataUtil.parse_raw(content.decode())
 
 
 def test_compressed_files_are_read_and_written(tmp_path: Path) -> None:
