@@ -21,9 +21,20 @@ MODULES = sorted(
 )
 
 # Layers of modules and packages; each may import itself and those that are named beside it.
-VALUES = {"_version", "errors", "plan", "messages", "task_manifest", "table_requests", "steps", "spark_workers"}
+VALUES = {
+    "_version",
+    "errors",
+    "plan",
+    "messages",
+    "task_manifest",
+    "table_requests",
+    "steps",
+    "spark_workers",
+    "changes.values",
+}
 PURE = {
     "secrets",
+    "changes",
     "option_values",
     "option_table",
     "pyiceberg_inner",

@@ -1,0 +1,157 @@
+"""Pure: which rows of a write lose to what other tasks say of the same keys.
+
+Only tasks that may share keys are held against each other (`spark_hash.can_share`); of these each must have sent
+evidence. What wins among them follows the very rule by which a task chooses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.types import NestedField
+
+from iceberg_ds.changes.evidence import decode_evidence
+from iceberg_ds.changes.spark_hash import can_share
+from iceberg_ds.changes.values import MAX_EXAMPLES, TaskKeys
+from iceberg_ds.changes.winners import (
+    HIGH,
+    LOW,
+    NUMBER,
+    RANK,
+    Rank,
+    decide,
+    event_order,
+    repeated,
+    sequence_names,
+    sort_events,
+)
+
+_TASK = "task"
+_PLACE_BITS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What tasks' reports come to.
+
+    Attributes:
+        losers: By the task's number: which of its written rows lose, counted from 0 over all of its files, ascending.
+        tied_count: How many keys have no winner, if ties are errors.
+        tied_keys: Some of them as text.
+        tied_rows: Others of them, by task and number of a row that has the key.
+        unproven: Numbers of tasks that may share keys with others and did not report them, so that nothing can be said.
+    """
+
+    losers: Mapping[int, Sequence[int]]
+    tied_count: int = 0
+    tied_keys: tuple[str, ...] = ()
+    tied_rows: tuple[tuple[int, int], ...] = ()
+    unproven: tuple[int, ...] = ()
+
+
+def settle(tasks: Sequence[TaskKeys], sequence: Sequence[NestedField], *, is_enforced: bool) -> Settlement:
+    """Return which written rows lose, and what prevents the commit.
+
+    Args:
+        tasks: The reports, in the order of the tasks' numbers from 0.
+        sequence: The feed's sequence columns.
+        is_enforced: Whether ties are errors.
+    """
+    sharing = _tasks_that_share(tasks)
+    if unproven := tuple(number for number in sharing if tasks[number].evidence is None):
+        return Settlement(losers={}, unproven=unproven)
+    found = _collide({number: tasks[number].evidence or b"" for number in sharing}, sequence)
+    if not is_enforced:
+        return Settlement(losers=found.losers)
+    own = [
+        tied.text
+        for number, task in enumerate(tasks)
+        for tied in task.tied
+        if found.winning_task.get(tied.digest, number) == number and tied.digest not in found.tied
+    ]
+    unnamed = sum(task.tied_count - len(task.tied) for task in tasks)
+    return Settlement(
+        losers=found.losers,
+        tied_count=len(found.tied) + len(own) + unnamed,
+        tied_keys=tuple(own[:MAX_EXAMPLES]),
+        tied_rows=tuple(list(found.tied.values())[: MAX_EXAMPLES - len(own[:MAX_EXAMPLES])]),
+    )
+
+
+def file_positions(rows: Sequence[int], file_rows: Sequence[int]) -> dict[int, list[int]]:
+    """Return where rows of a task lie: positions in the file, by the number of the file, both from 0.
+
+    Args:
+        rows: Numbers of rows over all files, ascending.
+        file_rows: How many rows each file has.
+    """
+    found: dict[int, list[int]] = defaultdict(list)
+    file, start = 0, 0
+    for row in rows:
+        while row >= start + file_rows[file]:
+            start += file_rows[file]
+            file += 1
+        found[file].append(row - start)
+    return dict(found)
+
+
+def _tasks_that_share(tasks: Sequence[TaskKeys]) -> list[int]:
+    """Return the numbers of tasks that may have a key of another one."""
+    with_keys = [(number, task.modulus) for number, task in enumerate(tasks) if task.count]
+    if all(modulus % len(tasks) == 0 for _, modulus in with_keys):
+        return []  # the layout of one repartition by key: nobody need be held against anybody
+    return [one[0] for one in with_keys if any(one[0] != other[0] and can_share(one, other) for other in with_keys)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Collisions:
+    """What colliding digests come to: rows that lose, the task that wins each key, and ties between tasks."""
+
+    losers: Mapping[int, Sequence[int]]
+    winning_task: Mapping[tuple[int, int], int]
+    tied: Mapping[tuple[int, int], tuple[int, int]]
+
+
+def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField]) -> _Collisions:
+    losers: dict[int, list[int]] = defaultdict(list)
+    winning: dict[tuple[int, int], int] = {}
+    tied: dict[tuple[int, int], tuple[int, int]] = {}
+    events = _colliding_events(evidence)
+    order = event_order(sequence)
+    for decision in decide([sort_events(events, order)] if events is not None else [], sequence_names(sequence)):
+        lost = decision.losers.filter(pc.equal(decision.losers.column(RANK), pa.scalar(Rank.ROW, pa.int32())))
+        for place in lost.column(NUMBER).to_pylist():
+            losers[place >> _PLACE_BITS].append(place & ((1 << _PLACE_BITS) - 1))
+        columns = (decision.winners.column(name).to_pylist() for name in (HIGH, LOW, NUMBER))
+        for high, low, place, is_tied in zip(*columns, decision.is_tied.to_pylist(), strict=True):
+            winning[high, low] = place >> _PLACE_BITS
+            if is_tied:
+                tied[high, low] = (place >> _PLACE_BITS, place & ((1 << _PLACE_BITS) - 1))
+    return _Collisions(
+        losers={task: sorted(rows) for task, rows in sorted(losers.items())}, winning_task=winning, tied=tied
+    )
+
+
+def _colliding_events(evidence: Mapping[int, bytes]) -> pa.RecordBatch | None:
+    """Return as events what tasks report of keys that several may have; the number says task and row."""
+    tables = [_events(number, content) for number, content in evidence.items()]
+    if not tables:
+        return None
+    batches = pa.concat_tables(tables).combine_chunks().to_batches()
+    if not batches:
+        return None
+    (events,) = batches
+    several = repeated(events.column(HIGH))
+    return None if several is None else events.filter(several)
+
+
+def _events(task: int, content: bytes) -> pa.Table:
+    table = decode_evidence(content)
+    first = task << _PLACE_BITS
+    places = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), table.num_rows), start=first - 1)
+    ranks = table.column(RANK).cast(pa.int32())
+    return table.set_column(table.schema.get_field_index(RANK), RANK, ranks).append_column(NUMBER, places)

@@ -1,0 +1,193 @@
+"""Pure: reads the batches of a change feed as events of keys, and as rows that may be written.
+
+Refused rows are counted and left out; the commit says what was wrong with them. Only what a row needs is looked at:
+of a delete the key and the sequence, so that nulls in its other columns do no harm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from iceberg_ds.changes.digests import digest_keys
+from iceberg_ds.changes.evidence import evidence_schema
+from iceberg_ds.changes.operations import Kind, count_words, read_operations, with_deletes
+from iceberg_ds.changes.values import MAX_EXAMPLES, ChangeFeed, KeyExamples
+from iceberg_ds.changes.winners import HIGH, LOW, NUMBER, RANK, Rank, sequence_names
+from iceberg_ds.schemas.conform import conform
+from iceberg_ds.schemas.names import find_sources
+from iceberg_ds.schemas.shape import file_shape
+
+IS_KNOWN = "is_known"
+
+DeleteTest: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """A batch of a feed.
+
+    Attributes:
+        events: What happens to which key: digest, sequence, rank, the row's number if it has one, whether the table may
+            have the key already, and the key.
+        rows: The rows among them that may be written, with digest and sequence after the table's columns.
+        keys: The key columns of `events`.
+    """
+
+    events: pa.RecordBatch
+    rows: pa.RecordBatch
+    keys: list[pa.Array]
+
+
+class FeedReader:
+    """Reads the batches of one task.
+
+    Args:
+        feed: How rows are read.
+        schema: The table's schema.
+        case_sensitive: How the DataFrame's columns are found, see `find_position`.
+        seed: Of the digests: 16 bytes, the same in all tasks of the write.
+        is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
+    """
+
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        schema: Schema,
+        *,
+        case_sensitive: bool | None,
+        seed: bytes,
+        is_delete: DeleteTest | None = None,
+    ) -> None:
+        self.feed = feed
+        self.unknown_operations: Counter[str] = Counter()
+        self.null_keys = KeyExamples()
+        self.sent_key_types: list[pa.DataType] = []
+        self._seed = seed
+        self._is_delete = is_delete
+        self._shape = file_shape(schema, case_sensitive=case_sensitive)
+        positions = {field.field_id: position for position, field in enumerate(schema.fields)}
+        self._key_positions = [positions[field_id] for field_id in feed.key_ids]
+        self._key_shape = file_shape(_optional([schema.fields[position] for position in self._key_positions]))
+        self._sequence_shape = file_shape(_optional(feed.sequence))
+        self.key_schema = pa.schema([field.with_nullable(nullable=False) for field in self._key_shape.schema])
+        sequence = [
+            pa.field(name, field.type)
+            for name, field in zip(sequence_names(feed.sequence), self._sequence_shape.schema, strict=True)
+        ]
+        digest = [pa.field(HIGH, pa.uint64()), pa.field(LOW, pa.uint64())]
+        self.row_schema = pa.schema([*self._shape.schema, *digest, *sequence])
+        self.evidence_schema = evidence_schema(sequence)
+        outcome = [pa.field(RANK, pa.int32()), pa.field(NUMBER, pa.int64()), pa.field(IS_KNOWN, pa.bool_())]
+        self._event_schema = pa.schema([*digest, *sequence, *outcome, *self.key_schema])
+
+    def read(self, batch: pa.RecordBatch, first_number: int) -> Changes:
+        """Return what a batch says, without refused rows, which are counted.
+
+        Args:
+            batch: As Spark sent it.
+            first_number: The number of the first row that may be written.
+
+        Raises:
+            SchemaMismatchError: A required column holds a null in a row that is no delete, or a value does not fit.
+        """
+        kinds = self._kinds(batch)
+        sources = find_sources(batch.schema.names, self._shape.named.names, case_sensitive=self._shape.case_sensitive)
+        chosen = [sources[position] for position in self._key_positions]
+        self.sent_key_types = [batch.schema.field(source).type for source in chosen]
+        keys = conform(batch.select(chosen).rename_columns(self._key_shape.named.names), self._key_shape)
+        is_good = self._good(kinds, keys)
+        if is_good is not None:
+            batch, kinds, keys = batch.filter(is_good), kinds.filter(is_good), keys.filter(is_good)
+        return self._changes(batch, kinds, keys, first_number)
+
+    def keys_of(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the keys of events."""
+        return pa.RecordBatch.from_arrays(events.columns[-len(self.key_schema) :], schema=self.key_schema)
+
+    def evidence_of_events(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what is reported of events without a row."""
+        return self._evidence(events.columns, events.column(RANK).cast(pa.int8()))
+
+    def evidence_of_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what is reported of rows, from their columns after the table's."""
+        return self._evidence(written.columns, pa.repeat(pa.scalar(Rank.ROW, pa.int8()), written.num_rows))
+
+    def _evidence(self, columns: Sequence[pa.Array], ranks: pa.Array) -> pa.RecordBatch:
+        described = columns[: len(self.evidence_schema) - 1]
+        return pa.RecordBatch.from_arrays([*described, ranks], schema=self.evidence_schema)
+
+    def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
+        if self.feed.operation_column is None:
+            kinds = pa.repeat(pa.scalar(Kind.UPSERT, pa.int8()), batch.num_rows)
+        else:
+            operations = read_operations(batch.column(self.feed.operation_column))
+            count_words(self.unknown_operations, operations.unknown)
+            kinds = operations.kinds
+        return kinds if self._is_delete is None else with_deletes(kinds, self._is_delete(batch))
+
+    def _good(self, kinds: pa.Array, keys: pa.RecordBatch) -> pa.Array | None:
+        """Return which rows are not refused, None if all are good; count those without a key."""
+        if not kinds.null_count and not any(column.null_count for column in keys.columns):
+            return None
+        is_known, has_key = kinds.is_valid(), kinds.is_valid()
+        for column in keys.columns:
+            has_key = pc.and_(has_key, column.is_valid())
+        without = keys.filter(pc.and_not(is_known, has_key))
+        wanted = MAX_EXAMPLES - len(self.null_keys.examples)
+        self.null_keys = KeyExamples(
+            count=self.null_keys.count + without.num_rows,
+            examples=(*self.null_keys.examples, *map(str, without.slice(0, wanted).to_pylist())),
+        )
+        return has_key
+
+    def _changes(self, batch: pa.RecordBatch, kinds: pa.Array, keys: pa.RecordBatch, first_number: int) -> Changes:
+        named = [field.name for field in self.feed.sequence]
+        found = conform(batch.select(named).rename_columns(self._sequence_shape.named.names), self._sequence_shape)
+        sequence = [_without_signs_of_zeros(column) for column in found.columns]
+        digests = digest_keys(keys.columns, self._seed)
+        is_row = pc.greater_equal(kinds, pa.scalar(Kind.UPSERT, pa.int8()))
+        described = [digests.high, digests.low, *sequence]
+        events = [
+            *described,
+            pc.if_else(is_row, pa.scalar(Rank.ROW, pa.int8()), kinds).cast(pa.int32()),
+            _numbered(is_row, first_number),
+            self._may_be_known(kinds),
+            *keys.columns,
+        ]
+        return Changes(
+            events=pa.RecordBatch.from_arrays(events, schema=self._event_schema),
+            rows=self._rows(batch, described, is_row),
+            keys=keys.columns,
+        )
+
+    def _rows(self, batch: pa.RecordBatch, described: Sequence[pa.Array], is_row: pa.Array) -> pa.RecordBatch:
+        if is_row.true_count < batch.num_rows:
+            batch, described = batch.filter(is_row), [column.filter(is_row) for column in described]
+        return pa.RecordBatch.from_arrays([*conform(batch, self._shape).columns, *described], schema=self.row_schema)
+
+    def _may_be_known(self, kinds: pa.Array) -> pa.Array:
+        if not self.feed.trusts_inserts:
+            return pa.repeat(pa.scalar(value=True), len(kinds))
+        return pc.not_equal(kinds, pa.scalar(Kind.INSERT, pa.int8()))
+
+
+def _optional(fields: Sequence[NestedField]) -> Schema:
+    return Schema(*(NestedField(field.field_id, field.name, field.field_type, required=False) for field in fields))
+
+
+def _numbered(is_row: pa.Array, first: int) -> pa.Array:
+    """Return numbers from `first` on for what is a row, null for the rest."""
+    numbers = pc.cumulative_sum(is_row.cast(pa.int64()), start=first - 1)
+    return pc.if_else(is_row, numbers, pa.scalar(None, pa.int64()))
+
+
+def _without_signs_of_zeros(values: pa.Array) -> pa.Array:
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values

@@ -1,0 +1,270 @@
+"""The changes of one task: from the batches that Spark sends to rows to write and keys to delete.
+
+Rows wait until all have come, because only then it is known which win; what they wait in (`Sorter`) keeps them on
+disk when they are many. Knows neither files nor Spark, and publishes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.types import LongType, NestedField
+
+from iceberg_ds.changes.evidence import encode_evidence
+from iceberg_ds.changes.reading import IS_KNOWN, DeleteTest, FeedReader
+from iceberg_ds.changes.spark_hash import LayoutProof
+from iceberg_ds.changes.values import ChangeFeed, TaskKeys, TiedKey
+from iceberg_ds.changes.winners import (
+    HIGH,
+    LOW,
+    NUMBER,
+    RANK,
+    Decision,
+    Rank,
+    decide,
+    event_order,
+    repeated,
+    sequence_names,
+    sort_events,
+)
+from iceberg_ds.layouts.sorting import RowOrder
+
+# Arrow bytes of events that are decided in memory.
+EVENT_BYTES = 64 * 1024 * 1024
+# Keys that a task reports at most, and those that it reports even if its rows look as distributed by key.
+MAX_REPORTED_KEYS = 2_000_000
+REPORTED_ANYWAY = 20_000
+# Tied keys that a task names.
+MAX_TIED = 1000
+
+_NUMBERS = Schema(NestedField(1, NUMBER, LongType()))
+
+
+class Sorter(Protocol):
+    """Takes batches of one schema and gives back their rows in order, as `writing.external_sort.ExternalSort`."""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows."""
+
+    def sorted_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order; rows that are equal keep theirs."""
+
+    def close(self) -> None:
+        """Forget all rows."""
+
+
+class TaskChanges:
+    """What the rows of one task change: first `add` all, then take `keys_to_delete`, then `rows`, then `report`.
+
+    Args:
+        feed: How rows are read.
+        schema: The table's schema.
+        case_sensitive: How the DataFrame's columns are found, see `find_position`.
+        partition_id: The task's number, from 0.
+        seed: 16 bytes, the same in all tasks of the write and others in every write.
+        sorter: Makes what keeps rows in an order.
+        is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
+    """
+
+    def __init__(  # noqa: PLR0913  # most are given by name
+        self,
+        feed: ChangeFeed,
+        schema: Schema,
+        *,
+        case_sensitive: bool | None,
+        partition_id: int,
+        seed: bytes,
+        sorter: Callable[[RowOrder], Sorter],
+        is_delete: DeleteTest | None = None,
+    ) -> None:
+        self._reader = FeedReader(feed, schema, case_sensitive=case_sensitive, seed=seed, is_delete=is_delete)
+        self._proof = LayoutProof(partition_id)
+        self._events = _Events(self._reader, sorter)
+        self._rows = sorter(_as_they_come())
+        self._lost = sorter(_by_number())
+        self._deleted: list[pa.RecordBatch] = []
+        self._row_count = 0
+        self._key_count = 0
+        self._tied: list[TiedKey] = []
+        self._tied_count = 0
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        """The schema of `rows`: the table's files', and after it what `report` is to get back of every row."""
+        return self._reader.row_schema
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        """The schema of `keys_to_delete`: that of an equality-delete file."""
+        return self._reader.key_schema
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch as Spark sent it.
+
+        Raises:
+            SchemaMismatchError: A required column holds a null in a row that is no delete.
+            OSError: Rows could not be kept on disk.
+        """
+        changes = self._reader.read(batch, self._row_count)
+        if not changes.events.num_rows:
+            return
+        self._row_count += changes.rows.num_rows
+        self._proof.note(changes.keys, self._reader.sent_key_types)
+        self._events.add(changes.events)
+        if changes.rows.num_rows:
+            self._rows.add(changes.rows)
+
+    def keys_to_delete(self) -> Iterator[pa.RecordBatch]:
+        """Decide who wins, and yield the keys of which the table may have a row."""
+        for decision in self._events.decisions():
+            winners = decision.winners
+            self._key_count += winners.num_rows
+            self._note_losers(decision.losers)
+            self._note_tied(winners.filter(decision.is_tied))
+            is_row = pc.equal(winners.column(RANK), pa.scalar(Rank.ROW, pa.int32()))
+            if is_row.true_count < len(is_row) and self._key_count <= MAX_REPORTED_KEYS:
+                self._deleted.append(self._reader.evidence_of_events(winners.filter(pc.invert(is_row))))
+            keys = self._reader.keys_of(winners.filter(decision.is_any))
+            if keys.num_rows:
+                yield keys
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that win, in the order in which they came."""
+        lost, start = _InOrder(self._lost.sorted_batches()), 0
+        for rows in self._rows.sorted_batches():
+            end = start + rows.num_rows
+            numbers = lost.below(end)
+            if numbers is not None:
+                is_lost = pc.is_in(_ascending(start, rows.num_rows), value_set=numbers)
+                rows = rows.filter(pc.invert(is_lost))  # noqa: PLW2901  # the rest of it
+            start = end
+            if rows.num_rows:
+                yield rows
+
+    def report(self, written: Iterable[pa.RecordBatch]) -> TaskKeys:
+        """Return what the commit is to know.
+
+        Args:
+            written: The columns of `rows` after those of the table's files, of all rows that were written: file after
+                file as the message lists them, in the order in which the rows lie in each.
+        """
+        most = MAX_REPORTED_KEYS if self._proof.modulus == 1 else REPORTED_ANYWAY
+        evidence = None
+        if self._key_count <= most:
+            images = (self._reader.evidence_of_rows(batch) for batch in written)
+            evidence = encode_evidence([*images, *self._deleted], self._reader.evidence_schema)
+        return TaskKeys(
+            count=self._key_count,
+            modulus=self._proof.modulus,
+            evidence=evidence,
+            tied=tuple(self._tied),
+            tied_count=self._tied_count,
+            null_keys=self._reader.null_keys,
+            unknown_operations=dict(self._reader.unknown_operations),
+        )
+
+    def close(self) -> None:
+        """Forget all rows, in memory and on disk."""
+        for kept in (self._rows, self._lost, self._events):
+            kept.close()
+
+    def _note_losers(self, losers: pa.RecordBatch) -> None:
+        numbers = losers.column(NUMBER).drop_null()
+        if len(numbers):
+            self._lost.add(pa.RecordBatch.from_arrays([numbers], names=[NUMBER]))
+
+    def _note_tied(self, tied: pa.RecordBatch) -> None:
+        self._tied_count += tied.num_rows
+        tied = tied.slice(0, max(MAX_TIED - len(self._tied), 0))
+        digests = zip(tied.column(HIGH).to_pylist(), tied.column(LOW).to_pylist(), strict=True)
+        texts = [str(key) for key in self._reader.keys_of(tied).to_pylist()]
+        self._tied += [TiedKey(digest=digest, text=text) for digest, text in zip(digests, texts, strict=True)]
+
+
+def _as_they_come() -> RowOrder:
+    void = SortField(1, VoidTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
+    return RowOrder(SortOrder(void), _NUMBERS)
+
+
+def _by_number() -> RowOrder:
+    ascending = SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
+    return RowOrder(SortOrder(ascending), _NUMBERS)
+
+
+class _Events:
+    """All events of a task: decided in memory, or sorted on disk if they are many."""
+
+    def __init__(self, reader: FeedReader, sorter: Callable[[RowOrder], Sorter]) -> None:
+        self._sequence = sequence_names(reader.feed.sequence)
+        self._order = event_order(reader.feed.sequence)
+        self._sorter: Sorter | None = None
+        self._make_sorter = sorter
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    def add(self, events: pa.RecordBatch) -> None:
+        self._waiting.append(events)
+        self._waiting_bytes += events.nbytes
+        if self._waiting_bytes > EVENT_BYTES or self._sorter is not None:
+            self._sorter = self._sorter or self._make_sorter(self._order)
+            for batch in self._waiting:
+                self._sorter.add(batch)
+            self._waiting, self._waiting_bytes = [], 0
+
+    def decisions(self) -> Iterator[Decision]:
+        """Yield who wins."""
+        if self._sorter is not None:
+            yield from decide(self._sorter.sorted_batches(), self._sequence, IS_KNOWN)
+            return
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            (events,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            yield from self._in_memory(events)
+
+    def close(self) -> None:
+        self._waiting = []
+        if self._sorter is not None:
+            self._sorter.close()
+
+    def _in_memory(self, events: pa.RecordBatch) -> Iterator[Decision]:
+        several = repeated(events.column(HIGH))
+        single = events if several is None else events.filter(pc.invert(several))
+        yield Decision(
+            winners=single,
+            is_tied=pa.repeat(pa.scalar(value=False), single.num_rows),
+            losers=single.slice(0, 0),
+            is_any=single.column(IS_KNOWN),
+        )
+        if several is not None:
+            yield from decide([sort_events(events.filter(several), self._order)], self._sequence, IS_KNOWN)
+
+
+class _InOrder:
+    """Numbers in ascending order, taken little by little."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.Array = pa.array([], pa.int64())
+
+    def below(self, end: int) -> pa.Array | None:
+        """Return the numbers below `end` that were not taken yet, None if there is none."""
+        taken = []
+        while True:
+            is_below = pc.less(self._rest, pa.scalar(end, pa.int64()))
+            taken.append(self._rest.filter(is_below))
+            self._rest = self._rest.filter(pc.invert(is_below))
+            if len(self._rest) or (batch := next(self._batches, None)) is None:
+                break
+            self._rest = batch.column(0)
+        numbers = pa.concat_arrays(taken)
+        return numbers if len(numbers) else None
+
+
+def _ascending(start: int, count: int) -> pa.Array:
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=start - 1)

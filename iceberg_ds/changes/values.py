@@ -1,0 +1,88 @@
+"""The values of change feeds that travel: `ChangeFeed` in the plan, `TaskKeys` in a task's message.
+
+Frozen and picklable. Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.types import NestedField
+
+# Keys that a message shows at most.
+MAX_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeFeed:
+    """How rows of a DataFrame are to be read as changes of keys.
+
+    Attributes:
+        key_ids: Field ids of the key columns, in the order in which they were named; all are top-level columns.
+        sequence: Columns of the DataFrame whose values order events of one key, the first one counts most; with the
+            DataFrame's names and types, and ids of their own. Empty if nothing orders them.
+        operation_column: The DataFrame's column that says what a row does, None if all rows are upserts.
+        delete_when: Predicate on columns of the DataFrame; rows that satisfy it are deletes. None for none.
+        is_enforced: Whether a tie is an error; else any one of the tied rows wins.
+        trusts_inserts: Whether an insert tells of a key that the table does not have, so that nothing must be deleted.
+    """
+
+    key_ids: tuple[int, ...]
+    sequence: tuple[NestedField, ...] = ()
+    operation_column: str | None = None
+    delete_when: str | None = None
+    is_enforced: bool = True
+    trusts_inserts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyExamples:
+    """Keys that cannot be written.
+
+    Attributes:
+        count: How many there are.
+        examples: Some of them, as text.
+    """
+
+    count: int = 0
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiedKey:
+    """A key whose winner in a task is a tie.
+
+    Attributes:
+        digest: Its digest, both halves.
+        text: The key, as text.
+    """
+
+    digest: tuple[int, int]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskKeys:
+    """What a task says of the keys it met.
+
+    Attributes:
+        count: How many different keys there were.
+        modulus: Every row's Spark hash of its key, minus the task's number, is a multiple of it: 0 if there was no
+            row, 1 if that says nothing.
+        evidence: For every key its digest, its sequence and what became of it, as `evidence` encodes it: first the
+            rows of all data files, file after file, in their order, then keys without a row. None if the task
+            met more keys than it may report.
+        tied: Keys whose winner is a tie, some of them if there are too many.
+        tied_count: How many there are.
+        null_keys: Rows with a null in a key column.
+        unknown_operations: How many rows had each word that is no operation.
+    """
+
+    count: int
+    modulus: int
+    evidence: bytes | None = field(default=None, repr=False)
+    tied: tuple[TiedKey, ...] = ()
+    tied_count: int = 0
+    null_keys: KeyExamples = KeyExamples()
+    unknown_operations: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,182 @@
+"""Pure: which event of a key wins, of a task's events as of several tasks' reports.
+
+Events are rows of one Arrow schema: the digest of the key, the sequence, the rank, a number that breaks ties, and
+what else the caller wants back. Sorted by these, the winner of a key is the last of its events, and the one
+before it shows whether that is a tie. Knows Arrow alone, and the order of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField
+
+from iceberg_ds.layouts.sorting import RowOrder
+
+HIGH, LOW, RANK, NUMBER = "high", "low", "rank", "number"
+# Events of a key that wait for more of them, before all but the two that count are let go.
+_MAX_WAITING = 1000
+
+
+class Rank(IntEnum):
+    """Precedence among events of one sequence."""
+
+    BEFORE = 0
+    DELETE = 1
+    ROW = 2
+
+
+def sequence_names(sequence: Sequence[NestedField]) -> list[str]:
+    """Return the names of an event's sequence columns."""
+    return [f"sequence_{number}" for number in range(len(sequence))]
+
+
+def event_order(sequence: Sequence[NestedField]) -> RowOrder:
+    """Return the order of events: key by key, the winner last.
+
+    Events have these columns first: the halves of the digest, the sequence, rank and number.
+    """
+    types = [LongType(), LongType(), *(field.field_type for field in sequence), IntegerType(), LongType()]
+    names = [HIGH, LOW, *sequence_names(sequence), RANK, NUMBER]
+    fields = [NestedField(number, name, kind) for number, (name, kind) in enumerate(zip(names, types, strict=True), 1)]
+    order = [
+        SortField(field.field_id, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST) for field in fields
+    ]
+    return RowOrder(SortOrder(*order), Schema(*fields))
+
+
+def sort_events(events: pa.RecordBatch, order: RowOrder) -> pa.RecordBatch:
+    """Return events in the order of `event_order`."""
+    return events.take(order.positions(order.keys(events)))
+
+
+def repeated(high: pa.Array) -> pa.Array | None:
+    """Return which events are of keys that may have several, None if no key has."""
+    if len(pc.unique(high)) == len(high):
+        return None
+    counted = pc.value_counts(high)
+    several = counted.field("values").filter(pc.greater(counted.field("counts"), pa.scalar(1, pa.int64())))
+    return pc.is_in(high, value_set=several)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What some keys' events came to.
+
+    Attributes:
+        winners: The winning event of each key.
+        is_tied: Whether each is one of several that might have won as well.
+        losers: All other events.
+        is_any: For each winner whether the flag, if one was asked for, is set in any event of the key.
+    """
+
+    winners: pa.RecordBatch
+    is_tied: pa.Array
+    losers: pa.RecordBatch
+    is_any: pa.Array | None = None
+
+
+def decide(batches: Iterable[pa.RecordBatch], sequence: Sequence[str], flag: str | None = None) -> Iterator[Decision]:
+    """Yield what wins, from events in the order of `event_order`.
+
+    Args:
+        batches: The events; those of one key may lie in several batches.
+        sequence: Names of the sequence columns.
+        flag: Name of a column of booleans to look for in all events of a key, None for none.
+    """
+    waiting: pa.RecordBatch | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        events = batch if waiting is None else _joined([waiting, batch])
+        ends = _not_same([events.column(HIGH), events.column(LOW)])
+        complete = pc.indices_nonzero(ends)[-1].as_py() + 1 if ends.true_count else 0
+        if complete:
+            yield _decide(events.slice(0, complete), ends.slice(0, complete), sequence, flag)
+        waiting = events.slice(complete)
+        if waiting.num_rows > _MAX_WAITING:
+            let_go, waiting = _shortened(waiting, flag)
+            yield let_go
+    if waiting is not None and waiting.num_rows:
+        yield _decide(waiting, _last_only(waiting.num_rows), sequence, flag)
+
+
+def _decide(events: pa.RecordBatch, ends: pa.Array, sequence: Sequence[str], flag: str | None) -> Decision:
+    positions = pc.indices_nonzero(ends).cast(pa.int64())
+    winners = events.take(positions)
+    previous = pc.max_element_wise(pc.subtract(positions, pa.scalar(1, pa.int64())), pa.scalar(0, pa.int64()))
+    before = events.take(previous)
+    is_tied = pc.and_(
+        pc.equal(winners.column(RANK), pa.scalar(Rank.ROW, pa.int32())),
+        pc.greater(before.column(RANK), pa.scalar(Rank.BEFORE, pa.int32())),
+    )
+    is_tied = pc.and_(is_tied, pc.less(previous, positions))
+    for name in (HIGH, LOW, *sequence):
+        is_tied = pc.and_(is_tied, _same(winners.column(name), before.column(name)))
+    return Decision(
+        winners=winners,
+        is_tied=is_tied,
+        losers=events.filter(pc.invert(ends)),
+        is_any=None if flag is None else _is_any(events.column(flag), positions),
+    )
+
+
+def _is_any(flags: pa.Array, ends: pa.Array) -> pa.Array:
+    counted = pc.cumulative_sum(flags.cast(pa.int64())).take(ends)
+    earlier = pa.concat_arrays([pa.array([0], pa.int64()), counted.slice(0, len(counted) - 1)])
+    return pc.greater(counted, earlier)
+
+
+def _shortened(events: pa.RecordBatch, flag: str | None) -> tuple[Decision, pa.RecordBatch]:
+    """Let go of all but the last two of a key's events, which alone count; they get the flag of all."""
+    kept = events.slice(events.num_rows - 2)
+    if flag is not None:
+        is_set = events.column(flag).true_count > 0
+        kept = kept.set_column(kept.schema.get_field_index(flag), flag, pa.repeat(is_set, kept.num_rows))
+    let_go = Decision(
+        winners=events.slice(0, 0),
+        is_tied=pa.array([], pa.bool_()),
+        losers=events.slice(0, events.num_rows - 2),
+        is_any=None if flag is None else pa.array([], pa.bool_()),
+    )
+    return let_go, pa.RecordBatch.from_arrays(kept.columns, schema=events.schema)
+
+
+def _not_same(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return for each row whether the next one differs; of the last one that is not known, so it is false."""
+    length = len(columns[0])
+    differs = pa.repeat(pa.scalar(value=False), length - 1)
+    for column in columns:
+        differs = pc.or_(differs, pc.not_equal(column.slice(0, length - 1), column.slice(1)))
+    return pa.concat_arrays([differs, pa.array([False])])
+
+
+def _last_only(length: int) -> pa.Array:
+    return pa.concat_arrays([pa.repeat(pa.scalar(value=False), length - 1), pa.array([True])])
+
+
+def _same(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return whether values are equal, nulls and NaN among them."""
+    is_same = pc.or_(pc.fill_null(_equal(one, other), False), pc.and_(one.is_null(), other.is_null()))  # noqa: FBT003  # Arrow's signature
+    if pa.types.is_floating(one.type):
+        both = pc.and_(pc.fill_null(pc.is_nan(one), False), pc.fill_null(pc.is_nan(other), False))  # noqa: FBT003  # as above
+        is_same = pc.or_(is_same, both)
+    return is_same
+
+
+def _equal(one: pa.Array, other: pa.Array) -> pa.Array:
+    if isinstance(one.type, pa.BaseExtensionType):
+        return pc.equal(one.storage, other.storage)
+    return pc.equal(one, other)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined

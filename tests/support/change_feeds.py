@@ -1,0 +1,112 @@
+"""Runs a change feed through the package's decisions, as tasks and the commit do, on tables that are dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from iceberg_ds.changes.collisions import Settlement, file_positions, settle
+from iceberg_ds.changes.task_changes import TaskChanges
+from iceberg_ds.changes.values import ChangeFeed, TaskKeys
+from iceberg_ds.writing.external_sort import ExternalSort
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+
+SEED = b"sixteen bytes ok"
+KEYS = ("id", "region")
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "region", StringType(), required=True),
+    NestedField(3, "amount", IntegerType(), required=True),
+    NestedField(4, "high", StringType()),  # as a column of evidence is called, too
+    identifier_field_ids=[1, 2],
+)
+SENT = pa.schema(
+    [
+        pa.field("op", pa.string()),
+        pa.field("id", pa.int64()),
+        pa.field("region", pa.string()),
+        pa.field("amount", pa.int32()),
+        pa.field("high", pa.string()),
+        pa.field("lsn", pa.int64()),
+        pa.field("part", pa.float64()),
+    ]
+)
+SEQUENCE = (NestedField(6, "lsn", LongType()),)
+
+
+def feed(**changed: Any) -> ChangeFeed:
+    """Return a feed with operations and a sequence."""
+    return ChangeFeed(**{"key_ids": (1, 2), "sequence": SEQUENCE, "operation_column": "op", **changed})
+
+
+def sent(rows: Sequence[Row], schema: pa.Schema = SENT) -> pa.RecordBatch:
+    """Return rows as Spark would send them."""
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutput:
+    """What a task would have written."""
+
+    files: list[list[Row]]
+    deleted: set[Key]
+    report: TaskKeys
+
+
+def run_task(
+    change_feed: ChangeFeed,
+    batches: Sequence[pa.RecordBatch],
+    *,
+    partition_id: int = 0,
+    schema: Schema = SCHEMA,
+    file_rows: int = 3,
+    is_delete: Callable[[pa.RecordBatch], pa.Array] | None = None,
+) -> TaskOutput:
+    """Return what a task makes of its batches, in files of `file_rows` rows."""
+    changes = TaskChanges(
+        change_feed,
+        schema,
+        case_sensitive=None,
+        partition_id=partition_id,
+        seed=SEED,
+        sorter=ExternalSort,
+        is_delete=is_delete,
+    )
+    for batch in batches:
+        changes.add(batch)
+    deleted = {tuple(key.values()) for keys in changes.keys_to_delete() for key in keys.to_pylist()}
+    written = list(changes.rows())
+    width = len(schema.fields)
+    names = [field.name for field in schema.fields]
+    rows = [
+        dict(zip(names, values, strict=True))
+        for batch in written
+        for values in zip(*(column.to_pylist() for column in batch.columns[:width]), strict=True)
+    ]
+    hidden = [pa.RecordBatch.from_arrays(batch.columns[width:], names=batch.schema.names[width:]) for batch in written]
+    report = changes.report(hidden)
+    changes.close()
+    files = [rows[start : start + file_rows] for start in range(0, len(rows), file_rows)]
+    return TaskOutput(files=files, deleted=deleted, report=report)
+
+
+def commit(
+    table: Mapping[Key, Row], change_feed: ChangeFeed, outputs: Sequence[TaskOutput]
+) -> tuple[list[Row], Settlement]:
+    """Return the rows of the table after a commit of the outputs, and what their reports came to."""
+    settlement = settle([output.report for output in outputs], change_feed.sequence, is_enforced=change_feed.is_enforced)
+    deleted = set().union(*(output.deleted for output in outputs))
+    rows = [row for key, row in table.items() if key not in deleted]
+    for number, output in enumerate(outputs):
+        hidden = file_positions(settlement.losers.get(number, ()), [len(file) for file in output.files])
+        for file_number, file in enumerate(output.files):
+            lost = hidden.get(file_number, [])
+            rows += [row for position, row in enumerate(file) if position not in lost]
+    return rows, settlement
