@@ -55,11 +55,6 @@ def describe_words() -> str:
     return f"{', '.join(_KINDS)}, in any case, or the numbers 1 and -1"
 
 
-def is_operation_type(data_type: pa.DataType) -> bool:
-    """Return whether a column of this type can hold operations."""
-    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_integer(data_type))
-
-
 def read_operations(column: pa.Array) -> Operations:
     """Return what the words in an operation column mean.
 

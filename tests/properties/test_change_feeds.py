@@ -159,9 +159,7 @@ def test_events_that_do_not_fit_in_memory_make_the_same(case: Case) -> None:
 @given(cases())
 def test_inserts_known_to_be_new_make_the_same_of_a_table_without_them(case: Case) -> None:
     """An insert would hide, or not hide, rows of the table that it should."""
-    inserted = {
-        key for key, events in by_key(case).items() if any(event["op"] in INSERTS for event in events)
-    }
+    inserted = {key for key, events in by_key(case).items() if any(event["op"] in INSERTS for event in events)}
     table = {key: row for key, row in case.table.items() if key not in inserted}
     check(Case(table=table, feed=feed(sequence=case.feed.sequence, trusts_inserts=True), tasks=case.tasks))
 

@@ -60,7 +60,7 @@ class TaskOutput:
     report: TaskKeys
 
 
-def run_task(
+def run_task(  # noqa: PLR0913  # most are given by name
     change_feed: ChangeFeed,
     batches: Sequence[pa.RecordBatch],
     *,
@@ -101,7 +101,9 @@ def commit(
     table: Mapping[Key, Row], change_feed: ChangeFeed, outputs: Sequence[TaskOutput]
 ) -> tuple[list[Row], Settlement]:
     """Return the rows of the table after a commit of the outputs, and what their reports came to."""
-    settlement = settle([output.report for output in outputs], change_feed.sequence, is_enforced=change_feed.is_enforced)
+    settlement = settle(
+        [output.report for output in outputs], change_feed.sequence, is_enforced=change_feed.is_enforced
+    )
     deleted = set().union(*(output.deleted for output in outputs))
     rows = [row for key, row in table.items() if key not in deleted]
     for number, output in enumerate(outputs):

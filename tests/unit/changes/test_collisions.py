@@ -1,0 +1,135 @@
+"""Which rows lose to what other tasks say of their keys."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from support.change_feeds import SEQUENCE, Row, TaskOutput, feed, run_task, sent
+
+from iceberg_ds.changes.collisions import file_positions, settle
+from iceberg_ds.changes.refusals import why_refused
+from iceberg_ds.changes.values import ChangeFeed, KeyExamples, TaskKeys
+
+NOTHING = TaskKeys(count=0, modulus=0)
+
+
+def event(op: str, number: int, lsn: int | None = None) -> Row:
+    """Return an event of the key (number, "EU")."""
+    return {"op": op, "id": number, "region": "EU", "amount": 1, "lsn": lsn}
+
+
+def outputs(*tasks: list[Row], change_feed: ChangeFeed | None = None) -> list[TaskOutput]:
+    """Return what tasks make of their events."""
+    return [run_task(change_feed or feed(), [sent(rows)], partition_id=number) for number, rows in enumerate(tasks)]
+
+
+def reports(*tasks: list[Row], change_feed: ChangeFeed | None = None) -> list[TaskKeys]:
+    """Return what tasks report of their events."""
+    return [output.report for output in outputs(*tasks, change_feed=change_feed)]
+
+
+def test_the_row_with_the_lower_sequence_loses() -> None:
+    """A key in two tasks would be in the table twice."""
+    found = settle(
+        reports([event("c", 9), event("u", 1, 5)], [event("u", 1, 7), event("u", 2, 1)]), SEQUENCE, is_enforced=True
+    )
+
+    assert found.losers == {0: [1]}
+    assert found.tied_count == 0
+
+
+def test_a_later_delete_in_another_task_hides_a_row() -> None:
+    """A row that was inserted and deleted in one epoch would stay."""
+    found = settle(reports([event("c", 1, 1)], [event("d", 1, 2)]), SEQUENCE, is_enforced=True)
+
+    assert found.losers == {0: [0]}
+
+
+def test_an_earlier_delete_in_another_task_hides_nothing() -> None:
+    """A row that was deleted and inserted again in one epoch would be lost."""
+    found = settle(reports([event("d", 1, 1)], [event("c", 1, 2)]), SEQUENCE, is_enforced=True)
+
+    assert found.losers == {}
+
+
+def test_rows_of_two_tasks_without_order_are_a_tie() -> None:
+    """One of two rows would be chosen by chance."""
+    found = settle(reports([event("u", 1, 3)], [event("u", 2), event("u", 1, 3)]), SEQUENCE, is_enforced=True)
+
+    assert found.tied_count == 1
+    assert found.tied_rows == ((1, 1),)
+
+
+def test_of_tied_rows_exactly_one_stays() -> None:
+    """With keys-not-enforced a key would be in the table twice."""
+    found = settle(reports([event("u", 1, 3)], [event("u", 1, 3)], [event("d", 1, 3)]), SEQUENCE, is_enforced=False)
+
+    assert found.losers == {0: [0]}
+    assert found.tied_count == 0
+
+
+def test_a_tie_of_one_task_that_another_one_overtakes_does_no_harm() -> None:
+    """A feed would be refused, or not, depending on where Spark put its rows."""
+    tie = [event("u", 1, 3), event("u", 1, 3)]
+
+    overtaken = settle(reports(tie, [event("u", 1, 4)]), SEQUENCE, is_enforced=True)
+    alone = settle(reports(tie, [event("u", 2, 4)]), SEQUENCE, is_enforced=True)
+
+    assert (overtaken.tied_count, overtaken.losers) == (0, {0: [0]})
+    assert (alone.tied_count, alone.tied_keys) == (1, ("{'id': 1, 'region': 'EU'}",))
+
+
+def test_tasks_that_cannot_share_keys_need_no_evidence() -> None:
+    """Large epochs that are distributed by key would be refused."""
+    tasks = [TaskKeys(count=10**7, modulus=modulus) for modulus in (4, 8, 0, 12)]
+
+    assert settle(tasks, SEQUENCE, is_enforced=True).unproven == ()
+
+
+def test_tasks_that_may_share_keys_need_evidence() -> None:
+    """A key would be in the table twice."""
+    one, *others = reports([event("c", 1)], [event("c", 2)], [event("c", 3)])
+    silent = dataclasses.replace(one, evidence=None, modulus=1, count=5)
+
+    assert settle([silent, *others], SEQUENCE, is_enforced=True).unproven == (0,)
+    assert settle([silent, NOTHING], SEQUENCE, is_enforced=True).unproven == ()
+
+
+def test_two_frames_that_were_distributed_apart_are_not_taken_for_one() -> None:
+    """A union of two DataFrames by key would have each key in two tasks, unnoticed."""
+    tasks = [TaskKeys(count=10**6, modulus=4) for _ in range(8)]
+
+    assert settle(tasks, SEQUENCE, is_enforced=True).unproven == tuple(range(8))
+
+
+def test_positions_are_those_in_the_files() -> None:
+    """Another row than the loser would be hidden."""
+    assert file_positions([0, 2, 3, 7], [3, 0, 1, 4]) == {0: [0, 2], 2: [0], 3: [3]}
+
+
+def test_reasons_name_counts_examples_and_the_next_step() -> None:
+    """A user would not know which rows are wrong, or what to do."""
+    tie = reports([event("u", 1, 3), event("u", 1, 3)])[0]
+    nulls = KeyExamples(count=2, examples=("{'id': None}",))
+    bad = dataclasses.replace(tie, null_keys=nulls, unknown_operations={"'t'": 3})
+    more = TaskKeys(count=0, modulus=0, unknown_operations={"'t'": 1, "null": 2})
+    large = TaskKeys(count=10**7, modulus=1)
+
+    reasons = why_refused([bad, more], settle([bad, more], SEQUENCE, is_enforced=True), ["id", "region"])
+    unproven = why_refused([bad, large], settle([tie, large], SEQUENCE, is_enforced=True), ["id", "region"])
+
+    assert len(reasons) == 3
+    assert "2 rows have a null in a key column ({'id': None})" in reasons[0]
+    assert "'t' (4 rows), null (2 rows)" in reasons[1]
+    assert "1 keys have several rows" in reasons[2]
+    assert "{'id': 1, 'region': 'EU'}" in reasons[2]
+    assert "distribute(df, ..., keys=['id', 'region'])" in unproven[-1]
+
+
+@pytest.mark.parametrize("is_enforced", [True, False])
+def test_good_reports_have_no_reasons(is_enforced: bool) -> None:  # noqa: FBT001  # by pytest
+    """A good write would be refused."""
+    tasks = reports([event("u", 1, 3)], [event("d", 1, 4)], [])
+
+    assert why_refused(tasks, settle(tasks, SEQUENCE, is_enforced=is_enforced), ["id"]) == []
