@@ -94,8 +94,8 @@ def _fixed_words(values: pa.Array) -> list[pa.Array]:
 
 def _byte_words(values: pa.Array, width: int) -> list[pa.Array]:
     starts = _multiples(width, len(values))
-    words = _Words(values.buffers()[1], values.offset * width, len(values) * width)
-    return [words.at(pc.add(starts, step), min(width - step, _WORD_BYTES)) for step in range(0, width, _WORD_BYTES)]
+    cursor = _Cursor(values.buffers()[1], values.offset * width, len(values) * width, starts)
+    return [cursor.next_words(min(width - step, _WORD_BYTES)) for step in range(0, width, _WORD_BYTES)]
 
 
 def _multiples(width: int, count: int) -> pa.Array:
@@ -118,25 +118,18 @@ def _mix_strings(lanes: list[pa.Array], values: pa.Array) -> list[pa.Array]:
         lanes = _mix_long(lanes, values, is_long)
         lengths = pc.if_else(is_long, pa.scalar(0, pa.int64()), lengths)
         longest = pc.max(lengths).as_py()
-    words = _Words(values.buffers()[2], first, last - first)
+    cursor = _Cursor(values.buffers()[2], first, last - first, starts)
+    has_more: pa.Array | None = None
     for step in range(0, longest, _WORD_BYTES):
         left = pc.subtract(lengths, pa.scalar(step, pa.int64()))
-        lanes = _mix_where(lanes, words, pc.add(starts, pa.scalar(step, pa.int64())), left)
+        had_more, has_more = has_more, pc.greater(left, pa.scalar(0, pa.int64()))
+        if has_more.true_count == len(left):
+            lanes = _mix_words(lanes, [cursor.next_words(left)])
+        else:
+            cursor.keep(has_more if had_more is None else has_more.filter(had_more))
+            mixed = _mix_words([lane.filter(has_more) for lane in lanes], [cursor.next_words(left.filter(has_more))])
+            lanes = [pc.replace_with_mask(lane, has_more, new) for lane, new in zip(lanes, mixed, strict=True)]
     return lanes
-
-
-def _mix_where(lanes: list[pa.Array], words: _Words, starts: pa.Array, left: pa.Array) -> list[pa.Array]:
-    """Mix the next word of the values that have bytes left."""
-    has_more = pc.greater(left, pa.scalar(0, pa.int64()))
-    count = has_more.true_count
-    if count == len(left):
-        return _mix_words(lanes, [words.at(starts, left)])
-    if count > len(left) // 2:  # then it is cheaper to mix all, wherever the words of the others are taken from
-        word = words.at(pc.if_else(has_more, starts, pa.scalar(0, pa.int64())), left)
-        return [pc.if_else(has_more, new, lane) for lane, new in zip(lanes, _mix_words(lanes, [word]), strict=True)]
-    word = words.at(starts.filter(has_more), left.filter(has_more))
-    mixed = _mix_words([lane.filter(has_more) for lane in lanes], [word])
-    return [pc.replace_with_mask(lane, has_more, new) for lane, new in zip(lanes, mixed, strict=True)]
 
 
 def _mix_long(lanes: list[pa.Array], values: pa.Array, is_long: pa.Array) -> list[pa.Array]:
@@ -150,10 +143,17 @@ def _mix_long(lanes: list[pa.Array], values: pa.Array, is_long: pa.Array) -> lis
     return [pc.replace_with_mask(lane, is_long, new) for lane, new in zip(lanes, mixed, strict=True)]
 
 
-class _Words:
-    """Some bytes of a column as 64-bit words that begin at any of them."""
+class _Cursor:
+    """Reads some bytes of a column as 64-bit words, for many values at once, from any byte on.
 
-    def __init__(self, data: pa.Buffer | None, first: int, length: int) -> None:
+    Args:
+        data: The column's bytes, None if it has none.
+        first: The first byte to look at.
+        length: How many bytes there are to look at.
+        starts: Where each value begins among these.
+    """
+
+    def __init__(self, data: pa.Buffer | None, first: int, length: int, starts: pa.Array) -> None:
         # One word more than there is, because a word that begins anywhere ends in the next.
         size = (length // _WORD_BYTES + 2) * _WORD_BYTES
         padded = pa.allocate_buffer(size)
@@ -162,17 +162,25 @@ class _Words:
             sink.write(data.slice(first, length))
         sink.write(bytes(size - length))
         self._words = pa.Array.from_buffers(pa.uint64(), size // _WORD_BYTES, [None, padded])
-
-    def at(self, starts: pa.Array, left: pa.Array | int) -> pa.Array:
-        """Return the words at `starts`, zeros in place of what lies beyond the `left` bytes of a value."""
-        position = pc.shift_right(starts, pa.scalar(3, pa.int64()))
+        self._positions = pc.shift_right(starts, pa.scalar(3, pa.int64()))
         bits = pc.shift_left(pc.bit_wise_and(starts, pa.scalar(7, pa.int64())), pa.scalar(3, pa.int64()))
-        bits = bits.view(pa.uint64())
-        lower = pc.shift_right(self._words.take(position), bits)
-        upper = self._words.take(pc.add(position, pa.scalar(1, pa.int64())))
+        self._bits = bits.view(pa.uint64())
+        self._rest = pc.subtract(_unsigned(_WORD_BITS - 1), self._bits)
+        self._current = self._words.take(self._positions)
+
+    def next_words(self, left: pa.Array | int) -> pa.Array:
+        """Return the next word of each value, zeros in place of what lies beyond its `left` bytes."""
+        self._positions = pc.add(self._positions, pa.scalar(1, pa.int64()))
+        lower, self._current = self._current, self._words.take(self._positions)
         # In two steps, because a shift by all 64 bits is none.
-        upper = pc.shift_left(pc.shift_left(upper, pc.subtract(_unsigned(_WORD_BITS - 1), bits)), _unsigned(1))
-        return _cut(pc.bit_wise_or(lower, upper), left)
+        upper = pc.shift_left(pc.shift_left(self._current, self._rest), _unsigned(1))
+        return _cut(pc.bit_wise_or(pc.shift_right(lower, self._bits), upper), left)
+
+    def keep(self, mask: pa.Array) -> None:
+        """Go on with some of the values."""
+        if mask.true_count < len(mask):
+            self._positions, self._bits = self._positions.filter(mask), self._bits.filter(mask)
+            self._rest, self._current = self._rest.filter(mask), self._current.filter(mask)
 
 
 def _cut(words: pa.Array, left: pa.Array | int) -> pa.Array:

@@ -35,8 +35,9 @@ from iceberg_ds.changes.winners import (
 )
 from iceberg_ds.layouts.sorting import RowOrder
 
-# Arrow bytes of events that are decided in memory.
+# Arrow bytes of events that are decided in memory, and of rows that wait there.
 EVENT_BYTES = 64 * 1024 * 1024
+ROW_BYTES = 64 * 1024 * 1024
 # Keys that a task reports at most, and those that it reports even if its rows look as distributed by key.
 MAX_REPORTED_KEYS = 2_000_000
 REPORTED_ANYWAY = 20_000
@@ -86,7 +87,7 @@ class TaskChanges:
         self._reader = FeedReader(feed, schema, case_sensitive=case_sensitive, seed=seed, is_delete=is_delete)
         self._proof = LayoutProof(partition_id)
         self._events = _Events(self._reader, sorter)
-        self._rows = sorter(_as_they_come())
+        self._rows = _Rows(sorter)
         self._lost = sorter(_by_number())
         self._deleted: list[pa.RecordBatch] = []
         self._row_count = 0
@@ -137,7 +138,7 @@ class TaskChanges:
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that win, in the order in which they came."""
         lost, start = _InOrder(self._lost.sorted_batches()), 0
-        for rows in self._rows.sorted_batches():
+        for rows in self._rows.batches():
             end = start + rows.num_rows
             numbers = lost.below(end)
             if numbers is not None:
@@ -243,6 +244,36 @@ class _Events:
         )
         if several is not None:
             yield from decide([sort_events(events.filter(several), self._order)], self._sequence, IS_KNOWN)
+
+
+class _Rows:
+    """Rows in the order in which they come, on disk if they are many."""
+
+    def __init__(self, sorter: Callable[[RowOrder], Sorter]) -> None:
+        self._make_sorter = sorter
+        self._sorter: Sorter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows."""
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes > ROW_BYTES or self._sorter is not None:
+            self._sorter = self._sorter or self._make_sorter(_as_they_come())
+            for batch in self._waiting:
+                self._sorter.add(batch)
+            self._waiting, self._waiting_bytes = [], 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows."""
+        yield from self._waiting if self._sorter is None else self._sorter.sorted_batches()
+
+    def close(self) -> None:
+        """Forget all rows."""
+        self._waiting = []
+        if self._sorter is not None:
+            self._sorter.close()
 
 
 class _InOrder:

@@ -152,6 +152,7 @@ def test_events_that_do_not_fit_in_memory_make_the_same(case: Case) -> None:
     """Large epochs would give other tables than small ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_changes, "EVENT_BYTES", 0)
+        patch.setattr(task_changes, "ROW_BYTES", 0)
         patch.setattr(winners, "_MAX_WAITING", 1)
         check(case)
 
