@@ -144,7 +144,7 @@ class FeedReader:
         wanted = MAX_EXAMPLES - len(self.null_keys.examples)
         self.null_keys = KeyExamples(
             count=self.null_keys.count + without.num_rows,
-            examples=(*self.null_keys.examples, *map(str, without.slice(0, wanted).to_pylist())),
+            examples=(*self.null_keys.examples, *key_texts(without.slice(0, wanted))),
         )
         return has_key
 
@@ -177,6 +177,22 @@ class FeedReader:
         if not self.feed.trusts_inserts:
             return pa.repeat(pa.scalar(value=True), len(kinds))
         return pc.not_equal(kinds, pa.scalar(Kind.INSERT, pa.int8()))
+
+
+def key_texts(keys: pa.RecordBatch) -> list[str]:
+    """Return keys as people read them."""
+    try:
+        return [str(key) for key in keys.to_pylist()]
+    except (ValueError, OverflowError):  # Spark has text that is no UTF-8, and dates that Python has not
+        readable = [_readable(column) for column in keys.columns]
+        return [str(key) for key in pa.RecordBatch.from_arrays(readable, names=keys.schema.names).to_pylist()]
+
+
+def _readable(values: pa.Array) -> pa.Array:
+    if pa.types.is_string(values.type):
+        return values.cast(pa.binary())
+    is_time = pa.types.is_date32(values.type) or pa.types.is_timestamp(values.type)
+    return values.cast(pa.string()) if is_time else values
 
 
 def _optional(fields: Sequence[NestedField]) -> Schema:

@@ -17,7 +17,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import LongType, NestedField
 
 from iceberg_ds.changes.evidence import encode_evidence
-from iceberg_ds.changes.reading import IS_KNOWN, DeleteTest, FeedReader
+from iceberg_ds.changes.reading import IS_KNOWN, DeleteTest, FeedReader, key_texts
 from iceberg_ds.changes.spark_hash import LayoutProof
 from iceberg_ds.changes.values import ChangeFeed, TaskKeys, TiedKey
 from iceberg_ds.changes.winners import (
@@ -184,7 +184,7 @@ class TaskChanges:
         self._tied_count += tied.num_rows
         tied = tied.slice(0, max(MAX_TIED - len(self._tied), 0))
         digests = zip(tied.column(HIGH).to_pylist(), tied.column(LOW).to_pylist(), strict=True)
-        texts = [str(key) for key in self._reader.keys_of(tied).to_pylist()]
+        texts = key_texts(self._reader.keys_of(tied))
         self._tied += [TiedKey(digest=digest, text=text) for digest, text in zip(digests, texts, strict=True)]
 
 

@@ -26,6 +26,7 @@ from support.change_feeds import SCHEMA, SEED, SENT, Row, TaskOutput, feed, run_
 
 from iceberg_ds.changes import task_changes
 from iceberg_ds.changes.evidence import decode_evidence
+from iceberg_ds.changes.reading import key_texts
 from iceberg_ds.changes.task_changes import TaskChanges
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.errors import SchemaMismatchError
@@ -242,6 +243,15 @@ def test_uuids_of_text_are_one_key_in_any_case() -> None:
 
     assert amounts(output) == [2]
     assert output.report.count == 1
+
+
+def test_keys_that_python_cannot_hold_are_shown() -> None:
+    """The error would be one of Python's, and tell nobody which key it is."""
+    text = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    far = pa.array([2**22], pa.int32()).view(pa.date32())
+
+    assert key_texts(pa.record_batch({"k": text, "n": [7]})) == ["{'k': b'\\xff', 'n': 7}"]
+    assert key_texts(pa.record_batch({"k": far})) == ["{'k': '13453-08-13'}"]
 
 
 def test_columns_are_found_whatever_their_case_and_order() -> None:
