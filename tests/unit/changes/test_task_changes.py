@@ -76,6 +76,17 @@ def test_inserts_that_are_known_to_be_new_delete_nothing() -> None:
     assert output.deleted == {(3, "EU"), (4, "EU")}
 
 
+def test_a_key_of_many_inserts_is_deleted_if_it_was_known_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table would keep the old row of a key with so many events that not all are in memory."""
+    monkeypatch.setattr(task_changes, "EVENT_BYTES", 0)
+    rows = [event("d", 1, lsn=0), *(event("c", 1, lsn, lsn=lsn) for lsn in range(1, 1500))]
+
+    output = run_task(feed(trusts_inserts=True), [sent(rows)])
+
+    assert output.deleted == {(1, "EU")}
+    assert amounts(output) == [1499]
+
+
 def test_a_delete_needs_no_more_than_its_key() -> None:
     """Debezium's deletes, which have nulls elsewhere, would fail the stream."""
     output = run_task(feed(), [sent([event("d", 1, None), event("-U", 2, None)])])
