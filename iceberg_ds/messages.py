@@ -14,6 +14,7 @@ from typing import NoReturn
 from pyiceberg.manifest import DataFile
 from pyspark.sql.datasource import WriterCommitMessage
 
+from iceberg_ds.changes.values import ChangeFeed, TaskKeys
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.plan import (
     EpochId,
@@ -27,7 +28,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.task_manifest import TaskManifest
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class WriteIdentity:
         new_table: Metadata (JSON) of the table to create with this commit, None when it exists.
         txn: The number that the application gave to this batch, None if it did not, and in a stream.
         stream: The name of the stream, None if it has none, and in a batch.
+        changes: How rows change keys of the table, None for a write that knows no keys.
+        delete_spec_id: Partition spec of the files of equality deletes, None without `changes`.
     """
 
     table: str
@@ -69,6 +72,8 @@ class WriteIdentity:
     new_table: str | None = None
     txn: TxnId | None = None
     stream: StreamName | None = None
+    changes: ChangeFeed | None = None
+    delete_spec_id: int | None = None
 
     @classmethod
     def of(cls, plan: WritePlan, epoch: EpochId | None) -> WriteIdentity:
@@ -90,6 +95,8 @@ class WriteIdentity:
             new_table=plan.new_table,
             txn=plan.txn,
             stream=plan.stream,
+            changes=plan.changes,
+            delete_spec_id=None if plan.delete_spec is None else plan.delete_spec.spec_id,
         )
 
     @property
@@ -138,10 +145,12 @@ class TaskCommit(WriterCommitMessage):
     Attributes:
         write: What all tasks of the write have in common.
         partition_id: Number of the DataFrame's partition, from 0.
-        data_files: The files of this attempt; empty for a partition without rows.
+        data_files: The files of this attempt, in the order in which `keys` tells of their rows; none without rows.
         manifests: Manifests that name further files of this attempt.
         refused: Rows that may not be written, so that nothing may be committed; None if there are none.
         rows: What it hands over instead of writing files; None if it wrote files, or had no rows.
+        delete_files: Files of equality deletes that this attempt wrote; none if the write knows no keys.
+        keys: What it says of the keys it met, even of none; None if the write knows no keys.
         wire_version: Layout of this message.
     """
 
@@ -151,6 +160,8 @@ class TaskCommit(WriterCommitMessage):
     refused: RefusedRows | None = None
     manifests: tuple[TaskManifest, ...] = ()
     rows: HandedOverRows | None = None
+    delete_files: tuple[DataFile, ...] = ()
+    keys: TaskKeys | None = None
     wire_version: int = WIRE_VERSION
 
 
@@ -163,7 +174,8 @@ def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> lis
 
     Raises:
         CommitMessageError: There is no message, one is None or foreign, a partition is missing or
-            doubled, or two messages tell of different writes. Nothing may be committed then.
+            doubled, two messages tell of different writes, or one of a write by keys does not tell of its keys
+            and of every file. Nothing may be committed then.
     """
     if not messages or any(message is None for message in messages):
         _refuse(
@@ -186,7 +198,19 @@ def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> lis
     partitions = sorted(commit.partition_id for commit in commits)
     if partitions != list(range(len(commits))):
         _refuse(f"the messages are of partitions {partitions}, and each of 0 to {len(commits) - 1} must come once")
+    if commits[0].write.changes is not None:
+        _check_keyed(commits)
     return commits
+
+
+def _check_keyed(commits: Sequence[TaskCommit]) -> None:
+    """Refuse messages of which the rows cannot be held against the keys of other tasks."""
+    silent = [commit.partition_id for commit in commits if commit.keys is None]
+    if silent:
+        _refuse(f"the tasks of partitions {sorted(silent)} of a write by keys tell nothing of their keys")
+    unnamed = [commit.partition_id for commit in commits if commit.manifests or commit.rows is not None]
+    if unnamed:
+        _refuse(f"the tasks of partitions {sorted(unnamed)} of a write by keys do not name the file of every row")
 
 
 def reported_commits(messages: Sequence[object]) -> list[TaskCommit]:

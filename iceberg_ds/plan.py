@@ -15,6 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.types import NestedField
 
+from iceberg_ds.changes.values import ChangeFeed
+
 IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
 ParquetEncodings: TypeAlias = Literal["auto", "classic"]
 
@@ -239,6 +241,9 @@ class WritePlan:
         manifests: How a task with many files writes a manifest of them; None if the commit must see each file.
         small_task_size_bytes: Arrow bytes of rows that a task hands over instead of writing files, 0 for none.
         driver_host: Name of the driver's machine, None if it does not matter where a file is written.
+        changes: How rows change keys of the table, None for a write that knows no keys. Never with `overwrite`.
+        delete_spec: Partition spec that files of equality deletes are written with, None without `changes`.
+        frame: The DataFrame's columns in its order, which `delete_when` of `changes` is bound to; None without it.
     """
 
     table: str
@@ -265,3 +270,6 @@ class WritePlan:
     manifests: ManifestLayout | None = None
     small_task_size_bytes: int = 0
     driver_host: str | None = None
+    changes: ChangeFeed | None = None
+    delete_spec: PartitionSpec | None = None
+    frame: Schema | None = None

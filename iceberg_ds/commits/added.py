@@ -1,4 +1,4 @@
-"""What the tasks of a write added: files that they name one by one, and manifests that name the others."""
+"""What the tasks of a write added: files that they name one by one, and manifests that name further data files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ class Added:
     """The files of one write.
 
     Attributes:
-        data_files: Those that messages name.
-        manifests: Manifests that name the others.
+        data_files: Those of rows that messages name.
+        manifests: Manifests that name the others of rows.
+        delete_files: Those of deletes.
     """
 
     data_files: tuple[DataFile, ...]
     manifests: tuple[TaskManifest, ...] = ()
+    delete_files: tuple[DataFile, ...] = ()
 
     @classmethod
     def of(cls, commits: Sequence[TaskCommit]) -> Added:
@@ -37,36 +39,42 @@ class Added:
         return cls(
             tuple(itertools.chain.from_iterable(commit.data_files for commit in commits)),
             tuple(itertools.chain.from_iterable(commit.manifests for commit in commits)),
+            tuple(itertools.chain.from_iterable(commit.delete_files for commit in commits)),
         )
 
     def with_files(self, data_files: Iterable[DataFile]) -> Added:
-        """Return these and further files."""
+        """Return these and further files of rows."""
         return replace(self, data_files=(*self.data_files, *data_files))
 
     def __bool__(self) -> bool:
-        return bool(self.data_files or self.manifests)
+        return bool(self.files or self.manifests)
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All files that messages name, of rows and of deletes."""
+        return (*self.data_files, *self.delete_files)
 
     @cached_property
     def file_count(self) -> int:
-        """How many data files these are."""
-        return len(self.data_files) + sum(manifest.totals.files for manifest in self.manifests)
+        """How many files of rows and of deletes these are."""
+        return len(self.files) + sum(manifest.totals.files for manifest in self.manifests)
 
     @cached_property
     def record_count(self) -> int:
-        """How many rows they have."""
+        """How many rows they have; deletes are none."""
         named = sum(data_file.record_count for data_file in self.data_files)
         return named + sum(manifest.totals.rows for manifest in self.manifests)
 
     @cached_property
     def size_bytes(self) -> int:
         """Their size, without the manifests'."""
-        named = sum(data_file.file_size_in_bytes for data_file in self.data_files)
+        named = sum(data_file.file_size_in_bytes for data_file in self.files)
         return named + sum(manifest.totals.size_bytes for manifest in self.manifests)
 
     @cached_property
     def spec_ids(self) -> set[int]:
         """Their partition specs."""
-        named = {data_file.spec_id for data_file in self.data_files}
+        named = {data_file.spec_id for data_file in self.files}
         return named | {manifest.file.partition_spec_id for manifest in self.manifests}
 
     @property
@@ -80,18 +88,18 @@ class Added:
 
     def told_sizes(self) -> Iterator[tuple[str, int]]:
         """Yield path and size of each file that messages name, the manifests and a data file of each among them."""
-        for data_file in self.data_files:
+        for data_file in self.files:
             yield data_file.file_path, data_file.file_size_in_bytes
         for manifest in self.manifests:
             yield manifest.path, manifest.file.manifest_length
             yield manifest.example
 
     def every_path(self, io: FileIO) -> list[str]:
-        """Return every file to delete if the write is given up: the data files, and the manifests after them.
+        """Return every file to delete if the write is given up: the named ones, and the manifests after them.
 
         A manifest that cannot be read stays, because nothing else tells what it names; that is logged.
         """
-        paths = [data_file.file_path for data_file in self.data_files]
+        paths = [data_file.file_path for data_file in self.files]
         read = []
         for manifest in self.manifests:
             try:
@@ -108,9 +116,10 @@ class Added:
                 read.append(manifest.path)
         return [*paths, *read]
 
-    def one_by_one(self, io: FileIO) -> tuple[DataFile, ...]:
-        """Return all files, those that the manifests name read from there."""
-        return (*self.data_files, *(found for manifest in self.manifests for found in _files_in(io, manifest)))
+    def one_by_one(self, io: FileIO) -> Added:
+        """Return the same files without manifests, those that the manifests name read from there."""
+        read = (found for manifest in self.manifests for found in _files_in(io, manifest))
+        return replace(self.with_files(read), manifests=())
 
 
 def _files_in(io: FileIO, manifest: TaskManifest) -> list[DataFile]:

@@ -126,7 +126,7 @@ class SnapshotProducer:
         if fits or not tasks.manifests:
             return tasks
         if self._one_by_one is None:
-            self._one_by_one = Added(tasks.one_by_one(table.io))
+            self._one_by_one = tasks.one_by_one(table.io)
         return self._one_by_one
 
     def _merge(self, table: Table, listed: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Merged]]:

@@ -44,14 +44,14 @@ class RowFilter:
 
     def satisfying(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that satisfy the predicate. Columns are taken by their position in the table."""
-        return batch if self._constant is True else batch.filter(self._mask(batch))
+        return batch if self._constant is True else batch.filter(self.mask(batch))
 
     def failing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the other rows."""
-        return batch if self._constant is False else batch.filter(pc.invert(self._mask(batch)))
+        return batch if self._constant is False else batch.filter(pc.invert(self.mask(batch)))
 
-    def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for each row whether the predicate is true of it."""
+    def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return for each row whether the predicate is true of it, never null. Columns are taken by their position."""
         if self._constant is not None:
             return pa.repeat(self._constant, batch.num_rows)
         used = pa.table(

@@ -59,6 +59,9 @@ def write_or_hand_over(
 
 def share_of(plan: WritePlan, partition_id: int) -> int:
     """Return how many bytes of rows the task of that partition may hand over."""
+    # The commit hides a row whose key won in another task by its file and position.
+    if plan.changes is not None:
+        return 0
     # Files on a disk that the driver does not see are the task's to write, and the commit's to refuse.
     if is_local(plan.location) and plan.driver_host not in (None, platform.node()):
         return 0

@@ -54,7 +54,8 @@ def report_files(plan: WritePlan, attempt: TaskAttempt, data_files: Sequence[Dat
         data_files: All files of the attempt.
     """
     singly = Report(data_files=tuple(data_files))
-    if plan.manifests is None or len(data_files) < MANY_FILES:
+    # Of a write by keys the commit must see each file, because it hides rows by file and position.
+    if plan.manifests is None or plan.changes is not None or len(data_files) < MANY_FILES:
         return singly
     io = file_io(plan.io_properties, plan.location)
     name = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}-m0.avro"

@@ -6,11 +6,16 @@ import pickle
 from dataclasses import replace
 
 import pytest
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.partitioning import PartitionSpec
+from support.keyed_messages import FEED, NO_KEYS, by_keys, keyed_identity, with_deletes
 from support.metadata import identity
 from support.tables import Sink, epoch, rows
 
+from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.messages import WIRE_VERSION, TaskCommit, WriteIdentity, complete_commits, reported_commits
+from iceberg_ds.writing import reporting
 
 
 def messages(count: int, write: WriteIdentity | None = None) -> list[TaskCommit]:
@@ -95,6 +100,45 @@ def test_messages_of_another_epoch_are_refused(of_messages: int | None, of_commi
     assert f"Spark commits epoch {of_commit}" in refusal([*messages(1, write)], of_commit)
 
 
+def keyed_messages(count: int) -> list[TaskCommit]:
+    """Return the messages of that many tasks without rows, of a write by keys."""
+    return [replace(message, keys=NO_KEYS) for message in messages(count, keyed_identity(identity()))]
+
+
+def test_messages_that_tell_of_their_keys_pass() -> None:
+    """No write by keys could be committed, or none in which a task had no rows."""
+    given = keyed_messages(3)
+
+    assert complete_commits(given, epoch_id=None) == given
+
+
+def test_message_without_its_keys_is_refused() -> None:
+    """A key that two tasks met would come into the table twice."""
+    first, second, third = keyed_messages(3)
+
+    assert "partitions [1, 2] of a write by keys" in refusal(
+        [first, replace(third, keys=None), replace(second, keys=None)]
+    )
+
+
+def test_message_by_keys_that_hands_rows_over_is_refused(sink: Sink) -> None:
+    """Rows would be added beside those with the same key."""
+    (handed_over,) = sink.hand_over(rows(1))
+    (keyed,) = keyed_messages(1)
+
+    assert "partitions [0] of a write by keys" in refusal([replace(keyed, rows=handed_over.rows)])
+
+
+def test_message_by_keys_with_a_manifest_is_refused(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of files that the commit does not see would stay beside those with the same key."""
+    monkeypatch.setattr(reporting, "MANY_FILES", 1)
+    (by_manifest,) = sink.write(rows(1))
+    (keyed,) = keyed_messages(1)
+
+    assert by_manifest.manifests
+    assert "partitions [0] of a write by keys" in refusal([replace(keyed, manifests=by_manifest.manifests)])
+
+
 def test_messages_of_a_given_up_write_are_picked_out() -> None:
     """The files of tasks that succeeded would be left behind."""
     given = messages(2)
@@ -111,6 +155,35 @@ def test_message_survives_the_trip_between_processes(sink: Sink) -> None:
     assert arrived.write == sent.write
     assert arrived.data_files == sent.data_files
     assert arrived.data_files[0].spec_id == sent.data_files[0].spec_id == 0
+
+
+def test_message_of_a_write_by_keys_survives_the_trip(sink: Sink) -> None:
+    """Rows would stay in the table that the task deleted, or deletes be taken for rows."""
+    (written,) = sink.write(rows(1, 2), of_epoch=epoch(3))
+    keys = TaskKeys(count=2, modulus=7, evidence=b"evidence", tied_count=1, unknown_operations={"'t'": 1})
+    sent = replace(with_deletes(written), keys=keys)
+
+    arrived = pickle.loads(pickle.dumps(sent))  # noqa: S301  # our own bytes
+
+    assert arrived.write == sent.write
+    assert arrived.keys == sent.keys
+    assert arrived.delete_files == sent.delete_files
+    (delete_file,) = arrived.delete_files
+    assert (delete_file.content, delete_file.equality_ids) == (DataFileContent.EQUALITY_DELETES, [1])
+    assert delete_file.spec_id == 0
+    assert "evidence" not in repr(arrived.keys)
+
+
+def test_identity_tells_how_the_plan_reads_changes(sink: Sink) -> None:
+    """The commit would take upserts for rows to add."""
+    plan = sink.plan()
+    spec = PartitionSpec(spec_id=5)
+
+    found = WriteIdentity.of(replace(by_keys(plan), delete_spec=spec), None)
+
+    assert (found.changes, found.delete_spec_id) == (FEED, 5)
+    plain = WriteIdentity.of(plan, None)
+    assert (plain.changes, plain.delete_spec_id) == (None, None)
 
 
 def test_identity_names_table_branch_and_epoch() -> None:

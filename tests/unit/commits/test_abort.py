@@ -7,6 +7,7 @@ import logging
 import pytest
 from support.faulty_catalog import FaultyCatalog, connection_lost
 from support.invariants import check_sound
+from support.keyed_messages import with_deletes
 from support.tables import IDENTIFIER, Sink, epoch, paths_of, rows
 
 from iceberg_ds.commits.abort import abort_write
@@ -24,6 +25,15 @@ def test_with_a_message_missing_the_reported_files_go(sink: Sink, exists: bool) 
 
     assert not any(path.exists() for path in paths_of(messages))
     assert not exists or sink.ids() == [1]
+
+
+def test_with_a_message_missing_the_deletes_go_too(sink: Sink) -> None:
+    """Every failed write by keys would leave the deletes of its successful tasks behind."""
+    messages = [with_deletes(message) for message in sink.write(rows(2), rows(3))]
+
+    abort_write(sink.catalog, [messages[0], None, messages[1]])
+
+    assert not any(path.exists() for path in paths_of(messages))
 
 
 def test_with_all_messages_nothing_is_deleted(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,8 @@ from support.faulty_catalog import (
     timed_out,
 )
 from support.invariants import check_sound, unreferenced_files
-from support.tables import IDENTIFIER, SCHEMA, Row, Sink, epoch, paths_of, rows
+from support.keyed_messages import with_deletes
+from support.tables import IDENTIFIER, SCHEMA, Row, Sink, epoch, local, paths_of, rows
 
 from iceberg_ds.commits.commit import commit_write
 from iceberg_ds.errors import CommitMessageError, CommitStateUnknownError, DataFileError, IcebergSinkError
@@ -195,6 +196,19 @@ def test_local_file_that_the_driver_does_not_see_is_refused(sink: Sink, damage: 
     damage(messages[1])
 
     with pytest.raises(DataFileError, match=rf"with \d+ bytes, and the driver sees {seen}\. On a cluster"):
+        sink.commit(messages)
+
+    assert sink.catalog.find_table(IDENTIFIER) is None
+    assert not any(path.exists() for path in paths_of(messages))
+
+
+def test_deletes_that_the_driver_does_not_see_are_refused(sink: Sink) -> None:
+    """A cluster without a shared file system would get a table that nobody can read."""
+    messages = [with_deletes(message) for message in sink.write(rows(1), rows(2))]
+    (delete_file,) = messages[1].delete_files
+    local(delete_file.file_path).unlink()
+
+    with pytest.raises(DataFileError, match=r"-deletes\.parquet with 7 bytes, and the driver sees None"):
         sink.commit(messages)
 
     assert sink.catalog.find_table(IDENTIFIER) is None

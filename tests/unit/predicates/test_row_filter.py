@@ -99,6 +99,16 @@ def test_rows_are_split_by_what_is_true_of_them(text: str, ids: list[int]) -> No
     assert failing == [row["id"] for row in ROWS if row["id"] not in ids]
 
 
+@pytest.mark.parametrize(
+    ("text", "found"), [("x = 1", [True, False, False, False, False]), ("true", [True] * 5), ("false", [False] * 5)]
+)
+def test_rows_are_marked_where_the_predicate_is_true(text: str, found: list[bool]) -> None:
+    """A row of which it is unknown would be dropped, or fail the task."""
+    row_filter = RowFilter(parse_predicate(text), SCHEMA, case_sensitive=False)
+
+    assert row_filter.mask(pa.RecordBatch.from_pylist(ROWS, schema=ARROW)).to_pylist() == found
+
+
 VALUES: dict[str, tuple[ice.IcebergType, pa.DataType, list[Any], str]] = {
     "boolean": (ice.BooleanType(), pa.bool_(), [True, False], "TRUE"),
     "int": (ice.IntegerType(), pa.int32(), [7, 8], "7"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
+from support.keyed_messages import by_keys
 from support.tables import SCHEMA, Sink, embedded_options, rows
 
 from iceberg_ds.errors import SchemaMismatchError
@@ -40,6 +41,14 @@ def test_rows_that_reach_a_file_size_are_written_at_once(sink: Sink) -> None:
 def test_option_lets_every_task_write_its_own_files(sink: Sink) -> None:
     """A driver without access to the data's place could commit nothing."""
     assert not hands_over(sink, sink.plan(small_task_size_bytes=0), 1)
+
+
+def test_write_by_keys_hands_nothing_over(sink: Sink) -> None:
+    """The commit could not hide a row whose key another task met later."""
+    plan = by_keys(sink.plan())
+
+    assert share_of(plan, 0) == 0
+    assert not hands_over(sink, plan, 1)
 
 
 def test_task_without_rows_hands_nothing_over(sink: Sink) -> None:

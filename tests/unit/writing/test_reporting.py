@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, ManifestFile
 from support.invariants import stored_files
+from support.keyed_messages import by_keys
 from support.regions import REGIONS, in_region, partitioned
 from support.tables import Sink, arrow_batch, local
 
@@ -51,6 +53,15 @@ def test_many_files_are_told_by_a_manifest(plan: WritePlan, count: int, *, is_ma
     assert (len(report.data_files), len(report.manifests)) == ((0, 1) if is_manifest else (count, 0))
 
 
+def test_write_by_keys_names_each_file(plan: WritePlan) -> None:
+    """The commit could not hide a row whose key another task met later."""
+    files = files_of(plan, 64)
+
+    report = report_files(by_keys(plan), ATTEMPT, files)
+
+    assert (report.data_files, report.manifests) == (files, ())
+
+
 def test_manifest_says_all_that_the_commit_needs(plan: WritePlan) -> None:
     """Readers would skip files by wrong bounds, or the summary count wrong."""
     files = files_of(plan, 70)
@@ -90,6 +101,7 @@ def test_message_is_small_and_arrives_whole(plan: WritePlan) -> None:
 def test_plan_stays_a_few_kilobytes(plan: WritePlan) -> None:
     """Spark ships the plan to every task of every micro-batch."""
     assert len(pickle.dumps(plan)) < 8 * 1024
+    assert len(pickle.dumps(replace(by_keys(plan), frame=plan.schema))) < 8 * 1024
 
 
 def test_manifest_that_cannot_be_written_fails_nothing_and_leaves_nothing(
