@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from iceberg_ds.catalogs.client import CatalogClient
     from iceberg_ds.options import SinkOptions
     from iceberg_ds.plan import EpochId, WritePlan
+    from iceberg_ds.writing.writers import TaskAttempt
 
 logger = logging.getLogger(__name__)
 
@@ -214,6 +215,8 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
 
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
+    if plan.changes is not None:
+        return _write_keyed_task(plan, batches, epoch, attempt)
     check = RangeCheck(plan)
     data_files, rows = write_or_hand_over(plan, acknowledging(batches), attempt, check)
     report = report_files(plan, attempt, data_files)
@@ -222,6 +225,21 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     ease_worker()
     return TaskCommit(
         write, attempt.partition_id, report.data_files, check.refused, manifests=report.manifests, rows=rows
+    )
+
+
+def _write_keyed_task(
+    plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None, attempt: TaskAttempt
+) -> WriterCommitMessage:
+    from iceberg_ds.messages import TaskCommit, WriteIdentity
+    from iceberg_ds.writing.keyed import write_keyed_task
+
+    written = write_keyed_task(plan, acknowledging(batches), attempt)
+    write = WriteIdentity.of(plan, epoch)
+    reach(Step.TASK_WRITTEN)
+    ease_worker()
+    return TaskCommit(
+        write, attempt.partition_id, written.data_files, delete_files=written.delete_files, keys=written.keys
     )
 
 

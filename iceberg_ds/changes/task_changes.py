@@ -1,43 +1,28 @@
 """The changes of one task: from the batches that Spark sends to rows to write and keys to delete.
 
-Rows wait until all have come, because only then it is known which win; what they wait in (`Sorter`) keeps them on
-disk when they are many. Knows neither files nor Spark, and publishes nothing.
+Rows wait until all have come, because only then it is known which win (`waiting`). Knows neither files nor Spark,
+and publishes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from iceberg_ds.changes.evidence import encode_evidence
-from iceberg_ds.changes.reading import IS_KNOWN, DeleteTest, FeedReader, key_texts
+from iceberg_ds.changes.reading import DeleteTest, FeedReader, key_texts
 from iceberg_ds.changes.spark_hash import LayoutProof
 from iceberg_ds.changes.values import ChangeFeed, TaskKeys, TiedKey
-from iceberg_ds.changes.winners import (
-    HIGH,
-    LOW,
-    NUMBER,
-    RANK,
-    Decision,
-    Rank,
-    decide,
-    event_order,
-    repeated,
-    sequence_names,
-    sort_events,
-)
+from iceberg_ds.changes.waiting import Events, InOrder, Rows, Sorter, Store
+from iceberg_ds.changes.winners import HIGH, LOW, NUMBER, RANK, Rank
 from iceberg_ds.layouts.sorting import RowOrder
 
-# Arrow bytes of events that are decided in memory, and of rows that wait there.
-EVENT_BYTES = 64 * 1024 * 1024
-ROW_BYTES = 64 * 1024 * 1024
 # Keys that a task reports at most, and those that it reports even if its rows look as distributed by key.
 MAX_REPORTED_KEYS = 2_000_000
 REPORTED_ANYWAY = 20_000
@@ -45,19 +30,6 @@ REPORTED_ANYWAY = 20_000
 MAX_TIED = 1000
 
 _NUMBERS = Schema(NestedField(1, NUMBER, LongType()))
-
-
-class Sorter(Protocol):
-    """Takes batches of one schema and gives back their rows in order, as `writing.external_sort.ExternalSort`."""
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows."""
-
-    def sorted_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order; rows that are equal keep theirs."""
-
-    def close(self) -> None:
-        """Forget all rows."""
 
 
 class TaskChanges:
@@ -70,6 +42,7 @@ class TaskChanges:
         partition_id: The task's number, from 0.
         seed: 16 bytes, the same in all tasks of the write and others in every write.
         sorter: Makes what keeps rows in an order.
+        spool: Makes what keeps rows as they come.
         is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
     """
 
@@ -82,12 +55,13 @@ class TaskChanges:
         partition_id: int,
         seed: bytes,
         sorter: Callable[[RowOrder], Sorter],
+        spool: Callable[[], Store],
         is_delete: DeleteTest | None = None,
     ) -> None:
         self._reader = FeedReader(feed, schema, case_sensitive=case_sensitive, seed=seed, is_delete=is_delete)
         self._proof = LayoutProof(partition_id)
-        self._events = _Events(self._reader, sorter)
-        self._rows = _Rows(sorter)
+        self._events = Events(self._reader, sorter)
+        self._rows = Rows(spool)
         self._lost = sorter(_by_number())
         self._deleted: list[pa.RecordBatch] = []
         self._row_count = 0
@@ -104,6 +78,12 @@ class TaskChanges:
     def key_schema(self) -> pa.Schema:
         """The schema of `keys_to_delete`: that of an equality-delete file."""
         return self._reader.key_schema
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether `report` is to get back anything of the rows, which is known after `keys_to_delete`."""
+        most = MAX_REPORTED_KEYS if self._proof.modulus == 1 else REPORTED_ANYWAY
+        return self._key_count <= most
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch as Spark sent it.
@@ -137,7 +117,7 @@ class TaskChanges:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that win, in the order in which they came."""
-        lost, start = _InOrder(self._lost.sorted_batches()), 0
+        lost, start = InOrder(self._lost.sorted_batches()), 0
         for rows in self._rows.batches():
             end = start + rows.num_rows
             numbers = lost.below(end)
@@ -153,11 +133,11 @@ class TaskChanges:
 
         Args:
             written: The columns of `rows` after those of the table's files, of all rows that were written: file after
-                file as the message lists them, in the order in which the rows lie in each.
+                file as the message lists them, in the order in which the rows lie in each. Not looked at unless
+                `is_reported`.
         """
-        most = MAX_REPORTED_KEYS if self._proof.modulus == 1 else REPORTED_ANYWAY
         evidence = None
-        if self._key_count <= most:
+        if self.is_reported:
             images = (self._reader.evidence_of_rows(batch) for batch in written)
             evidence = encode_evidence([*images, *self._deleted], self._reader.evidence_schema)
         return TaskKeys(
@@ -188,113 +168,9 @@ class TaskChanges:
         self._tied += [TiedKey(digest=digest, text=text) for digest, text in zip(digests, texts, strict=True)]
 
 
-def _as_they_come() -> RowOrder:
-    void = SortField(1, VoidTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
-    return RowOrder(SortOrder(void), _NUMBERS)
-
-
 def _by_number() -> RowOrder:
     ascending = SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
     return RowOrder(SortOrder(ascending), _NUMBERS)
-
-
-class _Events:
-    """All events of a task: decided in memory, or sorted on disk if they are many."""
-
-    def __init__(self, reader: FeedReader, sorter: Callable[[RowOrder], Sorter]) -> None:
-        self._sequence = sequence_names(reader.feed.sequence)
-        self._order = event_order(reader.feed.sequence)
-        self._sorter: Sorter | None = None
-        self._make_sorter = sorter
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-
-    def add(self, events: pa.RecordBatch) -> None:
-        self._waiting.append(events)
-        self._waiting_bytes += events.nbytes
-        if self._waiting_bytes > EVENT_BYTES or self._sorter is not None:
-            self._sorter = self._sorter or self._make_sorter(self._order)
-            for batch in self._waiting:
-                self._sorter.add(batch)
-            self._waiting, self._waiting_bytes = [], 0
-
-    def decisions(self) -> Iterator[Decision]:
-        """Yield who wins."""
-        if self._sorter is not None:
-            yield from decide(self._sorter.sorted_batches(), self._sequence, IS_KNOWN)
-            return
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            (events,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            yield from self._in_memory(events)
-
-    def close(self) -> None:
-        self._waiting = []
-        if self._sorter is not None:
-            self._sorter.close()
-
-    def _in_memory(self, events: pa.RecordBatch) -> Iterator[Decision]:
-        several = repeated(events.column(HIGH))
-        single = events if several is None else events.filter(pc.invert(several))
-        yield Decision(
-            winners=single,
-            is_tied=pa.repeat(pa.scalar(value=False), single.num_rows),
-            losers=single.slice(0, 0),
-            is_any=single.column(IS_KNOWN),
-        )
-        if several is not None:
-            yield from decide([sort_events(events.filter(several), self._order)], self._sequence, IS_KNOWN)
-
-
-class _Rows:
-    """Rows in the order in which they come, on disk if they are many."""
-
-    def __init__(self, sorter: Callable[[RowOrder], Sorter]) -> None:
-        self._make_sorter = sorter
-        self._sorter: Sorter | None = None
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows."""
-        self._waiting.append(rows)
-        self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes > ROW_BYTES or self._sorter is not None:
-            self._sorter = self._sorter or self._make_sorter(_as_they_come())
-            for batch in self._waiting:
-                self._sorter.add(batch)
-            self._waiting, self._waiting_bytes = [], 0
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows."""
-        yield from self._waiting if self._sorter is None else self._sorter.sorted_batches()
-
-    def close(self) -> None:
-        """Forget all rows."""
-        self._waiting = []
-        if self._sorter is not None:
-            self._sorter.close()
-
-
-class _InOrder:
-    """Numbers in ascending order, taken little by little."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._rest: pa.Array = pa.array([], pa.int64())
-
-    def below(self, end: int) -> pa.Array | None:
-        """Return the numbers below `end` that were not taken yet, None if there is none."""
-        taken = []
-        while True:
-            is_below = pc.less(self._rest, pa.scalar(end, pa.int64()))
-            taken.append(self._rest.filter(is_below))
-            self._rest = self._rest.filter(pc.invert(is_below))
-            if len(self._rest) or (batch := next(self._batches, None)) is None:
-                break
-            self._rest = batch.column(0)
-        numbers = pa.concat_arrays(taken)
-        return numbers if len(numbers) else None
 
 
 def _ascending(start: int, count: int) -> pa.Array:

@@ -41,6 +41,9 @@ class ParquetFile:
         settings: How it is laid out.
         group_rows: Rows of its largest row group, None if that is not known: Bloom filters are made for so many.
         encodings: How its columns are encoded.
+
+    Attributes:
+        hidden: Columns that rows had after those of the schema, which are not written, in the order of the rows.
     """
 
     def __init__(  # noqa: PLR0913  # each is another thing, and there is one caller
@@ -57,7 +60,9 @@ class ParquetFile:
         self.path = path
         self.column_chunks = 0
         self.end_bytes = 0  # about what the footer and the Bloom filters will take
+        self.hidden: list[pa.RecordBatch] = []
         self._io = io
+        self._width = len(schema)
         self._leaves = leaves
         self._nan_counts: Counter[int] = Counter()
         self._footers: list[pq.FileMetaData] = []
@@ -87,29 +92,39 @@ class ParquetFile:
         return self.row_bytes + self.end_bytes
 
     def write_row_group(self, batches: list[pa.RecordBatch]) -> None:
-        """Write the batches, which have the file's exact schema, as one row group."""
+        """Write the batches, which have the file's exact schema and hidden columns after it, as one row group."""
         for batch in batches:
             self._nan_counts.update(count_nans(batch, self._leaves))
         table = pa.Table.from_batches(batches)
+        if table.num_columns > self._width:
+            self.hidden += [batch.select(range(self._width, batch.num_columns)) for batch in batches]
+            table = table.select(range(self._width))
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.column_chunks += len(self._leaves)
         self.end_bytes += len(self._leaves) * _FOOTER_BYTES
         self.end_bytes += bloom_filter_bytes(self._settings, self._group_rows, table.num_rows)
 
-    def close(self, partition: Record, spec_id: int, sort_order_id: int | None = None) -> DataFile:
+    def close(
+        self,
+        partition: Record,
+        spec_id: int,
+        sort_order_id: int | None = None,
+        equality_ids: tuple[int, ...] | None = None,
+    ) -> DataFile:
         """Finish the file and return its manifest entry.
 
         Args:
             partition: Its partition tuple, in the order of the spec.
             spec_id: The partition spec that it is written with.
             sort_order_id: The sort order that its rows are in, None for none.
+            equality_ids: Field ids of the columns by which it deletes rows, None for a file of rows.
         """
         self._writer.close()
         size = self.row_bytes
         self._stream.close()
         metrics = file_metrics(self._footers[0], self._leaves, self._nan_counts)
         data_file = DataFile.from_args(
-            content=DataFileContent.DATA,
+            content=DataFileContent.DATA if equality_ids is None else DataFileContent.EQUALITY_DELETES,
             file_path=self.path,
             file_format=FileFormat.PARQUET,
             partition=partition,
@@ -123,7 +138,7 @@ class ParquetFile:
             upper_bounds=metrics.upper_bounds,
             key_metadata=None,
             split_offsets=metrics.split_offsets,
-            equality_ids=None,
+            equality_ids=None if equality_ids is None else list(equality_ids),
             sort_order_id=sort_order_id,
         )
         data_file.spec_id = spec_id

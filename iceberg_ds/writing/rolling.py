@@ -151,10 +151,17 @@ class TaskFiles:
         plan: What the driver decided.
         name_prefix: Begins the name of every file, so that no two attempts share a path.
         schema: Arrow schema of the files.
+        equality_ids: Field ids of the columns by which the files delete rows, None for files of rows.
+
+    Attributes:
+        hidden: Columns that rows had after those of the files, in the order of the finished files and of their rows.
     """
 
-    def __init__(self, plan: WritePlan, name_prefix: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, plan: WritePlan, name_prefix: str, schema: pa.Schema, equality_ids: tuple[int, ...] | None = None
+    ) -> None:
         self.finished: list[DataFile] = []
+        self.hidden: list[pa.RecordBatch] = []
         self.buffered_bytes = 0  # of all writers
         self.target_file_size_bytes = plan.files.target_file_size_bytes
         self.row_group_size_bytes = plan.files.row_group_size_bytes
@@ -162,6 +169,7 @@ class TaskFiles:
         self._plan = plan
         self._name_prefix = name_prefix
         self._schema = schema
+        self._equality_ids = equality_ids
         self._io = file_io(plan.io_properties, plan.location)
         self._location = load_location_provider(plan.location, dict(plan.properties))
         self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
@@ -204,7 +212,7 @@ class TaskFiles:
         magnitude = count.bit_length() // _MAGNITUDE_BITS
         if magnitude not in self._encodings:
             settings = self._plan.files
-            table = pa.Table.from_batches(rows)
+            table = pa.Table.from_batches(rows).select(range(len(self._schema)))
             self._encodings[magnitude] = choose_encodings(table, self._leaves, settings, layout_options(settings))
         return self._encodings[magnitude]
 
@@ -244,12 +252,12 @@ class TaskFiles:
 
     def finish(self, writer: RollingWriter) -> None:
         """Close the open file of `writer` and keep its manifest entry."""
-        order, spec = self._plan.sort_order, self._plan.spec
-        data_file = self._open[writer].close(
-            writer.key.record(), spec.spec_id, None if order is None or order.is_unsorted else order.order_id
-        )
+        file, order, spec_id = self._open[writer], self._plan.sort_order, self._plan.spec.spec_id
+        order_id = None if order is None or order.is_unsorted else order.order_id
+        data_file = file.close(writer.key.record(), spec_id, order_id, self._equality_ids)
         del self._open[writer], self._last_used[writer]
         self.finished.append(data_file)
+        self.hidden += file.hidden
         reach(Step.FILE_CLOSED)
 
     def bound_footers(self) -> None:
@@ -273,10 +281,10 @@ class TaskFiles:
         for file in self._open.values():
             file.discard()
         delete_files(self._io, [data_file.file_path for data_file in self.finished], Proof.TASK_FAILED)
-        self._open, self.finished = {}, []
+        self._open, self.finished, self.hidden = {}, [], []
 
     def _new_path(self, key: PartitionKey) -> str:
-        name = f"{self._name_prefix}-{next(self._counter):05d}.parquet"
+        name = f"{self._name_prefix}-{next(self._counter):05d}{'' if self._equality_ids is None else '-deletes'}.parquet"
         if self._plan.spec.is_unpartitioned():
             return self._location.new_data_location(name)
         path = PartitionPath(key, self._plan.spec, self._plan.schema)

@@ -76,8 +76,15 @@ def write_task(
         return writer.close()
 
 
+class Discardable(Protocol):
+    """What writes files of a task attempt."""
+
+    def discard(self) -> None:
+        """Delete every file of this attempt."""
+
+
 @contextmanager
-def discarding(writer: TaskWriter, plan: WritePlan) -> Iterator[None]:
+def discarding(writer: Discardable, plan: WritePlan) -> Iterator[None]:
     """Delete the writer's files if it fails, and raise as `naming_failure` does."""
     with naming_failure(plan):
         try:
@@ -110,12 +117,8 @@ class TaskWriter:
     def __init__(self, plan: WritePlan, attempt: TaskAttempt, check: RangeCheck | None = None) -> None:
         self._shape = file_shape(plan.schema, case_sensitive=plan.case_sensitive)
         self._check = check
-        # partition, attempt, write and a counter: one search finds everything that a dead attempt left.
-        prefix = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}"
-        self._files = TaskFiles(plan, prefix, self._shape.schema)
-        self._rows: _Rows = FannedOutRows(plan, self._files)
-        if plan.sort_order is not None and not plan.sort_order.is_unsorted:
-            self._rows = SortedRows(plan, RowOrder(plan.sort_order, plan.schema, plan.spec), self._files)
+        self._files = TaskFiles(plan, name_prefix(plan, attempt), self._shape.schema)
+        self._rows = task_rows(plan, self._files)
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -144,7 +147,22 @@ class TaskWriter:
         self._files.discard_all()
 
 
-class _Rows(Protocol):
+def name_prefix(plan: WritePlan, attempt: TaskAttempt) -> str:
+    """Return what the names of all files of an attempt begin with."""
+    # partition, attempt, write and a counter: one search finds everything that a dead attempt left.
+    return f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}"
+
+
+def task_rows(plan: WritePlan, files: TaskFiles) -> TaskRows:
+    """Return what brings rows into the files, in the order that the plan says."""
+    if plan.sort_order is None or plan.sort_order.is_unsorted:
+        return FannedOutRows(plan, files)
+    return SortedRows(plan, RowOrder(plan.sort_order, plan.schema, plan.spec), files)
+
+
+class TaskRows(Protocol):
+    """Rows of a task on their way into files; columns after those of the files go with them, and are not written."""
+
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows that have the files' schema."""
 

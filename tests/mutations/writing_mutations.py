@@ -201,8 +201,8 @@ WRITING = (
     Mutation(
         name="two attempts of a task write the same file",
         file="writing/writers.py",
-        before='prefix = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}"',
-        after='prefix = f"{attempt.partition_id:05d}-{plan.operation_id}"',
+        before='return f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}"',
+        after='return f"{attempt.partition_id:05d}-{plan.operation_id}"',
         tests=("unit/writing/test_writers.py::test_two_attempts_of_one_task_share_no_path",),
     ),
     Mutation(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyiceberg.types import DoubleType, LongType, NestedField
 from support.change_feeds import Key, Row, commit, feed, run_task, sent
 
-from iceberg_ds.changes import task_changes, winners
+from iceberg_ds.changes import waiting, winners
 from iceberg_ds.changes.values import ChangeFeed
 
 BEFORE, DELETE, ROW = range(3)
@@ -151,8 +151,8 @@ def test_any_feed_makes_of_a_table_what_its_events_say(case: Case) -> None:
 def test_events_that_do_not_fit_in_memory_make_the_same(case: Case) -> None:
     """Large epochs would give other tables than small ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_changes, "EVENT_BYTES", 0)
-        patch.setattr(task_changes, "ROW_BYTES", 0)
+        patch.setattr(waiting, "EVENT_BYTES", 0)
+        patch.setattr(waiting, "ROW_BYTES", 0)
         patch.setattr(winners, "_MAX_WAITING", 1)
         check(case)
 
@@ -179,7 +179,7 @@ def test_a_key_has_many_events_in_one_task() -> None:
     """A hot key would fill the memory, or keep more rows than one."""
     rows = [{"op": "u", "id": 1, "region": "EU", "amount": lsn, "lsn": lsn} for lsn in range(5000)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_changes, "EVENT_BYTES", 0)
+        patch.setattr(waiting, "EVENT_BYTES", 0)
         output = run_task(feed(), [sent(rows[start : start + 500]) for start in range(0, 5000, 500)])
 
     assert output.files == [[{"id": 1, "region": "EU", "amount": 4999, "high": None}]]

@@ -14,6 +14,7 @@ from iceberg_ds.changes.collisions import Settlement, file_positions, settle
 from iceberg_ds.changes.task_changes import TaskChanges
 from iceberg_ds.changes.values import ChangeFeed, TaskKeys
 from iceberg_ds.writing.external_sort import ExternalSort
+from iceberg_ds.writing.spool import Spool
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -77,6 +78,7 @@ def run_task(  # noqa: PLR0913  # most are given by name
         partition_id=partition_id,
         seed=SEED,
         sorter=ExternalSort,
+        spool=Spool,
         is_delete=is_delete,
     )
     for batch in batches:

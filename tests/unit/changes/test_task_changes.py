@@ -24,13 +24,14 @@ from pyiceberg.types import (
 )
 from support.change_feeds import SCHEMA, SEED, SENT, Row, TaskOutput, feed, run_task, sent
 
-from iceberg_ds.changes import task_changes
+from iceberg_ds.changes import task_changes, waiting
 from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.reading import key_texts
 from iceberg_ds.changes.task_changes import TaskChanges
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.writing.external_sort import ExternalSort
+from iceberg_ds.writing.spool import Spool
 
 
 def event(op: str | None, number: int | None, amount: int | None = 1, **more: Any) -> Row:
@@ -78,7 +79,7 @@ def test_inserts_that_are_known_to_be_new_delete_nothing() -> None:
 
 def test_a_key_of_many_inserts_is_deleted_if_it_was_known_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table would keep the old row of a key with so many events that not all are in memory."""
-    monkeypatch.setattr(task_changes, "EVENT_BYTES", 0)
+    monkeypatch.setattr(waiting, "EVENT_BYTES", 0)
     rows = [event("d", 1, lsn=0), *(event("c", 1, lsn, lsn=lsn) for lsn in range(1, 1500))]
 
     output = run_task(feed(trusts_inserts=True), [sent(rows)])
@@ -292,7 +293,9 @@ def test_keys_that_differ_only_in_the_case_of_their_names_are_two_columns() -> N
 
 def test_a_delete_file_has_the_keys_alone_with_their_ids() -> None:
     """Readers would match deletes by other columns, or not at all."""
-    changes = TaskChanges(feed(), SCHEMA, case_sensitive=None, partition_id=0, seed=SEED, sorter=ExternalSort)
+    changes = TaskChanges(
+        feed(), SCHEMA, case_sensitive=None, partition_id=0, seed=SEED, sorter=ExternalSort, spool=Spool
+    )
 
     fields = {field.name: int(field.metadata[b"PARQUET:field_id"]) for field in changes.key_schema}
 

@@ -1,0 +1,154 @@
+"""From the change feed of one task to its data files, its files of equality deletes and what it says of its keys.
+
+Nothing is written before the last row has come, because only then it is known which rows win (`changes`). The keys to
+delete come first, then the rows, so that the buffers of both are never in memory at once. A task that fails
+leaves files of neither kind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from iceberg_ds.changes.task_changes import TaskChanges
+from iceberg_ds.changes.values import ChangeFeed, TaskKeys
+from iceberg_ds.errors import CommitMessageError
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.schemas.leaves import METRICS_PREFIX
+from iceberg_ds.writing.delete_when import delete_test
+from iceberg_ds.writing.external_sort import ExternalSort
+from iceberg_ds.writing.rolling import TaskFiles
+from iceberg_ds.writing.spool import Spool
+from iceberg_ds.writing.writers import FannedOutRows, TaskAttempt, discarding, name_prefix, task_rows
+
+_DELETE_FILE_SIZE = "write.delete.target-file-size-bytes"
+_DELETE_FILE_SIZE_DEFAULT = 64 * 1024 * 1024
+_SEED_BYTES = 16
+# Readers pass a file of deletes over by the bounds of its keys, so it has them whatever the table says of its own.
+_METRICS = {f"{METRICS_PREFIX}default": "full"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedFiles:
+    """What a task of a write by keys wrote.
+
+    Attributes:
+        data_files: Files of the rows that win in the task, in the order in which `keys` tells of them.
+        delete_files: Files of equality deletes of the keys that the table may have.
+        keys: What the commit is to know of the keys.
+    """
+
+    data_files: tuple[DataFile, ...]
+    delete_files: tuple[DataFile, ...]
+    keys: TaskKeys
+
+
+def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> KeyedFiles:
+    """Write the changes of one task, and return its files and what it says of its keys.
+
+    Args:
+        plan: What the driver decided, with `changes` and `delete_spec`.
+        batches: The task's rows as Spark sends them; may be empty.
+        attempt: Becomes part of the files' names, so that no two attempts share a path.
+
+    Raises:
+        SchemaMismatchError: A required column holds a null in a row that is no delete.
+        DataFileError: The rows could not be written. Every file of this attempt was deleted, or its
+            path was logged.
+    """
+    writer = KeyedTaskWriter(plan, attempt)
+    with discarding(writer, plan):
+        for batch in batches:
+            if batch.num_rows:
+                writer.write(batch)
+        return writer.close()
+
+
+class KeyedTaskWriter:
+    """The changes and files of one task attempt."""
+
+    def __init__(self, plan: WritePlan, attempt: TaskAttempt) -> None:
+        feed, spec = _by_keys(plan)
+        self._changes = TaskChanges(
+            feed,
+            plan.schema,
+            case_sensitive=plan.case_sensitive,
+            partition_id=attempt.partition_id,
+            seed=hashlib.blake2b(plan.operation_id.encode(), digest_size=_SEED_BYTES).digest(),
+            sorter=ExternalSort,
+            spool=Spool,
+            is_delete=delete_test(feed, plan.frame, case_sensitive=plan.case_sensitive),
+        )
+        prefix = name_prefix(plan, attempt)
+        self._width = len(plan.schema.fields)
+        self._files = TaskFiles(plan, prefix, pa.schema(list(self._changes.row_schema)[: self._width]))
+        self._rows = task_rows(plan, self._files)
+        deletes = _plan_of_deletes(plan, feed, spec)
+        self._delete_files = TaskFiles(deletes, prefix, self._changes.key_schema, feed.key_ids)
+        self._deletes = FannedOutRows(deletes, self._delete_files)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch as Spark sent it."""
+        self._changes.add(batch)
+
+    def close(self) -> KeyedFiles:
+        """Write all keys to delete and all rows that win, finish all files and return them."""
+        for keys in self._changes.keys_to_delete():
+            self._deletes.add(keys)
+        self._deletes.close()
+        delete_files = self._delete_files.close()
+        is_reported = self._changes.is_reported
+        for rows in self._changes.rows():
+            self._rows.add(rows if is_reported else rows.select(range(self._width)))
+        self._changes.close()
+        self._rows.close()
+        data_files = self._files.close()
+        keys = self._changes.report(self._files.hidden)
+        return KeyedFiles(data_files=data_files, delete_files=delete_files, keys=keys)
+
+    def discard(self) -> None:
+        """Delete every file of this attempt, of rows and of deletes."""
+        self._changes.close()
+        for waiting in (self._deletes, self._rows):
+            waiting.discard()
+        for files in (self._delete_files, self._files):
+            files.discard_all()
+
+
+def delete_file_size(properties: Mapping[str, str]) -> int:
+    """Return the compressed size at which the next file of deletes is begun.
+
+    Args:
+        properties: The table's.
+
+    Raises:
+        ValueError: The table's property is no number above 0.
+    """
+    text = properties.get(_DELETE_FILE_SIZE, str(_DELETE_FILE_SIZE_DEFAULT))
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+        raise ValueError(f"property {_DELETE_FILE_SIZE} is {text!r}, expected a number above 0")
+    return int(text)
+
+
+def _by_keys(plan: WritePlan) -> tuple[ChangeFeed, PartitionSpec]:
+    if plan.changes is None or plan.delete_spec is None:
+        raise CommitMessageError(f"Cannot write to {plan.table} by keys: the plan names none. Nothing was committed.")
+    return plan.changes, plan.delete_spec
+
+
+def _plan_of_deletes(plan: WritePlan, feed: ChangeFeed, spec: PartitionSpec) -> WritePlan:
+    """Return the plan of files that have the key columns alone."""
+    files = replace(
+        plan.files,
+        target_file_size_bytes=delete_file_size(plan.properties),
+        metrics_properties=_METRICS,
+        bloom_filter_fpp={},
+    )
+    keys = Schema(*(plan.schema.find_field(field_id) for field_id in feed.key_ids))
+    return replace(plan, schema=keys, spec=spec, sort_order=None, files=files)
