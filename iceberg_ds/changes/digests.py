@@ -1,8 +1,8 @@
 """Pure: digests of 128 bits that tell keys apart, computed column by column.
 
 A digest is two 64-bit lanes that mix the same words in different ways. A key of one integer, date or time is told
-from every other by each lane alone, for certain; other keys but for a chance of 2^-128 a pair. The lanes start from
-a seed that is another in every write, so nobody can prepare keys that collide. Knows Arrow alone.
+from every other by one lane alone, for certain, so the other is 0; other keys but for a chance of 2^-128 a pair. The
+lanes start from a seed that is another in every write, so nobody can prepare keys that collide. Knows Arrow alone.
 """
 
 from __future__ import annotations
@@ -44,10 +44,19 @@ def digest_keys(columns: Sequence[pa.Array], seed: bytes) -> Digests:
         ValueError: A column is of a type that cannot be a key.
     """
     length = len(columns[0])
-    lanes = [pa.repeat(_unsigned(int.from_bytes(half, "little")), length) for half in (seed[:8], seed[8:16])]
+    halves = (seed[:8],) if _is_one_word(columns) else (seed[:8], seed[8:16])
+    lanes = [pa.repeat(_unsigned(int.from_bytes(half, "little")), length) for half in halves]
     for column in columns:
         lanes = _mix_column(lanes, column)
-    return Digests(*(_stir(lane, factor, _LAST_SHIFT) for lane, factor in zip(lanes, _LAST_FACTORS, strict=True)))
+    high, *low = [_stir(lane, factor, _LAST_SHIFT) for lane, factor in zip(lanes, _LAST_FACTORS, strict=False)]
+    return Digests(high, *(low or [pa.repeat(_unsigned(0), length)]))
+
+
+def _is_one_word(columns: Sequence[pa.Array]) -> bool:
+    """Return whether the key is one value of 64 bits at most."""
+    data_type = columns[0].type
+    is_short = pa.types.is_boolean(data_type) or pa.types.is_integer(data_type) or pa.types.is_temporal(data_type)
+    return len(columns) == 1 and is_short
 
 
 def _unsigned(value: int) -> pa.Scalar:

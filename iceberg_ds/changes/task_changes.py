@@ -61,7 +61,7 @@ class TaskChanges:
         self._reader = FeedReader(feed, schema, case_sensitive=case_sensitive, seed=seed, is_delete=is_delete)
         self._proof = LayoutProof(partition_id)
         self._events = Events(self._reader, sorter)
-        self._rows = Rows(spool)
+        self._rows = Rows(spool, len(schema.fields))
         self._lost = sorter(_by_number())
         self._deleted: list[pa.RecordBatch] = []
         self._row_count = 0
@@ -107,11 +107,12 @@ class TaskChanges:
             winners = decision.winners
             self._key_count += winners.num_rows
             self._note_losers(decision.losers)
-            self._note_tied(winners.filter(decision.is_tied))
+            if decision.is_tied.true_count:
+                self._note_tied(winners.filter(decision.is_tied))
             is_row = pc.equal(winners.column(RANK), pa.scalar(Rank.ROW, pa.int32()))
             if is_row.true_count < len(is_row) and self._key_count <= MAX_REPORTED_KEYS:
                 self._deleted.append(self._reader.evidence_of_events(winners.filter(pc.invert(is_row))))
-            keys = self._reader.keys_of(winners.filter(decision.is_any))
+            keys = _chosen(self._reader.keys_of(winners), decision.is_any)
             if keys.num_rows:
                 yield keys
 
@@ -171,6 +172,10 @@ class TaskChanges:
 def _by_number() -> RowOrder:
     ascending = SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
     return RowOrder(SortOrder(ascending), _NUMBERS)
+
+
+def _chosen(keys: pa.RecordBatch, mask: pa.Array | None) -> pa.RecordBatch:
+    return keys if mask is None or mask.true_count == len(mask) else keys.filter(mask)
 
 
 def _ascending(start: int, count: int) -> pa.Array:

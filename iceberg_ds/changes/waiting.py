@@ -75,8 +75,7 @@ class Events:
             return
         waiting, self._waiting = self._waiting, []
         if waiting:
-            (events,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            yield from self._in_memory(events)
+            yield from self._in_memory(pa.Table.from_batches(waiting))
 
     def close(self) -> None:
         """Forget all events."""
@@ -84,30 +83,38 @@ class Events:
         if self._sorter is not None:
             self._sorter.close()
 
-    def _in_memory(self, events: pa.RecordBatch) -> Iterator[Decision]:
-        several = repeated(events.column(HIGH))
-        single = events if several is None else events.filter(pc.invert(several))
-        yield Decision(
-            winners=single,
-            is_tied=pa.repeat(pa.scalar(value=False), single.num_rows),
-            losers=single.slice(0, 0),
-            is_any=single.column(IS_KNOWN),
-        )
+    def _in_memory(self, events: pa.Table) -> Iterator[Decision]:
+        several = repeated(events.column(HIGH).combine_chunks())
+        singles = events if several is None else events.filter(pc.invert(several))
+        for single in singles.to_batches():
+            yield Decision(
+                winners=single,
+                is_tied=pa.repeat(pa.scalar(value=False), single.num_rows),
+                losers=single.slice(0, 0),
+                is_any=single.column(IS_KNOWN),
+            )
         if several is not None:
-            yield from decide([sort_events(events.filter(several), self._order)], self._sequence, IS_KNOWN)
+            (rest,) = events.filter(several).combine_chunks().to_batches()
+            yield from decide([sort_events(rest, self._order)], self._sequence, IS_KNOWN)
 
 
 class Rows:
-    """Rows in the order in which they come: the first ones in memory, the others on disk if they are many."""
+    """Rows in the order in which they come: the first ones in memory, the others on disk if they are many.
 
-    def __init__(self, spool: Callable[[], Store]) -> None:
+    Args:
+        spool: Makes what keeps the others.
+        width: How many columns count; those after them are in memory as events anyway.
+    """
+
+    def __init__(self, spool: Callable[[], Store], width: int) -> None:
         self._others = spool()
+        self._width = width
         self._waiting: deque[pa.RecordBatch] = deque()
         self._bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows."""
-        self._bytes += rows.nbytes
+        self._bytes += rows.select(range(self._width)).nbytes
         if self._bytes <= ROW_BYTES:
             self._waiting.append(rows)
         else:
@@ -130,17 +137,17 @@ class InOrder:
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
-        self._rest: pa.Array = pa.array([], pa.int64())
+        self._rest: pa.Array | None = pa.array([], pa.int64())
 
     def below(self, end: int) -> pa.Array | None:
         """Return the numbers below `end` that were not taken yet, None if there is none."""
         taken = []
-        while True:
+        while self._rest is not None:
             is_below = pc.less(self._rest, pa.scalar(end, pa.int64()))
             taken.append(self._rest.filter(is_below))
             self._rest = self._rest.filter(pc.invert(is_below))
-            if len(self._rest) or (batch := next(self._batches, None)) is None:
+            if len(self._rest):
                 break
-            self._rest = batch.column(0)
-        numbers = pa.concat_arrays(taken)
-        return numbers if len(numbers) else None
+            batch = next(self._batches, None)
+            self._rest = None if batch is None else batch.column(0)
+        return pa.concat_arrays(taken) if any(map(len, taken)) else None

@@ -21,6 +21,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from iceberg_ds.layouts.sorting import RowOrder
 
 HIGH, LOW, RANK, NUMBER = "high", "low", "rank", "number"
+# Keys from which on they are looked through by the first bits of their digests, so that each part fits in a cache.
+_MANY = 100_000
+_FIRST_BITS = 56
 # Events of a key that wait for more of them, before all but the two that count are let go.
 _MAX_WAITING = 1000
 
@@ -59,11 +62,24 @@ def sort_events(events: pa.RecordBatch, order: RowOrder) -> pa.RecordBatch:
 
 def repeated(high: pa.Array) -> pa.Array | None:
     """Return which events are of keys that may have several, None if no key has."""
-    if len(pc.unique(high)) == len(high):
+    if not _has_repeated(high):
         return None
     counted = pc.value_counts(high)
     several = counted.field("values").filter(pc.greater(counted.field("counts"), pa.scalar(1, pa.int64())))
     return pc.is_in(high, value_set=several)
+
+
+def _has_repeated(high: pa.Array) -> bool:
+    if len(high) < _MANY:
+        return len(pc.unique(high)) < len(high)
+    parts = pc.shift_right(high, pa.scalar(_FIRST_BITS, pa.uint64())).cast(pa.uint8())
+    order = pc.array_sort_indices(parts)
+    clustered, start = high.take(order), 0
+    for end in pc.run_end_encode(parts.take(order)).run_ends.to_pylist():
+        if len(pc.unique(clustered.slice(start, end - start))) < end - start:
+            return True
+        start = end
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -284,7 +284,9 @@ class TaskFiles:
         self._open, self.finished, self.hidden = {}, [], []
 
     def _new_path(self, key: PartitionKey) -> str:
-        name = f"{self._name_prefix}-{next(self._counter):05d}{'' if self._equality_ids is None else '-deletes'}.parquet"
+        name = (
+            f"{self._name_prefix}-{next(self._counter):05d}{'' if self._equality_ids is None else '-deletes'}.parquet"
+        )
         if self._plan.spec.is_unpartitioned():
             return self._location.new_data_location(name)
         path = PartitionPath(key, self._plan.spec, self._plan.schema)

@@ -89,9 +89,20 @@ def test_another_write_has_other_digests() -> None:
 
 def test_half_a_digest_tells_all_integers_apart() -> None:
     """Neighbouring numbers, the most usual keys, would collide in a half and cost a comparison each."""
-    digests = digest_keys([pa.array(range(100_000), pa.int64())], SEED)
+    numbers = pa.array(range(100_000), pa.int64())
+    digests = digest_keys([numbers], SEED)
+    of_two_columns = digest_keys([numbers, pa.repeat(7, 100_000)], SEED)
 
-    assert len(digests.high.unique()) == len(digests.low.unique()) == 100_000
+    assert (
+        len(digests.high.unique()) == len(of_two_columns.high.unique()) == len(of_two_columns.low.unique()) == 100_000
+    )
+
+
+def test_the_other_half_of_a_numbers_digest_costs_nothing() -> None:
+    """Every task would send bytes to the driver that tell it nothing."""
+    digests = digest_keys([pa.array(range(1_000), pa.int64())], SEED)
+
+    assert digests.low.unique().to_pylist() == [0]
 
 
 def test_no_rows_have_no_digests() -> None:
