@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.types import DoubleType, LongType, NestedField
-from support.change_feeds import Key, Row, commit, feed, run_task, sent
+from support.change_feeds import Key, Row, TaskOutput, commit, feed, run_task, sent
+from support.keyed_writes import LAYOUTS, keyed_plan, output_of, write
 
 from iceberg_ds.changes import waiting, winners
 from iceberg_ds.changes.values import ChangeFeed
@@ -113,12 +116,14 @@ def by_key(case: Case) -> dict[Key, list[Row]]:
     return events
 
 
-def check(case: Case) -> None:
-    """Hold what becomes of the table against the events, key by key."""
-    outputs = [
-        run_task(case.feed, [sent(batch) for batch in task], partition_id=number)
-        for number, task in enumerate(case.tasks)
-    ]
+def decided(change_feed: ChangeFeed, batches: Sequence[pa.RecordBatch], number: int) -> TaskOutput:
+    """Return what a task would write."""
+    return run_task(change_feed, batches, partition_id=number)
+
+
+def check(case: Case, run: Callable[[ChangeFeed, Sequence[pa.RecordBatch], int], TaskOutput] = decided) -> None:
+    """Hold what becomes of the table against the events, key by key; `run` runs a task."""
+    outputs = [run(case.feed, [sent(batch) for batch in task], number) for number, task in enumerate(case.tasks)]
     rows, settlement = commit(case.table, case.feed, outputs)
     events = by_key(case)
     found = {key: candidates(of_key, case.feed) for key, of_key in events.items()}
@@ -155,6 +160,20 @@ def test_events_that_do_not_fit_in_memory_make_the_same(case: Case) -> None:
         patch.setattr(waiting, "ROW_BYTES", 0)
         patch.setattr(winners, "_MAX_WAITING", 1)
         check(case)
+
+
+@given(cases(), st.sampled_from(sorted(LAYOUTS)), st.booleans())
+def test_what_tasks_write_makes_the_same(case: Case, layout: str, has_little_memory: bool) -> None:  # noqa: FBT001  # drawn
+    """Files would have other rows than those that win, or lie otherwise than the commit is told."""
+
+    def in_files(change_feed: ChangeFeed, batches: Sequence[pa.RecordBatch], number: int) -> TaskOutput:
+        return output_of(write(keyed_plan(Path(folder), change_feed, **LAYOUTS[layout]), batches, number))
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        if has_little_memory:
+            patch.setattr(waiting, "EVENT_BYTES", 0)
+            patch.setattr(waiting, "ROW_BYTES", 0)
+        check(case, in_files)
 
 
 @given(cases())

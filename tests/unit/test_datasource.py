@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.manifest import DataFileContent
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceArrowWriter
+from support.keyed_messages import by_keys
 from support.tables import IDENTIFIER, NAME, QUERY, SCHEMA, Sink, arrow_batch, paths_of, rows
 
 from iceberg_ds import datasource
-from iceberg_ds.datasource import IcebergSink
+from iceberg_ds.datasource import IcebergBatchWriter, IcebergSink, IcebergStreamWriter
 from iceberg_ds.errors import CommitMessageError, OptionError, SchemaMismatchError
 from iceberg_ds.messages import TaskCommit
 
@@ -103,6 +106,22 @@ def test_batch_takes_the_steps_of_sparks_processes(
 
     assert sink.ids() == [0, 1]
     assert [path.name[:9] for path in sorted(paths_of(messages))] == ["00000-100", "00001-101"]
+
+
+def test_a_task_of_a_write_by_keys_tells_of_its_keys(sink: Sink, in_task: Callable[[FakeTask | None], None]) -> None:
+    """No stream of changes could be committed."""
+    plan = by_keys(replace(sink.plan(), small_task_size_bytes=10**6))
+    messages = []
+    for writer, task in ((IcebergBatchWriter, FakeTask(3)), (IcebergStreamWriter, micro_batch(4, 3))):
+        in_task(task)
+        messages.append(shipped(writer(sink.options, plan).write(batches(1, 2))))
+
+    for message in messages:
+        assert [file.content for file in message.data_files] == [DataFileContent.DATA]
+        assert [file.content for file in message.delete_files] == [DataFileContent.EQUALITY_DELETES]
+        assert message.keys.count == 2
+        assert (message.partition_id, message.rows, message.write.changes) == (3, None, plan.changes)
+    assert messages[1].write.epoch.epoch_id == 4
 
 
 def test_stream_takes_the_steps_of_sparks_processes(
