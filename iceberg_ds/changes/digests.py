@@ -128,6 +128,8 @@ def _mix_strings(lanes: list[pa.Array], values: pa.Array) -> list[pa.Array]:
         lengths = pc.if_else(is_long, pa.scalar(0, pa.int64()), lengths)
         longest = pc.max(lengths).as_py()
     cursor = _Cursor(values.buffers()[2], first, last - first, starts)
+    if pc.min(lengths).as_py() == longest:  # as identifiers often are
+        return _mix_words(lanes, (cursor.next_words(longest - step) for step in range(0, longest, _WORD_BYTES)))
     has_more: pa.Array | None = None
     for step in range(0, longest, _WORD_BYTES):
         left = pc.subtract(lengths, pa.scalar(step, pa.int64()))

@@ -61,7 +61,8 @@ class TaskChanges:
         self._reader = FeedReader(feed, schema, case_sensitive=case_sensitive, seed=seed, is_delete=is_delete)
         self._proof = LayoutProof(partition_id)
         self._events = Events(self._reader, sorter)
-        self._rows = Rows(spool, len(schema.fields))
+        self._rows = Rows(spool)
+        self._width = len(schema.fields)
         self._lost = sorter(_by_number())
         self._deleted: list[pa.RecordBatch] = []
         self._row_count = 0
@@ -99,7 +100,9 @@ class TaskChanges:
         self._proof.note(changes.keys, self._reader.sent_key_types)
         self._events.add(changes.events)
         if changes.rows.num_rows:
-            self._rows.add(changes.rows)
+            # Events in memory share digests and sequences with the rows.
+            own = changes.rows if self._events.are_on_disk else changes.rows.select(range(self._width))
+            self._rows.add(changes.rows, own.nbytes)
 
     def keys_to_delete(self) -> Iterator[pa.RecordBatch]:
         """Decide who wins, and yield the keys of which the table may have a row."""

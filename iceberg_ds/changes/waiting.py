@@ -58,6 +58,11 @@ class Events:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
 
+    @property
+    def are_on_disk(self) -> bool:
+        """Whether they are too many for the memory."""
+        return self._sorter is not None
+
     def add(self, events: pa.RecordBatch) -> None:
         """Take events."""
         self._waiting.append(events)
@@ -103,18 +108,16 @@ class Rows:
 
     Args:
         spool: Makes what keeps the others.
-        width: How many columns count; those after them are in memory as events anyway.
     """
 
-    def __init__(self, spool: Callable[[], Store], width: int) -> None:
+    def __init__(self, spool: Callable[[], Store]) -> None:
         self._others = spool()
-        self._width = width
         self._waiting: deque[pa.RecordBatch] = deque()
         self._bytes = 0
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows."""
-        self._bytes += rows.select(range(self._width)).nbytes
+    def add(self, rows: pa.RecordBatch, own_bytes: int) -> None:
+        """Take rows; `own_bytes` is what they take in memory that nobody else holds."""
+        self._bytes += own_bytes
         if self._bytes <= ROW_BYTES:
             self._waiting.append(rows)
         else:

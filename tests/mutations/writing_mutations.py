@@ -153,6 +153,27 @@ WRITING = (
         spark_tests=(_CRASHES + "test_spark_repeats_task",),
     ),
     Mutation(
+        name="a failed task of a write by keys leaves its deletes",
+        file="writing/keyed.py",
+        before="for files in (self._delete_files, self._files):",
+        after="for files in (self._files,):",
+        tests=("unit/writing/test_keyed.py::test_a_task_that_fails_leaves_files_of_neither_kind",),
+    ),
+    Mutation(
+        name="rows are told of in the order of other files",
+        file="writing/rolling.py",
+        before="        self.hidden += file.hidden\n",
+        after="        self.hidden[:0] = file.hidden\n",
+        tests=("unit/writing/test_keyed.py::test_files_have_the_winners_and_evidence_tells_of_their_rows",),
+    ),
+    Mutation(
+        name="a key that comes twice among many is overlooked",
+        file="changes/winners.py",
+        before="        if len(pc.unique(clustered.slice(start, end - start))) < end - start:",
+        after="        if len(pc.unique(clustered.slice(start, end - start))) < 0:",
+        tests=("unit/changes/test_task_changes.py::test_repeated_digests_are_found_among_few_and_many",),
+    ),
+    Mutation(
         name="rows that tasks hand over are written again in each attempt",
         file="commits/gathering.py",
         before="self._is_written = True",

@@ -29,6 +29,7 @@ from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.reading import key_texts
 from iceberg_ds.changes.task_changes import TaskChanges
 from iceberg_ds.changes.values import ChangeFeed
+from iceberg_ds.changes.winners import repeated
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.writing.external_sort import ExternalSort
 from iceberg_ds.writing.spool import Spool
@@ -325,6 +326,16 @@ def test_many_keys_that_look_as_distributed_by_key_are_not_reported(monkeypatch:
     assert laid_out.report.evidence is not None
     assert (scattered.report.modulus, scattered.report.evidence is None) == (1, False)
     assert too_many.report.evidence is None
+
+
+@pytest.mark.parametrize("count", [10, 250_000])
+def test_repeated_digests_are_found_among_few_and_many(count: int) -> None:
+    """A key that comes twice in a large task would be in the table twice."""
+    different = pc.multiply(pa.array(range(1, count + 1), pa.uint64()), pa.scalar(0x9E3779B97F4A7C15, pa.uint64()))
+    twice = pa.concat_arrays([different, different.slice(7, 1)])
+
+    assert repeated(different) is None
+    assert pc.indices_nonzero(repeated(twice)).to_pylist() == [7, count]
 
 
 def test_a_task_without_rows_reports_no_keys() -> None:
