@@ -152,16 +152,13 @@ class TaskFiles:
         name_prefix: Begins the name of every file, so that no two attempts share a path.
         schema: Arrow schema of the files.
         equality_ids: Field ids of the columns by which the files delete rows, None for files of rows.
-
-    Attributes:
-        hidden: Columns that rows had after those of the files, in the order of the finished files and of their rows.
     """
 
     def __init__(
         self, plan: WritePlan, name_prefix: str, schema: pa.Schema, equality_ids: tuple[int, ...] | None = None
     ) -> None:
         self.finished: list[DataFile] = []
-        self.hidden: list[pa.RecordBatch] = []
+        self.hidden: list[pa.RecordBatch] = []  # columns behind those of the files, row by row of `finished`
         self.buffered_bytes = 0  # of all writers
         self.target_file_size_bytes = plan.files.target_file_size_bytes
         self.row_group_size_bytes = plan.files.row_group_size_bytes
@@ -170,6 +167,7 @@ class TaskFiles:
         self._name_prefix = name_prefix
         self._schema = schema
         self._equality_ids = equality_ids
+        self._name_end = ".parquet" if equality_ids is None else "-deletes.parquet"
         self._io = file_io(plan.io_properties, plan.location)
         self._location = load_location_provider(plan.location, dict(plan.properties))
         self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
@@ -284,9 +282,7 @@ class TaskFiles:
         self._open, self.finished, self.hidden = {}, [], []
 
     def _new_path(self, key: PartitionKey) -> str:
-        name = (
-            f"{self._name_prefix}-{next(self._counter):05d}{'' if self._equality_ids is None else '-deletes'}.parquet"
-        )
+        name = f"{self._name_prefix}-{next(self._counter):05d}{self._name_end}"
         if self._plan.spec.is_unpartitioned():
             return self._location.new_data_location(name)
         path = PartitionPath(key, self._plan.spec, self._plan.schema)
