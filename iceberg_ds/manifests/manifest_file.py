@@ -33,11 +33,19 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import TableVersion
-from pyiceberg.types import NestedField
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from iceberg_ds.plan import ManifestLayout
 
 _BLOCK_ENTRIES = 500
+# PyIceberg has a list of longs, which Iceberg's Java library cannot read; the spec's is of ints.
+_EQUALITY_IDS = NestedField(
+    field_id=135,
+    name="equality_ids",
+    field_type=ListType(element_id=136, element_type=IntegerType(), element_required=True),
+    required=False,
+    doc="Field ids used to determine row equality in equality delete files.",
+)
 _AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
 # Iceberg's names of codecs that need nothing installed; others fall back to the first.
 _AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
@@ -160,7 +168,8 @@ def _sources(metadata: TableMetadata, spec: PartitionSpec) -> tuple[NestedField,
 
 def _entry_schema(format_version: TableVersion, spec: PartitionSpec, sources: Schema) -> Schema:
     data_file = data_file_with_partition(format_version=format_version, partition_type=spec.partition_type(sources))
-    return manifest_entry_schema_with_data_file(format_version=format_version, data_file=data_file)
+    fields = (_EQUALITY_IDS if field.field_id == _EQUALITY_IDS.field_id else field for field in data_file.fields)
+    return manifest_entry_schema_with_data_file(format_version=format_version, data_file=StructType(*fields))
 
 
 def _manifest_properties(layout: ManifestLayout, content: ManifestContent) -> dict[str, str]:
