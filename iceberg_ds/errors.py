@@ -44,7 +44,7 @@ class CatalogError(IcebergSinkError, ConnectionError):
 
 
 class RefusedRowsError(IcebergSinkError, ValueError):
-    """Rows of the DataFrame lie outside the range that the write replaces."""
+    """Rows of the DataFrame lie outside the range that the write replaces, or are no changes of keys."""
 
 
 class DataFileError(IcebergSinkError, OSError):

@@ -26,7 +26,7 @@ class Added:
     Attributes:
         data_files: Those of rows that messages name.
         manifests: Manifests that name the others of rows.
-        delete_files: Those of deletes.
+        delete_files: Those of deletes, by keys or by position.
     """
 
     data_files: tuple[DataFile, ...]
@@ -42,9 +42,13 @@ class Added:
             tuple(itertools.chain.from_iterable(commit.delete_files for commit in commits)),
         )
 
-    def with_files(self, data_files: Iterable[DataFile]) -> Added:
-        """Return these and further files of rows."""
-        return replace(self, data_files=(*self.data_files, *data_files))
+    def with_files(self, data_files: Iterable[DataFile] = (), delete_files: Iterable[DataFile] = ()) -> Added:
+        """Return these and further files of rows, and of deletes."""
+        return replace(
+            self,
+            data_files=(*self.data_files, *data_files),
+            delete_files=(*self.delete_files, *delete_files),
+        )
 
     def __bool__(self) -> bool:
         return bool(self.files or self.manifests)

@@ -25,7 +25,8 @@ nothing that a task does can be seen in the table. Then, on the driver:
    after landing is found as a landing; one that was lost before is tried again, with the same snapshot
    id, so that it cannot land twice even if the first request arrives late.
    Rows that tasks handed over are written into files before that, once, and only after the look: then they are
-   files of the write like those of its tasks.
+   files of the write like those of its tasks. So are the position deletes that hide rows of one task which lose
+   to another one's of the same key; and only after the look it is said that rows cannot be committed.
 5. The manifests of what a write adds are written once and reused; each attempt writes its own manifest list. A
    merged manifest takes the place of others only where each of them still is listed (`merging`).
    What a write replaces is found anew in each attempt, in the branch as it is then (`replacing`), and the same
@@ -60,6 +61,7 @@ from iceberg_ds.commits.commit_loop import CommitLoop, CommitResult
 from iceberg_ds.commits.creating import create_without_rows
 from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.commits.publishing import fast_forward
+from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
@@ -85,7 +87,8 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
         SchemaMismatchError: The table has changed so that the files do not fit any more.
         CatalogError: The catalog could not be reached, or refuses for good; nothing was committed.
         DataFileError: The driver does not see a file that a task reports.
-        RefusedRowsError: Rows lie outside the range that the write replaces; nothing was committed.
+        RefusedRowsError: Rows lie outside the range that the write replaces, or are no changes of keys that could be
+            told apart; nothing was committed.
         UnsupportedTableError: What the write replaces cannot be told or read; nothing was committed.
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
@@ -95,13 +98,15 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
     _check_refused(catalog, commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = GatheredRows(catalog, write, commits)
-    if not added and not gathered.record_count and is_void and write.txn is None:
+    keys = KeyReports(write, commits)
+    is_empty = not (added or gathered.record_count or keys.have_unreadable_rows)
+    if is_empty and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:
             create_without_rows(catalog, write)
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     _check_visible(catalog, commits, added)
-    result = CommitLoop(catalog, write, added, gathered).run()
+    result = CommitLoop(catalog, write, added, gathered, keys).run()
     if write.publish_to is not None and result.snapshot_id is not None:
         _publish(catalog, write, write.publish_to, result.snapshot_id)
     return result

@@ -30,6 +30,7 @@ from iceberg_ds.commits.outcomes import (
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
+from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.target import check_target
 from iceberg_ds.diagnosis.causes import LASTING
 from iceberg_ds.diagnosis.diagnosing import diagnose
@@ -40,6 +41,7 @@ from iceberg_ds.errors import (
     CommitStateUnknownError,
     DataFileError,
     IcebergSinkError,
+    RefusedRowsError,
     TableNotFoundError,
     UnsupportedTableError,
 )
@@ -77,14 +79,23 @@ class CommitLoop:
         write: The write.
         added: The files that its tasks wrote.
         gathered: The rows that tasks handed over instead.
+        keys: What they say of the keys of their rows, None if the write knows no keys.
     """
 
-    def __init__(self, catalog: CatalogClient, write: WriteIdentity, added: Added, gathered: GatheredRows) -> None:
+    def __init__(
+        self,
+        catalog: CatalogClient,
+        write: WriteIdentity,
+        added: Added,
+        gathered: GatheredRows,
+        keys: KeyReports | None = None,
+    ) -> None:
         self._catalog = catalog
         self._write = write
         self._added = added
         self._gathered = gathered
-        self._record_count = added.record_count + gathered.record_count
+        self._keys = keys or KeyReports(write, [])
+        self._written_count = added.record_count + gathered.record_count
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
         self._producer = SnapshotProducer(write, added)
@@ -165,9 +176,9 @@ class CommitLoop:
     def _attempt(self, table: Table, finding: Finding, *, is_new: bool) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, whose truth the next look finds out."""
         try:
-            self._write_gathered(table, is_new=is_new)
+            self._write_own(table, is_new=is_new)
             snapshot = self._producer.produce(self._with_new_schema(table))
-        except (CommitConflictError, CommitMessageError, UnsupportedTableError) as refusal:
+        except (CommitConflictError, CommitMessageError, RefusedRowsError, UnsupportedTableError) as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
         except Exception as failure:  # of whatever storage library; nothing was sent
@@ -186,12 +197,21 @@ class CommitLoop:
         reach(Step.REQUEST_ANSWERED)
         return self._succeed(table, base=table.metadata, committed=committed)
 
-    def _write_gathered(self, table: Table, *, is_new: bool) -> None:
-        """Write the rows that tasks handed over; from then on their files are files of the write like any other."""
-        data_files = self._gathered.write_once(table, is_new=is_new)
-        if data_files:
-            self._added = self._added.with_files(data_files)
+    def _write_own(self, table: Table, *, is_new: bool) -> None:
+        """Write the rows that tasks handed over, or hide those that lose to other tasks' rows of the same keys.
+
+        From then on these files are files of the write like any other.
+        """
+        data_files, delete_files = self._gathered.write_once(table, is_new=is_new), self._keys.hide_once(table)
+        if data_files or delete_files:
+            self._added = self._added.with_files(data_files, delete_files)
             self._producer.take(self._added)
+
+    @property
+    def _record_count(self) -> int | None:
+        """How many rows the write has, None if that cannot be said; those that it hides itself are none."""
+        hidden = self._keys.hidden_count
+        return None if hidden is None else self._written_count - hidden
 
     def _with_new_schema(self, table: Table) -> Table:
         """Return the table as it will be with the schema that lands together with the rows, if there is one."""
@@ -232,7 +252,7 @@ class CommitLoop:
         if self._is_first_of_writer and (neighbour := unknown_neighbour(base, self._write)) is not None:
             logger.warning("%s", neighbour_warning(self._write, neighbour))
         logger.info(
-            "Committed %s: snapshot %d, %d files, %d rows, %d bytes, attempt %d, %.0f ms",
+            "Committed %s: snapshot %d, %d files, %s rows, %d bytes, attempt %d, %.0f ms",
             self._write,
             self._write.snapshot_id,
             self._added.file_count,

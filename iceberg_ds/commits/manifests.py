@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -23,7 +23,11 @@ _ADDED_SNAPSHOT_ID = 6
 
 
 def draft_added(
-    metadata: TableMetadata, data_files: Iterable[DataFile], write: WriteIdentity, name: str = "m"
+    metadata: TableMetadata,
+    data_files: Iterable[DataFile],
+    write: WriteIdentity,
+    name: str = "m",
+    content: ManifestContent = ManifestContent.DATA,
 ) -> list[ManifestDraft]:
     """Return the manifests that add `data_files`, one for each partition spec among them.
 
@@ -32,6 +36,7 @@ def draft_added(
         data_files: What to add.
         write: The write that adds them.
         name: Tells these manifests from others of the same write.
+        content: Whether these are data files or delete files.
     """
     by_spec: dict[int, list[DataFile]] = defaultdict(list)
     for data_file in data_files:
@@ -41,6 +46,7 @@ def draft_added(
             path=metadata_path(metadata, f"{write.operation_id}-{name}{number}.avro"),
             spec_id=spec_id,
             entries=tuple(added_entry(data_file, write.snapshot_id) for data_file in files),
+            content=content,
         )
         for number, (spec_id, files) in enumerate(sorted(by_spec.items()))
     ]
@@ -68,10 +74,18 @@ def draft_filtered(
     )
 
 
-def draft_merged(path: str, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestDraft:
-    """Return the manifest that lists the live entries of others, with the snapshot and sequence numbers they have."""
+def draft_merged(path: str, like: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestDraft:
+    """Return the manifest that lists the live entries of others, with the snapshot and sequence numbers they have.
+
+    Args:
+        path: Where it goes.
+        like: One of the others, which share their partition spec and their content.
+        entries: The entries.
+    """
     existing = (_with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for entry in entries)
-    return ManifestDraft(path=path, spec_id=spec_id, entries=tuple(existing))
+    return ManifestDraft(
+        path=path, spec_id=like.partition_spec_id, entries=tuple(existing), content=ManifestContent(like.content)
+    )
 
 
 def listed_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:

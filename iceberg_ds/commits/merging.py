@@ -7,7 +7,8 @@ once for each power of the minimum count, and not with each merge.
 A stream merges after a commit has landed, beside what Spark does next: the merged manifest waits until the next commit
 of this process to the branch, which lists it in place of what it was made from, if all of that is still listed. Nobody
 else knows of it; if the process dies, it is a file that nothing refers to. A batch merges in its commit. Only whole
-data manifests are merged, and each entry keeps its snapshot and its sequence numbers.
+manifests are merged, those of rows with each other and those of deletes with each other, and each entry keeps its
+snapshot and its sequence numbers.
 """
 
 from __future__ import annotations
@@ -89,13 +90,12 @@ class Merged:
 
 def groups_to_merge(manifests: Sequence[ManifestFile], policy: MergePolicy) -> Iterator[list[ManifestFile]]:
     """Yield manifests of which each group becomes one; none if the policy does not want it."""
-    alike: dict[tuple[int, int], list[ManifestFile]] = defaultdict(list)
+    alike: dict[tuple[ManifestContent, int, int], list[ManifestFile]] = defaultdict(list)
     for manifest in manifests if policy.is_enabled else ():
-        # Equal, not identical: in version 1 it is a plain number.
-        is_data = manifest.content == ManifestContent.DATA
-        if is_data and manifest.key_metadata is None and manifest.manifest_length < policy.target_bytes:
+        if manifest.key_metadata is None and manifest.manifest_length < policy.target_bytes:
             files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-            alike[manifest.partition_spec_id, _power(files, policy.min_count)].append(manifest)
+            content = ManifestContent(manifest.content)  # in version 1 it is a plain number
+            alike[content, manifest.partition_spec_id, _power(files, policy.min_count)].append(manifest)
     for members in alike.values():
         if len(members) >= policy.min_count:
             yield from (part for part in _parts(members, policy.target_bytes) if len(part) > 1)
@@ -153,7 +153,7 @@ def _merge(
 ) -> Merged:
     with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-merge-read") as readers:
         entries = [entry for read in readers.map(lambda manifest: live_entries(io, manifest), group) for entry in read]
-    draft = draft_merged(path, group[0].partition_spec_id, entries)
+    draft = draft_merged(path, group[0], entries)
     (file,) = write_manifests(io, metadata, [draft], write)
     files = sum((found.added_files_count or 0) + (found.existing_files_count or 0) for found in group)
     rows = sum((found.added_rows_count or 0) + (found.existing_rows_count or 0) for found in group)

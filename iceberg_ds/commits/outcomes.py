@@ -85,8 +85,8 @@ def unknown(write: WriteIdentity, reason: str) -> str:
     )
 
 
-def skipped(write: WriteIdentity, finding: Finding, record_count: int) -> str:
-    """Return what to log of a write that was done before, and now has `record_count` rows."""
+def skipped(write: WriteIdentity, finding: Finding, record_count: int | None) -> str:
+    """Return what to log of a write that was done before, and now has `record_count` rows; None if nobody knows."""
     before = _other_count(write, finding.mark, record_count)
     doubt = "" if before is None else _other_rows(before, record_count)
     return f"Skipped {write}: {_done_before(write, finding.mark)}{doubt}"
@@ -104,7 +104,7 @@ def _done_before(write: WriteIdentity, mark: Mark | None) -> str:
     )
 
 
-def _other_rows(before: int, record_count: int) -> str:
+def _other_rows(before: int, record_count: int | None) -> str:
     return (
         f". It was committed with {before} rows, and now has {record_count}: the query gives other rows each time, or "
         "the source was divided otherwise, as by a checkpoint that was copied or rolled back. Then rows are "
@@ -112,7 +112,7 @@ def _other_rows(before: int, record_count: int) -> str:
     )
 
 
-def needs_a_warning(write: WriteIdentity, finding: Finding, record_count: int) -> bool:
+def needs_a_warning(write: WriteIdentity, finding: Finding, record_count: int | None) -> bool:
     """Return whether somebody should read that a write was skipped.
 
     It may have been no repetition; or it was a batch, whose caller sees nothing else. Spark repeats an epoch by itself.
@@ -121,9 +121,9 @@ def needs_a_warning(write: WriteIdentity, finding: Finding, record_count: int) -
     return write.txn is not None or is_doubtful
 
 
-def _other_count(write: WriteIdentity, mark: Mark | None, record_count: int) -> int | None:
+def _other_count(write: WriteIdentity, mark: Mark | None, record_count: int | None) -> int | None:
     """Return with how many rows this very write was committed, None if with as many, or if that is not known."""
-    if mark is None or write.numbered is None or mark.number != write.numbered.number:
+    if mark is None or record_count is None or write.numbered is None or mark.number != write.numbered.number:
         return None
     return mark.record_count if mark.record_count != record_count else None
 

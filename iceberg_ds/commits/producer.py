@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -93,7 +93,7 @@ class SnapshotProducer:
         added = self._fitting(table)
         replacement = find_replacement(table, write, added.data_files)
         again = self._rewrite(table, replacement)
-        change = Change(added=[*added.data_files, *again], removed=replacement.removed, manifests=added.manifests)
+        change = Change(added=[*added.files, *again], removed=replacement.removed, manifests=added.manifests)
         if change.is_empty and write.txn is None:
             return None
         ours = self._manifests(table, added, replacement, again)
@@ -107,7 +107,8 @@ class SnapshotProducer:
         ours += [listed_by(found.file, write.snapshot_id) for found in merged]
         rewritten = {data_file.file_path for data_file in again}
         self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
-        self._listed = [*ours, *kept]
+        # Those of deletes come after all others, as Iceberg's Java library lists them.
+        self._listed = sorted([*ours, *kept], key=lambda manifest: manifest.content == ManifestContent.DELETES)
         write_list(table.io, metadata, snapshot, self._listed)
         return snapshot
 
@@ -165,6 +166,7 @@ class SnapshotProducer:
         metadata, write = table.metadata, self._write
         if added not in self._added:
             drafts = draft_added(metadata, added.data_files, write, name="m" if added is self._of_tasks else "o")
+            drafts += draft_added(metadata, added.delete_files, write, name="d", content=ManifestContent.DELETES)
             self._written += [draft.path for draft in drafts]
             of_tasks = [manifest.file for manifest in added.manifests]
             self._added[added] = [*write_manifests(table.io, metadata, drafts, write), *of_tasks]

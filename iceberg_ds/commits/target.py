@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
@@ -23,7 +24,8 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: Abstra
     Raises:
         CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
         SchemaMismatchError: Its schema has changed so that the files cannot be read in it.
-        CommitConflictError: Another writer created it first, with other columns or partitions.
+        CommitConflictError: Another writer created it first, with other columns or partitions; or changed what deletes
+            by keys rest on.
     """
     if str(metadata.table_uuid) != write.table_uuid:
         written = _check_adoptable(metadata, write)
@@ -49,6 +51,30 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: Abstra
         raise SchemaMismatchError(
             f"Cannot commit to {write.table}: {cause}: {'; '.join(problems)}. Run the write again."
         )
+    if (change := _change_under_keys(metadata, write)) is not None:
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}, nothing was committed: {change} while rows were written by keys. "
+            "Run the write again."
+        )
+
+
+def _change_under_keys(metadata: TableMetadata, write: WriteIdentity) -> str | None:
+    """Return what has changed in the table so that deletes by keys may not reach the rows they are meant for."""
+    if write.changes is None or write.delete_spec_id is None:
+        return None
+    schema, key_ids = metadata.schema(), set(write.changes.key_ids)
+    if not key_ids <= schema.field_ids:
+        return "a key column was dropped"
+    if set(schema.identifier_field_ids) != key_ids:
+        names = ", ".join(sorted(str(schema.find_column_name(number)) for number in schema.identifier_field_ids))
+        return f"its identifier fields became {names or 'none'}"
+    spec = metadata.specs().get(write.delete_spec_id)
+    if spec is None:
+        return "the partition spec of its deletes was removed"
+    if not spec.is_unpartitioned() and len(metadata.specs()) > 1:
+        # Deletes of a partition reach files of the same spec only.
+        return "its partitioning changed"
+    return None
 
 
 def _check_adoptable(metadata: TableMetadata, write: WriteIdentity) -> Schema:
@@ -60,12 +86,19 @@ def _check_adoptable(metadata: TableMetadata, write: WriteIdentity) -> Schema:
             "run the write again."
         )
     planned = TableMetadataUtil.parse_raw(write.new_table)
-    if _columns(planned.schema()) != _columns(metadata.schema()) or planned.spec() != metadata.spec():
+    specs = [_specs(known, write) for known in (planned, metadata)]
+    if _columns(planned.schema()) != _columns(metadata.schema()) or specs[0] != specs[1]:
         raise CommitConflictError(
             f"Cannot commit to {write.table}: another writer created it at the same moment with other columns or "
             "partitions. Run the write again: it will be planned for that table."
         )
     return planned.schema()
+
+
+def _specs(metadata: TableMetadata, write: WriteIdentity) -> list[PartitionSpec | None]:
+    """Return the specs that matter to the write."""
+    deletes = [] if write.delete_spec_id is None else [metadata.specs().get(write.delete_spec_id)]
+    return [metadata.spec(), *deletes]
 
 
 def _columns(schema: Schema) -> dict[str, tuple[int, str]]:

@@ -71,10 +71,12 @@ class Change:
 
     @property
     def operation(self) -> Operation:
-        """The spec's word for it (table metadata, "Snapshots")."""
-        if not self.removed:
+        """The spec's word for it (table metadata, "Snapshots"), chosen as Iceberg's Java library does."""
+        adds_rows = bool(self.manifests) or any(found.content == DataFileContent.DATA for found in self.added)
+        adds_deletes = any(found.content != DataFileContent.DATA for found in self.added)
+        if not (self.removed or adds_deletes):
             return Operation.APPEND
-        return Operation.OVERWRITE if self.added else Operation.DELETE
+        return Operation.OVERWRITE if adds_rows else Operation.DELETE
 
     @property
     def is_empty(self) -> bool:

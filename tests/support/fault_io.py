@@ -23,7 +23,7 @@ class FileKind(Enum):
     """The files of a table, by their names."""
 
     DATA = r".*\.parquet"
-    MANIFEST = r".*-(m|f|r)[\d-]*[^/]*\.avro"
+    MANIFEST = r".*-(m|d|f|r)[\d-]*[^/]*\.avro"
     MANIFEST_LIST = r".*/snap-[^/]*\.avro"
     METADATA = r".*\.metadata\.json"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -24,10 +25,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, VoidTransform
 from pyspark.sql.types import LongType, StringType, StructField, StructType
+from support.keyed_messages import equality_deletes
 from support.metadata import OUR_SNAPSHOT, identity
 from support.tables import Row, Sink, local, rows
 
 from iceberg_ds.commits.manifest_lists import copy_of
+from iceberg_ds.commits.manifest_reader import live_entries
 from iceberg_ds.commits.manifests import (
     draft_added,
     live_manifests,
@@ -222,6 +225,26 @@ def test_partition_summaries_hold_the_values_of_the_files(sink: Sink, table: Tab
 
     (summary,) = manifest.partitions or []
     assert (summary.contains_null, summary.lower_bound, summary.upper_bound) == (True, b"b", b"d")
+
+
+def test_manifest_of_deletes_is_one_of_deletes(sink: Sink, table: Table) -> None:
+    """Readers would take deletes for rows; Iceberg's Java library could not read the table at all."""
+    data_files = files_of(sink.write(rows(2)))
+    deletes = [equality_deletes(data_file, (1,)) for data_file in data_files]
+    drafts = draft_added(table.metadata, deletes, identity(), "d", ManifestContent.DELETES)
+
+    (manifest,) = write_manifests(IO, table.metadata, drafts, identity())
+
+    assert manifest.content == ManifestContent.DELETES
+    with AvroFile[ManifestEntry](IO.new_input(manifest.manifest_path)) as avro:
+        assert avro.header.meta["content"] == "deletes"
+        schema = json.loads(avro.header.meta["avro.schema"])
+    (data_file,) = [field["type"] for field in schema["fields"] if field["name"] == "data_file"]
+    (ids,) = [field["type"] for field in data_file["fields"] if field["name"] == "equality_ids"]
+    assert ids[1]["items"] == "int"  # spec, "Manifests": list<136: int>
+    (entry,) = manifest.fetch_manifest_entry(IO)
+    (ours,) = live_entries(IO, manifest)
+    assert entry.data_file.equality_ids == ours.data_file.equality_ids == [1]
 
 
 def test_header_names_schema_spec_and_version(sink: Sink, table: Table) -> None:

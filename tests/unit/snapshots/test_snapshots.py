@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, SnapshotLogEntry
@@ -17,6 +18,7 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     update_table_metadata,
 )
+from pyiceberg.typedef import Record
 from support.metadata import OUR_SNAPSHOT, START_MS, TABLE_UUID, Past, identity, line, metadata_of
 from support.tables import QUERY, Sink, epoch, rows
 
@@ -245,3 +247,41 @@ def test_properties_of_the_user_stand_beside_what_the_commit_records(sink: Sink)
     assert (summary["team"], summary["job"]) == ("billing", "nightly")  # type: ignore[index]
     assert (summary["added-records"], summary["engine-name"]) == ("1", "icebergsink")  # type: ignore[index]
     assert summary["spark.sql.streaming.epochId"] == "0"  # type: ignore[index]
+
+
+def file_of(content: DataFileContent) -> DataFile:
+    """Return the entry of a file of rows or of deletes."""
+    return DataFile.from_args(
+        content=content,
+        file_path=f"{content.name}.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=1,
+    )
+
+
+ROWS, KEYS, POSITIONS = (
+    file_of(content)
+    for content in (DataFileContent.DATA, DataFileContent.EQUALITY_DELETES, DataFileContent.POSITION_DELETES)
+)
+
+
+@pytest.mark.parametrize(
+    ("added", "removed", "operation"),
+    [
+        ([], [], Operation.APPEND),
+        ([ROWS], [], Operation.APPEND),
+        ([KEYS], [], Operation.DELETE),
+        ([POSITIONS, KEYS], [], Operation.DELETE),
+        ([ROWS, KEYS], [], Operation.OVERWRITE),
+        ([ROWS, POSITIONS], [], Operation.OVERWRITE),
+        ([ROWS], [ROWS], Operation.OVERWRITE),
+        ([], [ROWS, KEYS], Operation.DELETE),
+    ],
+)
+def test_operation_is_the_one_that_java_writes(
+    added: list[DataFile], removed: list[DataFile], operation: Operation
+) -> None:
+    """Readers that follow appends would miss rows, or take rows that were deleted."""
+    assert Change(added=added, removed=removed).operation is operation

@@ -1,0 +1,207 @@
+"""What the tasks of a write say of its keys, on its way to a refusal or to position deletes.
+
+Rows that lose to what another task says of their key are hidden in the very snapshot that adds them. Nothing is
+compared before the table was loaded and looked at, so the replay of an epoch is neither refused nor hides anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
+
+from iceberg_ds.changes.collisions import Settlement, file_positions, settle
+from iceberg_ds.changes.evidence import decode_evidence
+from iceberg_ds.changes.reading import key_texts
+from iceberg_ds.changes.refusals import why_refused
+from iceberg_ds.changes.values import TaskKeys
+from iceberg_ds.changes.winners import RANK, Rank
+from iceberg_ds.errors import CommitMessageError, RefusedRowsError
+from iceberg_ds.layouts.partitioning import partition_path
+from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.storage.cleanup import Proof, delete_files
+from iceberg_ds.writing.position_deletes import HiddenRows, write_position_deletes
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+class KeyReports:
+    """What the tasks of one write say of its keys; nothing if the write knows no keys.
+
+    Args:
+        write: The write.
+        commits: What its tasks report.
+    """
+
+    def __init__(self, write: WriteIdentity, commits: Sequence[TaskCommit]) -> None:
+        self._write = write
+        keyed = [commit for commit in commits if commit.keys is not None] if write.changes is not None else []
+        self._commits = sorted(keyed, key=lambda commit: commit.partition_id)
+        self._tries = itertools.count()
+        self._is_settled = False
+
+    @property
+    def have_unreadable_rows(self) -> bool:
+        """Whether a task met rows without a key or with an unknown operation, of which no file tells."""
+        return any(keys.null_keys.count or keys.unknown_operations for keys in self._keys)
+
+    @property
+    def hidden_count(self) -> int | None:
+        """How many of the written rows lose, None if that cannot be said."""
+        if self._settlement.unproven:
+            return None
+        return sum(len(rows) for rows in self._settlement.losers.values())
+
+    def hide_once(self, table: Table) -> tuple[DataFile, ...]:
+        """Write the position deletes of the rows that lose, unless that was done before, and return the new files.
+
+        Args:
+            table: The table as the commit has just loaded it.
+
+        Raises:
+            RefusedRowsError: Rows cannot be read as changes of keys, or nothing tells which of them win.
+            CommitMessageError: A task tells of other rows than it has written.
+        """
+        if self._is_settled or not self._commits:
+            return ()
+        self._refuse(table)
+        hidden = list(self._hidden_rows())
+        delete_files_of_write = self._write_deletes(table, hidden)
+        self._is_settled = True
+        return delete_files_of_write
+
+    @property
+    def _keys(self) -> list[TaskKeys]:
+        return [commit.keys for commit in self._commits if commit.keys is not None]
+
+    @cached_property
+    def _settlement(self) -> Settlement:
+        feed = self._write.changes
+        if feed is None or not self._commits:
+            return Settlement(losers={})
+        return settle(self._keys, feed.sequence, is_enforced=feed.is_enforced)
+
+    def _refuse(self, table: Table) -> None:
+        schema, key_ids = table.metadata.schema(), self._write.changes.key_ids if self._write.changes else ()
+        settlement = self._settlement
+        if settlement.tied_rows:
+            texts = tuple(self._key_at(table.io, task, row, key_ids) for task, row in settlement.tied_rows)
+            settlement = replace(settlement, tied_keys=(*settlement.tied_keys, *texts))
+        reasons = why_refused(self._keys, settlement, [str(schema.find_column_name(key_id)) for key_id in key_ids])
+        if reasons:
+            raise RefusedRowsError(
+                f"Cannot commit to {self._write.table}, nothing was committed: {'; '.join(reasons)}."
+            )
+
+    def _key_at(self, io: FileIO, task: int, row: int, key_ids: Sequence[int]) -> str:
+        """Return the key of a written row as text, or where the row is if it cannot be read."""
+        ((number, (position,)),) = self._positions(task, [row]).items()
+        path = self._commits[task].data_files[number].file_path
+        try:
+            return _read_key(io, path, position, key_ids)
+        except Exception:  # of whatever storage library; the refusal is what counts
+            return f"row {position} of {path}"
+
+    def _hidden_rows(self) -> Iterator[HiddenRows]:
+        for task, rows in self._settlement.losers.items():
+            self._check_evidence(task)
+            data_files = self._commits[task].data_files
+            for number, positions in self._positions(task, rows).items():
+                yield HiddenRows(data_file=data_files[number], positions=positions)
+
+    def _positions(self, task: int, rows: Sequence[int]) -> dict[int, list[int]]:
+        return file_positions(rows, [data_file.record_count for data_file in self._commits[task].data_files])
+
+    def _check_evidence(self, task: int) -> None:
+        """Refuse to hide rows by their number if the task does not number the rows that it has written."""
+        commit = self._commits[task]
+        written = sum(data_file.record_count for data_file in commit.data_files)
+        ranks = decode_evidence(self._keys[task].evidence or b"").column(RANK)
+        is_row = pc.equal(ranks, pa.scalar(Rank.ROW, pa.int8()))
+        if pc.sum(is_row).as_py() != written or not pc.all(is_row.slice(0, written)).as_py():
+            raise CommitMessageError(
+                f"Cannot commit {self._write}, nothing was committed: task {commit.partition_id} reports keys of other "
+                f"rows than the {written} that it has written."
+            )
+
+    def _write_deletes(self, table: Table, hidden: Sequence[HiddenRows]) -> tuple[DataFile, ...]:
+        written: list[DataFile] = []
+        paths = self._new_paths(table)
+        try:
+            for rows in _by_partition(hidden):
+                path = paths(rows[0].data_file)
+                written.append(write_position_deletes(table.io, path, rows, self._write.files))
+        except BaseException:
+            delete_files(table.io, [found.file_path for found in written], Proof.NEVER_SENT)
+            raise
+        return tuple(written)
+
+    def _new_paths(self, table: Table) -> _Paths:
+        # No task has this number, so no task's file has such a name.
+        return _Paths(table, f"{len(self._commits):05d}-{next(self._tries)}-{self._write.operation_id}")
+
+
+class _Paths:
+    """Names files of deletes one after the other, as tasks name theirs."""
+
+    def __init__(self, table: Table, prefix: str) -> None:
+        self._metadata = table.metadata
+        self._location = load_location_provider(table.metadata.location, table.metadata.properties)
+        self._prefix = prefix
+        self._numbers = itertools.count()
+
+    def __call__(self, data_file: DataFile) -> str:
+        """Return where the next file goes: beside this data file."""
+        name = f"{self._prefix}-{next(self._numbers):05d}-deletes.parquet"
+        spec = self._metadata.specs()[data_file.spec_id]
+        if spec.is_unpartitioned():
+            return self._location.new_data_location(name)
+        folder = _Folder(spec=spec, partition=data_file.partition, schema=self._metadata.schema())
+        # Location providers only ever ask a partition key for its path.
+        return self._location.new_data_location(name, folder)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Folder:
+    spec: PartitionSpec
+    partition: Record
+    schema: Schema
+
+    def to_path(self) -> str:
+        return partition_path(self.partition, self.spec, self.schema)
+
+
+def _by_partition(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
+    """Return the rows by spec and partition of their files."""
+    found: dict[tuple[int, str], list[HiddenRows]] = defaultdict(list)
+    for rows in hidden:
+        # Zeros of either sign are equal, and two partitions.
+        found[rows.data_file.spec_id, repr(rows.data_file.partition)].append(rows)
+    return list(found.values())
+
+
+def _read_key(io: FileIO, path: str, position: int, key_ids: Sequence[int]) -> str:
+    with io.new_input(path).open() as stream:
+        file = pq.ParquetFile(stream)
+        names = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in file.schema_arrow}
+        group = 0
+        while position >= file.metadata.row_group(group).num_rows:
+            position -= file.metadata.row_group(group).num_rows
+            group += 1
+        rows = file.read_row_group(group, columns=[names[key_id] for key_id in key_ids])
+        (batch,) = rows.select([names[key_id] for key_id in key_ids]).slice(position, 1).combine_chunks().to_batches()
+        (text,) = key_texts(batch)
+        return text
