@@ -82,8 +82,8 @@ WRITING = (
     Mutation(
         name="the rows that were there are dropped",
         file="commits/producer.py",
-        before="self._listed = [*ours, *kept]",
-        after="self._listed = [*ours]",
+        before="sorted([*ours, *kept],",
+        after="sorted([*ours],",
         tests=("unit/commits/test_commit.py::test_later_writes_keep_the_rows_of_earlier_ones",),
         spark_tests=(
             "properties/test_state_machine.py",
@@ -183,9 +183,42 @@ WRITING = (
     Mutation(
         name="a write whose tasks all hand their rows over commits nothing",
         file="commits/commit.py",
-        before=" and not gathered.record_count",
+        before=" or gathered.record_count",
         after="",
         tests=("unit/commits/test_gathering.py::test_rows_of_all_tasks_become_one_file",),
+    ),
+    Mutation(
+        name="rows that lose to other tasks' rows of their keys stay",
+        file="commits/settling.py",
+        before="hidden = list(self._hidden_rows())",
+        after="hidden: list[HiddenRows] = []",
+        tests=("unit/commits/test_keyed_commits.py::test_rows_that_lose_to_other_tasks_are_hidden",),
+        spark_tests=(
+            "properties/test_keyed_commits.py",
+            "acceptance/test_jvm_peer_keys.py::test_each_epoch_is_read_as_it_is_meant",
+        ),
+    ),
+    Mutation(
+        name="deletes stand in a manifest of rows",
+        file="commits/producer.py",
+        before=', name="d", content=ManifestContent.DELETES',
+        after=', name="d"',
+        tests=("unit/commits/test_keyed_commits.py::test_manifests_of_deletes_stand_apart_and_inherit_their_numbers",),
+    ),
+    Mutation(
+        name="the ids of equality deletes are longs",
+        file="manifests/manifest_file.py",
+        before="field.field_id == _EQUALITY_IDS.field_id else",
+        after="field.field_id == 0 else",
+        tests=("unit/commits/test_manifests.py::test_manifest_of_deletes_is_one_of_deletes",),
+        spark_tests=("acceptance/test_jvm_peer_keys.py::test_each_epoch_is_read_as_it_is_meant",),
+    ),
+    Mutation(
+        name="deletes of partitions land in a table that is partitioned otherwise",
+        file="commits/target.py",
+        before="len(metadata.specs()) > 1",
+        after="len(metadata.specs()) > 99",
+        tests=("unit/commits/test_keyed_commits.py::test_change_under_the_keys_meanwhile_is_a_conflict",),
     ),
     Mutation(
         name="a task hands over whatever it has",
