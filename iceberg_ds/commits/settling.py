@@ -32,6 +32,7 @@ from iceberg_ds.changes.winners import RANK, Rank
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
 from iceberg_ds.layouts.partitioning import partition_path
 from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.writing.position_deletes import HiddenRows, write_position_deletes
 
@@ -144,6 +145,7 @@ class KeyReports:
             for rows in _by_partition(hidden):
                 path = paths(rows[0].data_file)
                 written.append(write_position_deletes(table.io, path, rows, self._write.files))
+                reach(Step.FILE_CLOSED)
         except BaseException:
             delete_files(table.io, [found.file_path for found in written], Proof.NEVER_SENT)
             raise

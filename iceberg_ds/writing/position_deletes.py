@@ -18,7 +18,6 @@ from pyiceberg.types import LongType, NestedField, StringType
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.schemas.leaves import METRICS_PREFIX, leaf_columns
 from iceberg_ds.schemas.shape import file_shape
-from iceberg_ds.steps import Step, reach
 from iceberg_ds.writing.parquet import ParquetFile
 
 # Reserved field ids.
@@ -82,7 +81,6 @@ def write_position_deletes(io: FileIO, path: str, hidden: Sequence[HiddenRows], 
         sort_order_id=None,
     )
     deletes.spec_id = written.spec_id
-    reach(Step.FILE_CLOSED)
     return deletes
 
 

@@ -35,6 +35,7 @@ from iceberg_ds.errors import CommitConflictError, CommitMessageError, IcebergSi
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import EpochId
 from iceberg_ds.snapshots.epochs import property_key
+from iceberg_ds.steps import Step, listen
 from iceberg_ds.writing import position_deletes
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -533,6 +534,26 @@ def test_position_deletes_that_cannot_be_written_leave_nothing(sink: Sink, monke
     assert values(sink) == COLLIDED
     assert len(stored_files(sink.table().location()) - before) == 2 + 4  # position deletes; three manifests and a list
     check_verified(sink)
+
+
+def test_position_deletes_that_are_whole_go_with_a_failure(sink: Sink) -> None:
+    """A file that was finished just before the failure would be left behind by each attempt."""
+    by_region(sink)
+    messages = keyed_tasks(plan_by_keys(sink, delete_spec=GLOBAL), *COLLIDING)
+    before = stored_files(sink.table().location())
+
+    def fail(step: Step) -> None:
+        if step is Step.FILE_CLOSED:
+            raise KeyboardInterrupt
+
+    listen(fail)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sink.commit(messages)
+    finally:
+        listen(None)
+
+    assert stored_files(sink.table().location()) == before
 
 
 def test_position_deletes_that_can_never_be_written_commit_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
