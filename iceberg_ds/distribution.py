@@ -25,6 +25,7 @@ from pyspark.sql.types import DataType, StructType
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.key_distribution import distributed_by_key
 from iceberg_ds.layouts.layout import describes, evolved_spec, new_sort_order, new_spec, spec_text
 from iceberg_ds.layouts.terms import quoted
 from iceberg_ds.options import SinkOptions, naming_action, parse_options
@@ -38,30 +39,33 @@ _MODE_PROPERTY = "write.distribution-mode"
 _ADAPTIVE = ("spark.sql.adaptive.enabled", "spark.sql.adaptive.coalescePartitions.enabled")
 
 
-def distribute(
+def distribute(  # noqa: PLR0913  # most are given by name
     df: DataFrame,
-    table: str,
+    table: str | None = None,
     *,
+    keys: Sequence[str] | str | None = None,
     mode: Mode | None = None,
     num_partitions: int | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the rows of `df` repartitioned, and in batches sorted, by the layout of the table they go to.
+    """Return the rows of `df` repartitioned, and in batches sorted, by the layout of the table they go to, or by key.
 
     Rows are sorted within each task by table partition, then by the table's sort order. Spark sorts no
     streams; there the sink alone sorts, within each file.
 
     Args:
         df: A batch or streaming DataFrame with the columns of the table.
-        table: The table's identifier, as in `save("db.t")`.
+        table: The table's identifier, as in `save("db.t")`; None with `keys`.
+        keys: The columns of option `keys`, in the order of the option: rows of one key come to one task, and nothing
+            else counts. Names, or text with commas.
         mode: `hash` brings each table partition to one task. `range` cuts the order of partitions and sort
             order into ranges of about the same number of rows, so a large partition may go to several tasks; it
             runs the query once more to find the cuts. `none` moves no rows. None for the table property
             `write.distribution-mode`; without it `hash` for a partitioned table, `range` for a table that only
             has a sort order, else `none`.
         num_partitions: Number of tasks that write. None leaves it to Spark's adaptive execution, which makes
-            tasks of 64 MB of shuffled data, smaller ones if there are cores left, but of 1 MB at least. In streams
-            and without adaptive execution it is Spark's default parallelism, one task for each core, or
+            tasks of 64 MB of shuffled data, smaller ones if there are cores left, but of 1 MB at least. In streams,
+            with `keys` and without adaptive execution it is Spark's default parallelism, one task for each core, or
             `spark.sql.shuffle.partitions` if that is less.
         options: The options that the write gets: where the table is, and `partition-by`, `sort-by` and table
             properties of a table that does not exist yet.
@@ -73,6 +77,14 @@ def distribute(
         CatalogError: The catalog could not be reached or refused.
     """
     _check_arguments(mode, num_partitions)
+    if keys is not None:
+        if table is not None or mode is not None or options is not None:
+            raise OptionError(
+                "Cannot distribute: with 'keys', rows go where their key says. Drop the other arguments, or 'keys'."
+            )
+        return distributed_by_key(df, keys, num_partitions or _fixed_partitions(df))
+    if table is None:
+        raise OptionError("Cannot distribute: name the table, or with 'keys' the key columns of the write.")
     given = {key.lower(): str(value) for key, value in (options or {}).items()}
     layout = _find_layout(df.schema, parse_options({**given, "path": table}), mode)
     keys = _find_keys(df, layout)
@@ -102,8 +114,12 @@ def _default_partitions(df: DataFrame) -> int | None:
     """Return how many tasks shall write, None to let Spark decide as it runs."""
     conf = df.sparkSession.conf
     is_adaptive = all(conf.get(key) == "true" for key in _ADAPTIVE)
-    if is_adaptive and not df.isStreaming:
-        return None
+    return None if is_adaptive and not df.isStreaming else _fixed_partitions(df)
+
+
+def _fixed_partitions(df: DataFrame) -> int | None:
+    """Return Spark's default number of tasks, None if it tells none."""
+    conf = df.sparkSession.conf
     text = str(conf.get("spark.sql.shuffle.partitions"))
     known = [int(text)] if text.isdigit() else []  # some platforms have words there
     with suppress(Exception):  # Spark Connect tells no parallelism

@@ -26,6 +26,11 @@ def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool) ->
                 f"Cannot write to {name}: {', '.join(idle)} only count with {overwrite}, and this write appends. "
                 "Drop them, or overwrite."
             )
+    if is_overwrite and options.keys is not None:
+        raise OptionError(
+            f"Cannot write to {name}: option 'keys' is for appending, where rows replace those of their keys alone, "
+            "and this write replaces all rows of a range. Append, or drop 'keys' and the options that belong to it."
+        )
     if is_stream and options.staging_branch is not None:
         raise OptionError(
             f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "

@@ -5,11 +5,10 @@ Parsing, the README's table and the error texts all come from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from iceberg_ds import option_values as values
+from iceberg_ds.key_options import KEY_OPTIONS
 from iceberg_ds.layouts.layout import parse_partition_by, parse_sort_by
+from iceberg_ds.option import Option
 from iceberg_ds.predicates.predicates import predicate_text
 
 CATALOG_PREFIX = "catalog."
@@ -23,16 +22,6 @@ ALIASES = {
     "txnappid": "txn-app-id",
     "txnversion": "txn-version",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One option: its key, its default as the README shows it, its parser and one sentence of doc."""
-
-    name: str
-    default: str
-    parse: Callable[[str], object]
-    doc: str
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -188,6 +177,7 @@ OPTIONS: tuple[Option, ...] = (
         parse=values.boolean,
         doc="With `stream-name`: let a query with a new checkpoint take the name over, once.",
     ),
+    *KEY_OPTIONS,
     Option(
         name="schema-evolution",
         default="`strict`",

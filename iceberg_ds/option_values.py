@@ -97,6 +97,19 @@ def always_checked(text: str) -> bool:
     return True
 
 
+def delete_encoding(text: str) -> str:
+    """Return how deletes are written: `auto` or `equality`."""
+    word = text.lower()
+    if word in ("position", "copy-on-write", "deletion-vector"):
+        raise ValueError(
+            f"deletes are written by key, and {word} is not supported: expected auto or equality. Readers that cannot "
+            "read equality deletes need the table rewritten, for example by Iceberg's rewrite_data_files"
+        )
+    if word not in ("auto", "equality"):
+        raise ValueError("expected auto or equality")
+    return word
+
+
 def embedded_warehouse(folder: Path) -> str:
     """Return the absolute path of an embedded warehouse.
 

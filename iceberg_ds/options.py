@@ -16,14 +16,15 @@ from pathlib import Path
 
 from iceberg_ds import option_values as values
 from iceberg_ds.errors import IcebergSinkError, OptionError
+from iceberg_ds.key_options import contradictions_of_keys
 from iceberg_ds.layouts.layout import PartitionTerm, SortTerm
+from iceberg_ds.option import Option
 from iceberg_ds.option_table import (
     ALIASES,
     CATALOG_PREFIX,
     OPTIONS,
     SNAPSHOT_PROPERTY_PREFIX,
     TABLE_PROPERTY_PREFIX,
-    Option,
 )
 from iceberg_ds.plan import ParquetEncodings
 from iceberg_ds.schemas.evolution import SchemaEvolution
@@ -69,6 +70,13 @@ class SinkOptions:
     txn_version: int | None = None
     stream_name: str | None = None
     accept_new_checkpoint: bool = False
+    keys: tuple[str, ...] | None = None
+    sequence_by: tuple[str, ...] = ()
+    operation_column: str | None = None
+    delete_when: str | None = None
+    keys_not_enforced: bool = False
+    inserts_are_new: bool = False
+    evolve_keys: bool = False
     schema_evolution: SchemaEvolution = "strict"
     drop_missing_columns: bool = False
     check_nullability: bool = True
@@ -112,7 +120,8 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
     problems += _contradictions(raw, parsed, groups)
     if problems:
         raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    parsed.pop("write-format", None)
+    for name in ("write-format", "delete-encoding"):  # they have one meaning
+        parsed.pop(name, None)
     return SinkOptions(
         **{name.replace("-", "_"): value for name, value in parsed.items()},  # type: ignore[arg-type]  # parsers give the types
         catalog_properties=groups[CATALOG_PREFIX],
@@ -209,6 +218,7 @@ def _contradictions(
         )
     if parsed.get("accept-new-checkpoint") and parsed.get("stream-name") is None:
         problems.append("option 'accept-new-checkpoint' needs 'stream-name'")
+    problems += contradictions_of_keys(parsed)
     public = [f"{prefix}{key}" for prefix in _PUBLIC_PREFIXES for key in groups[prefix] if is_credential(key)]
     if public:
         problems.append(

@@ -243,7 +243,8 @@ class WritePlan:
         driver_host: Name of the driver's machine, None if it does not matter where a file is written.
         changes: How rows change keys of the table, None for a write that knows no keys. Never with `overwrite`.
         delete_spec: Partition spec that files of equality deletes are written with, None without `changes`.
-        frame: The DataFrame's columns in its order, which `delete_when` of `changes` is bound to; None without it.
+        frame: The columns of the DataFrame that `delete_when` of `changes` is bound to, by their names there; None
+            without it.
     """
 
     table: str

@@ -10,6 +10,7 @@ import platform
 import uuid
 from enum import Enum, auto
 
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -25,10 +26,9 @@ from iceberg_ds.commits.preparing import (
     stage_table,
     with_columns_of,
 )
-from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.file_settings import file_settings, metrics_properties
-from iceberg_ds.layouts.partitioning import PartitionSplitter, why_not_readable
-from iceberg_ds.layouts.sorting import RowOrder
+from iceberg_ds.errors import OptionError
+from iceberg_ds.file_settings import file_settings
+from iceberg_ds.key_planning import KeyedWrite, why_not_keyed
 from iceberg_ds.manifests.manifest_file import layout_of
 from iceberg_ds.option_scope import check_scope
 from iceberg_ds.options import SinkOptions
@@ -46,14 +46,11 @@ from iceberg_ds.predicates.predicates import EVERY_ROW
 from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.changes import metadata_with
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
-from iceberg_ds.schemas.leaves import leaf_columns
 from iceberg_ds.schemas.spark_types import iceberg_schema, json_schema
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
 from iceberg_ds.storage.files import file_io
+from iceberg_ds.supported import check_supported
 
-_SUPPORTED_FORMAT_VERSIONS = (1, 2)
-_JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
-_ENCRYPTION_KEY = "encryption.key-id"
 _SMALL_TASK_SIZE_BYTES = 256 * 1024
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -92,18 +89,24 @@ def plan_write(
             check_branch(branch, table_name=name)
     if options.nested_as_json:
         dataframe = json_schema(dataframe)
-    table, metadata = _find_or_stage(catalog, options, dataframe)
+    keyed = KeyedWrite.of(options, dataframe)
+    table, metadata = _find_or_stage(catalog, options, dataframe, keyed)
     schema_change: SchemaChange | None = None
     if table is None:
         io_properties = catalog.io_properties
         sort_order = default_sort_order(metadata)
-        _check_supported(metadata, name)
+        check_supported(metadata, name)
     else:
-        _check_supported(metadata, name)
+        check_supported(metadata, name)
         policy = _evolution_policy(options, mode, is_stream=is_stream)
+        if keyed is not None:
+            dataframe = keyed.columns(metadata.schema())
+            table = keyed.keyed_as_asked(catalog, table, policy)
         if not policy.replace_types:
             table = with_columns_of(dataframe, catalog, options, table, policy)
         table = partitioned_as_asked(catalog, options, table)
+        if keyed is not None:
+            table = keyed.with_delete_spec(catalog, table)
         table, sort_order = sort_order_as_asked(catalog, options, table)
         metadata = table.metadata
         if policy.replace_types and (change := schema_change_for(dataframe, options, metadata, policy)) is not None:
@@ -113,6 +116,7 @@ def plan_write(
     branch, fork_from, publish_to = _branches(options, metadata, name, is_new=table is None)
     base = write_base(metadata, branch, fork_from, publish_to)
     operation_id = uuid.uuid4()
+    keys = None if keyed is None else keyed.plan(metadata)
     return WritePlan(
         table=name,
         table_uuid=str(metadata.table_uuid),
@@ -135,12 +139,15 @@ def plan_write(
         new_table=metadata.model_dump_json() if table is None else None,
         txn=_txn(options),
         stream=_stream_name(options),
-        # What replaces rows is held against single files.
-        manifests=layout_of(metadata, metadata.default_spec_id) if mode is WriteMode.APPEND else None,
+        # What replaces or deletes rows is held against single files.
+        manifests=layout_of(metadata, metadata.default_spec_id) if mode is WriteMode.APPEND and keys is None else None,
         small_task_size_bytes=(
             _SMALL_TASK_SIZE_BYTES if options.small_task_size_bytes is None else options.small_task_size_bytes
         ),
         driver_host=platform.node(),
+        changes=None if keys is None else keys.changes,
+        delete_spec=None if keys is None else keys.delete_spec,
+        frame=None if keys is None else keys.frame,
     )
 
 
@@ -156,27 +163,50 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
         OptionError, SchemaMismatchError, UnsupportedTableError: As `plan_write`.
     """
     name = ".".join(options.table)
-    _check_supported(metadata, name)
+    check_supported(metadata, name)
     _branches(options, metadata, name, is_new=False)
     if dataframe is None:
+        if (reason := why_not_keyed(options, metadata)) is not None:
+            raise OptionError(f"Cannot write to {name}: {reason}.")
         return "columns not compared"
     columns = json_schema(dataframe) if options.nested_as_json else dataframe
+    keyed = KeyedWrite.of(options, columns)
     policy = _evolution_policy(options, WriteMode.APPEND, is_stream=False)
-    changed = propose_schema(columns, metadata, policy, table_name=name)
-    return "the columns fit" if changed is None else "the write changes the table's columns, and then they fit"
+    written = columns if keyed is None else keyed.columns(metadata.schema())
+    changed = propose_schema(written, metadata, policy, table_name=name)
+    fit = "the columns fit" if changed is None else "the write changes the table's columns, and then they fit"
+    return fit if keyed is None else f"{fit}; {keyed.foresee(metadata)}"
+
+
+def foresee_creation(options: SinkOptions, dataframe: StructType) -> str:
+    """Return, in words, what columns a write gives to the table that it creates.
+
+    Raises:
+        OptionError, SchemaMismatchError: As `plan_write`.
+    """
+    keyed = KeyedWrite.of(options, dataframe)
+    count = len(_new_schema(options, dataframe, keyed).fields)
+    by_key = "" if options.keys is None else f", by key ({', '.join(options.keys)})"
+    return f"{count} columns can be written{by_key}"
 
 
 def _find_or_stage(
-    catalog: CatalogClient, options: SinkOptions, dataframe: StructType
+    catalog: CatalogClient, options: SinkOptions, dataframe: StructType, keyed: KeyedWrite | None
 ) -> tuple[Table | None, TableMetadata]:
     """Return the table, None if the commit creates it, and its metadata."""
     table = catalog.find_table(options.table)
     if table is None:
-        schema = iceberg_schema(dataframe, case_sensitive=options.case_sensitive)
+        schema = _new_schema(options, dataframe, keyed)
         if (staged := stage_table(catalog, options, schema)) is not None:
-            return None, staged
+            return None, staged if keyed is None else keyed.staged(staged)
         table = catalog.load_table(options.table)
     return table, table.metadata
+
+
+def _new_schema(options: SinkOptions, dataframe: StructType, keyed: KeyedWrite | None) -> Schema:
+    if keyed is not None:
+        return keyed.new_schema()
+    return iceberg_schema(dataframe, case_sensitive=options.case_sensitive)
 
 
 def _txn(options: SinkOptions) -> TxnId | None:
@@ -201,7 +231,8 @@ def _evolution_policy(options: SinkOptions, mode: WriteMode, *, is_stream: bool)
         replace_types=is_replacing_all and options.schema_evolution == "full",
         case_sensitive=options.case_sensitive,
         check_ordering=options.check_ordering,
-        is_nullability_known=not is_stream,
+        # In a change feed a row that deletes has nulls in all columns but its keys.
+        is_nullability_known=not is_stream and options.keys is None,
     )
 
 
@@ -261,29 +292,3 @@ def _overwrite(options: SinkOptions, metadata: TableMetadata, branch: str, base:
     except ValueError as problem:
         raise OptionError(f"Cannot write to {name}: option 'replace-where': {problem}.") from problem
     return overwrite
-
-
-def _check_supported(metadata: TableMetadata, name: str) -> None:
-    properties = metadata.properties
-    problems = []
-    if metadata.format_version not in _SUPPORTED_FORMAT_VERSIONS:
-        problems.append(f"its format version is {metadata.format_version}, and versions 1 and 2 can be written")
-    if _ENCRYPTION_KEY in properties:
-        problems.append(f"it is encrypted (property {_ENCRYPTION_KEY}), and this sink would write plain files")
-    file_format = properties.get("write.format.default", "parquet")
-    if file_format.lower() != "parquet":
-        problems.append(f"property write.format.default asks for {file_format}, and only parquet can be written")
-    if _JAVA_LOCATION_PROVIDER in properties:
-        problems.append(
-            f"property {_JAVA_LOCATION_PROVIDER} names the Java class {properties[_JAVA_LOCATION_PROVIDER]}, "
-            "which cannot be run here: PyIceberg's write.py-location-provider.impl can"
-        )
-    try:
-        problems += why_not_readable(metadata.spec(), metadata.schema())
-        PartitionSplitter(metadata.spec(), metadata.schema())
-        RowOrder(metadata.sort_order(), metadata.schema())
-        leaf_columns(metadata.schema(), metrics_properties(metadata))
-    except ValueError as problem:
-        problems.append(str(problem))
-    if problems:
-        raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")

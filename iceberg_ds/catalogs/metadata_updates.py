@@ -12,6 +12,7 @@ from datetime import datetime
 from pyiceberg import catalog as catalogs
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
     TableUpdate,
     _apply_table_update,
     _TableMetadataUpdateContext,
@@ -40,6 +41,7 @@ def updated_metadata(
     Raises:
         ValueError: An update does not fit the table.
     """
+    updates = tuple(update for update in updates if not _is_carried_out(update, base_metadata))
     if enforce_validation or files_at_hand() is None:
         return update_table_metadata(base_metadata, updates, enforce_validation, metadata_location)
     context = _TableMetadataUpdateContext()
@@ -55,6 +57,15 @@ def updated_metadata(
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return metadata
+
+
+def _is_carried_out(update: TableUpdate, metadata: TableMetadata) -> bool:
+    """Return whether an update adds a spec that the table has, which PyIceberg would add once more.
+
+    Java reads no table with two specs of one id. No requirement refuses the second of two writers that add the same
+    spec without making it the default.
+    """
+    return isinstance(update, AddPartitionSpecUpdate) and update.spec in metadata.partition_specs
 
 
 def share_metadata() -> None:

@@ -63,6 +63,6 @@ def _unproven(tasks: Sequence[TaskKeys], settlement: Settlement, key_names: Sequ
     reason = (
         f"{len(settlement.unproven)} tasks (such as {number}, with {tasks[number].count} keys) have too many keys to "
         "compare and may have keys that others have, too: distribute the rows by key with "
-        f"distribute(df, ..., keys=[{named}])"
+        f"iceberg_ds.distribute(df, keys=[{named}])"
     )
     return [reason]

@@ -29,8 +29,7 @@ from iceberg_ds.commits.growth import timed
 from iceberg_ds.diagnosis.diagnosing import Cause, Service, catalog_service, diagnose
 from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.options import SinkOptions
-from iceberg_ds.planning import foresee
-from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.planning import foresee, foresee_creation
 from iceberg_ds.secrets import storage_properties
 from iceberg_ds.snapshots.branches import MAIN_BRANCH
 from iceberg_ds.storage.files import is_local
@@ -213,8 +212,7 @@ def _check_schema(checklist: Checklist, options: SinkOptions, table: Table, data
 
 
 def _new_schema(options: SinkOptions, dataframe: StructType) -> tuple[str, None]:
-    schema = iceberg_schema(dataframe, case_sensitive=options.case_sensitive)
-    return f"{len(schema.fields)} columns can be written", None
+    return foresee_creation(options, dataframe), None
 
 
 def _commit(client: CatalogClient, table: Table) -> tuple[str, None]:

@@ -103,6 +103,36 @@ def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
     return terms
 
 
+def parse_columns(text: str) -> tuple[str, ...]:
+    """Parse names of columns, such as `region, id`; backticks keep what is more than letters and digits.
+
+    Raises:
+        ValueError: Says what is expected.
+    """
+    try:
+        names = tuple(".".join(name) for name in _separated(_Tokens(text), _name))
+    except ValueError:
+        raise ValueError(
+            "expected names of columns with commas between them, in backticks if there is more in them than letters "
+            "and digits"
+        ) from None
+    if len(set(names)) < len(names):
+        raise ValueError("expected each column once")
+    return names
+
+
+def parse_column(text: str) -> str:
+    """Parse the name of one column, as `parse_columns` does.
+
+    Raises:
+        ValueError: Says what is expected.
+    """
+    names = parse_columns(text)
+    if len(names) > 1:
+        raise ValueError("expected the name of one column")
+    return names[0]
+
+
 def find_source(source: str, schema: Schema) -> NestedField:
     """Return the field that a term's source names, at each level by its exact name, else by the only one in any case.
 

@@ -37,6 +37,11 @@ class RowFilter:
         used = extract_field_ids(bound)
         self._columns = [(number, field.name) for number, field in enumerate(fields) if field.field_id in used]
 
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Where the columns that the predicate looks at stand in the schema; none if it looks at none."""
+        return tuple(number for number, _ in self._columns)
+
     @classmethod
     def of(cls, overwrite: OverwriteByFilter, schema: Schema) -> RowFilter:
         """Return the filter of the rows that a write replaces; raises as the constructor does."""

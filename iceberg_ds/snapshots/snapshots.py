@@ -214,6 +214,8 @@ def _creation(metadata: TableMetadata, properties: Mapping[str, str]) -> tuple[T
         SetCurrentSchemaUpdate(schema_id=LAST_ADDED),
         AddPartitionSpecUpdate(spec=metadata.spec()),
         SetDefaultSpecUpdate(spec_id=LAST_ADDED),
+        # The spec of deletes, if they have one of their own.
+        *(AddPartitionSpecUpdate(spec=s) for s in metadata.partition_specs if s.spec_id != metadata.default_spec_id),
         AddSortOrderUpdate(sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id)),
         SetDefaultSortOrderUpdate(sort_order_id=LAST_ADDED),
         SetLocationUpdate(location=metadata.location),

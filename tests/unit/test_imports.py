@@ -35,7 +35,9 @@ VALUES = {
 PURE = {
     "secrets",
     "changes",
+    "option",
     "option_values",
+    "key_options",
     "option_table",
     "pyiceberg_inner",
     "table_properties",
@@ -47,9 +49,9 @@ PURE = {
 }
 FILES = {"storage", "manifests"}
 EXECUTOR = {"writing"}
-DRIVER = {"options", "option_scope", "file_settings", "planning", "catalogs", "commits"}
+DRIVER = {"options", "option_scope", "file_settings", "supported", "key_planning", "planning", "catalogs", "commits"}
 # What is done to a DataFrame with Spark's own functions, before it is written.
-DATAFRAME = {"spark_transforms", "distribution"}
+DATAFRAME = {"spark_transforms", "key_distribution", "distribution"}
 # What tries a set-up: as much of it as tasks run, and the rest.
 PROBE = {f"checks.{name}" for name in ("result", "checklist", "versions", "storage_probe", "executor_probe")}
 CHECK = {"checks"}

@@ -1,0 +1,266 @@
+"""What a write by keys asks of its table, on the driver, before any row is written.
+
+The keys are the table's identifier fields, and there is a partition spec that its deletes can be written with. A new
+table is staged so; an existing one is changed in small commits, if options allow it, after all that can be refused was.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AssertDefaultSpecId,
+    AssertLastAssignedPartitionId,
+    AssertTableUUID,
+)
+from pyiceberg.types import IcebergType, NestedField, UnknownType
+from pyspark.sql.types import DataType, StructType
+
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed
+from iceberg_ds.changes.values import ChangeFeed
+from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.options import SinkOptions, naming_action
+from iceberg_ds.predicates.predicates import parse_predicate
+from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.schemas.changes import metadata_with, schema_request
+from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
+from iceberg_ds.schemas.names import AmbiguousNameError, find_position
+from iceberg_ds.schemas.spark_types import UnsupportedTypeError, convert_type, iceberg_schema
+from iceberg_ds.table_requests import CommitRequest
+
+_KEYED_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedKeys:
+    """What tasks are told of keys: the entries of `WritePlan` of the same names."""
+
+    changes: ChangeFeed
+    delete_spec: PartitionSpec
+    frame: Schema | None
+
+
+class KeyedWrite:
+    """A write by keys, as its options describe it.
+
+    Args:
+        options: The options of the write; they name keys.
+        dataframe: All columns of the DataFrame, those too that are not written.
+    """
+
+    def __init__(self, options: SinkOptions, dataframe: StructType) -> None:
+        self._table = options.table
+        self._name = ".".join(options.table)
+        self._dataframe = dataframe
+        self._frame = _frame(dataframe)
+        self._options = FeedOptions(
+            keys=options.keys or (),
+            sequence_by=options.sequence_by,
+            operation_column=options.operation_column,
+            delete_when=options.delete_when,
+            keys_not_enforced=options.keys_not_enforced,
+            trusts_inserts=options.inserts_are_new,
+            evolve_keys=options.evolve_keys,
+            case_sensitive=options.case_sensitive,
+        )
+
+    @classmethod
+    def of(cls, options: SinkOptions, dataframe: StructType) -> KeyedWrite | None:
+        """Return the write by keys, None if the options name none."""
+        return None if options.keys is None else cls(options, dataframe)
+
+    def columns(self, table: Schema | None) -> StructType:
+        """Return the columns to write: all but the operation column, which is written if the table has it.
+
+        Args:
+            table: The table's columns, None if it is yet to be created.
+        """
+        names = self._dataframe.names
+        operation = self._position(self._options.operation_column, names)
+        if operation is None:
+            return self._dataframe
+        if table is not None and self._position(names[operation], [field.name for field in table.fields]) is not None:
+            return self._dataframe
+        return StructType([column for number, column in enumerate(self._dataframe) if number != operation])
+
+    def _position(self, name: str | None, names: list[str]) -> int | None:
+        try:
+            return None if name is None else find_position(name, names, case_sensitive=self._options.case_sensitive)
+        except AmbiguousNameError:  # refused where the columns are compared
+            return None
+
+    def new_schema(self) -> Schema:
+        """Return the columns of a new table, the keys among them required and its identifier fields.
+
+        Raises:
+            OptionError: The options do not fit each other or the DataFrame; says all reasons.
+            SchemaMismatchError: A column has no Iceberg type.
+        """
+        schema = iceberg_schema(self.columns(None), case_sensitive=self._options.case_sensitive)
+        required = Schema(*(field.model_copy(update={"required": True}) for field in schema.fields))
+        with self._naming():
+            self._check(replace(self._options, evolve_keys=True), required, _KEYED_VERSION)
+            return keyed_schema(schema, self._options)
+
+    def staged(self, metadata: TableMetadata) -> TableMetadata:
+        """Return the metadata of a table to create, with a spec for its deletes."""
+        spec = self._missing_spec(metadata)
+        if spec is None:
+            return metadata
+        return metadata.model_copy(update={"partition_specs": [*metadata.partition_specs, spec]})
+
+    def keyed_as_asked(self, catalog: CatalogClient, table: Table, policy: EvolutionPolicy) -> Table:
+        """Return the table with the keys as its identifier fields, which only `evolve-keys` changes.
+
+        Raises:
+            OptionError: The options do not fit each other, the table or the DataFrame; says all reasons.
+            SchemaMismatchError: A column does not fit.
+            CatalogError, CommitConflictError, CommitStateUnknownError: The change could not be committed.
+        """
+        return alter_table(catalog, self._table, lambda metadata: self._rekeying(metadata, policy), loaded=table)
+
+    def _rekeying(self, metadata: TableMetadata, policy: EvolutionPolicy) -> CommitRequest | None:
+        with self._naming():
+            schema = self._rekeyed(metadata)
+        if schema is None:
+            return None
+        # What else is wrong is to be known before anything is changed.
+        rekeyed = metadata_with(metadata, schema, table_name=self._name)
+        propose_schema(self.columns(schema), rekeyed, policy, table_name=self._name)
+        return schema_request(metadata, schema, table_name=self._name)
+
+    def _rekeyed(self, metadata: TableMetadata) -> Schema | None:
+        """Return the schema with the keys as identifier fields, None if they are."""
+        feed, schema = self._feed(metadata), metadata.schema()
+        if set(feed.key_ids) == set(schema.identifier_field_ids):
+            return None
+        return Schema(*schema.fields, schema_id=schema.schema_id, identifier_field_ids=list(feed.key_ids))
+
+    def with_delete_spec(self, catalog: CatalogClient, table: Table) -> Table:
+        """Return the table with a spec for its deletes, which does not become the default.
+
+        Raises:
+            OptionError: Another writer has changed the table so that the options do not fit it.
+            CatalogError, CommitConflictError, CommitStateUnknownError: The spec could not be added.
+        """
+
+        def propose(metadata: TableMetadata) -> CommitRequest | None:
+            spec = self._missing_spec(metadata)
+            return None if spec is None else _spec_request(metadata, spec)
+
+        return alter_table(catalog, self._table, propose, loaded=table)
+
+    def _missing_spec(self, metadata: TableMetadata) -> PartitionSpec | None:
+        """Return the spec that the table needs for deletes, None if it has one."""
+        with self._naming():
+            feed = self._feed(metadata)
+        if delete_spec(metadata.specs(), metadata.spec(), feed) is not None:
+            return None
+        return PartitionSpec(spec_id=1 + max(metadata.specs()))
+
+    def plan(self, metadata: TableMetadata) -> PlannedKeys:
+        """Return what tasks are told.
+
+        Args:
+            metadata: The table as `staged`, or `keyed_as_asked` and `with_delete_spec`, leave it.
+
+        Raises:
+            OptionError: Another writer has changed the table so that the options do not fit it.
+        """
+        with self._naming():
+            feed = self._feed(metadata)
+            frame = self._bound_columns()
+        spec = delete_spec(metadata.specs(), metadata.spec(), feed)
+        assert spec is not None  # noqa: S101  # it was added
+        return PlannedKeys(changes=feed, delete_spec=spec, frame=frame)
+
+    def foresee(self, metadata: TableMetadata) -> str:
+        """Return, in words, what the write does to an existing table because of its keys; changes nothing.
+
+        Raises:
+            OptionError: As `keyed_as_asked`.
+        """
+        with self._naming():
+            schema = self._rekeyed(metadata)
+        keys = f"rows are written by key ({', '.join(self._options.keys)})"
+        changes = [
+            *(["they become the table's identifier fields"] if schema is not None else []),
+            *(["it gets an unpartitioned spec for deletes"] if self._missing_spec(metadata) is not None else []),
+        ]
+        return ", and ".join([keys, *changes])
+
+    def _feed(self, metadata: TableMetadata) -> ChangeFeed:
+        return self._check(self._options, metadata.schema(), metadata.format_version)
+
+    def _check(self, options: FeedOptions, table: Schema, format_version: int) -> ChangeFeed:
+        """Return the feed; raise ValueError for all that is wrong with it."""
+        problems = []
+        try:
+            self._bound_columns()
+        except ValueError as problem:
+            problems.append(f"option 'delete-when': {problem}")
+        try:
+            feed = make_feed(options, table, self._frame, format_version=format_version)
+        except ValueError as problem:
+            problems.append(str(problem))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return feed
+
+    def _bound_columns(self) -> Schema | None:
+        """Return the columns that `delete-when` looks at, one at least, None without it."""
+        if self._options.delete_when is None:
+            return None
+        predicate = parse_predicate(self._options.delete_when)
+        found = RowFilter(predicate, self._frame, case_sensitive=bool(self._options.case_sensitive)).positions
+        return Schema(*(self._frame.fields[position] for position in found or (0,)))
+
+    def _naming(self) -> AbstractContextManager[None]:
+        return naming_action(f"write to {self._name}")
+
+
+def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
+    """Return why a table cannot be written by the keys of `options`, whatever the DataFrame; None if it can."""
+    if options.keys is None:
+        return None
+    asked = FeedOptions(keys=options.keys, evolve_keys=options.evolve_keys, case_sensitive=options.case_sensitive)
+    try:
+        make_feed(asked, metadata.schema(), metadata.schema(), format_version=metadata.format_version)
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
+def _frame(dataframe: StructType) -> Schema:
+    """Return all columns of a DataFrame, optional, with ids from 1; those of types that no table has are unknown."""
+    ids = itertools.count(1)
+    return Schema(*(NestedField(next(ids), c.name, _type(c.dataType, ids), required=False) for c in dataframe))
+
+
+def _type(data_type: DataType, ids: Iterator[int]) -> IcebergType:
+    try:
+        return convert_type(data_type, ids)
+    except UnsupportedTypeError:  # such as void, which can be written into any column
+        return UnknownType()
+
+
+def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest:
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            AssertLastAssignedPartitionId(
+                last_assigned_partition_id=metadata.last_partition_id or PARTITION_FIELD_ID_START - 1
+            ),
+        ),
+        updates=(AddPartitionSpecUpdate(spec=spec),),
+    )

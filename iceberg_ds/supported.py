@@ -1,0 +1,46 @@
+"""Which tables can be written at all, whatever the write."""
+
+from __future__ import annotations
+
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.file_settings import metrics_properties
+from iceberg_ds.layouts.partitioning import PartitionSplitter, why_not_readable
+from iceberg_ds.layouts.sorting import RowOrder
+from iceberg_ds.schemas.leaves import leaf_columns
+
+_SUPPORTED_FORMAT_VERSIONS = (1, 2)
+_JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
+_ENCRYPTION_KEY = "encryption.key-id"
+
+
+def check_supported(metadata: TableMetadata, name: str) -> None:
+    """Refuse a table that cannot be written without breaking it.
+
+    Raises:
+        UnsupportedTableError: Says all reasons.
+    """
+    properties = metadata.properties
+    problems = []
+    if metadata.format_version not in _SUPPORTED_FORMAT_VERSIONS:
+        problems.append(f"its format version is {metadata.format_version}, and versions 1 and 2 can be written")
+    if _ENCRYPTION_KEY in properties:
+        problems.append(f"it is encrypted (property {_ENCRYPTION_KEY}), and this sink would write plain files")
+    file_format = properties.get("write.format.default", "parquet")
+    if file_format.lower() != "parquet":
+        problems.append(f"property write.format.default asks for {file_format}, and only parquet can be written")
+    if _JAVA_LOCATION_PROVIDER in properties:
+        problems.append(
+            f"property {_JAVA_LOCATION_PROVIDER} names the Java class {properties[_JAVA_LOCATION_PROVIDER]}, "
+            "which cannot be run here: PyIceberg's write.py-location-provider.impl can"
+        )
+    try:
+        problems += why_not_readable(metadata.spec(), metadata.schema())
+        PartitionSplitter(metadata.spec(), metadata.schema())
+        RowOrder(metadata.sort_order(), metadata.schema())
+        leaf_columns(metadata.schema(), metrics_properties(metadata))
+    except ValueError as problem:
+        problems.append(str(problem))
+    if problems:
+        raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")
