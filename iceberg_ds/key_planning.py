@@ -105,11 +105,12 @@ class KeyedWrite:
             OptionError: The options do not fit each other or the DataFrame; says all reasons.
             SchemaMismatchError: A column has no Iceberg type.
         """
-        schema = iceberg_schema(self.columns(None), case_sensitive=self._options.case_sensitive)
-        required = Schema(*(field.model_copy(update={"required": True}) for field in schema.fields))
+        case_sensitive = self._options.case_sensitive
+        sent = iceberg_schema(self._dataframe, case_sensitive=case_sensitive)
+        required = Schema(*(field.model_copy(update={"required": True}) for field in sent.fields))
         with self._naming():
             self._check(replace(self._options, evolve_keys=True), required, _KEYED_VERSION)
-            return keyed_schema(schema, self._options)
+            return keyed_schema(iceberg_schema(self.columns(None), case_sensitive=case_sensitive), self._options)
 
     def staged(self, metadata: TableMetadata) -> TableMetadata:
         """Return the metadata of a table to create, with a spec for its deletes."""

@@ -1,0 +1,68 @@
+"""Tables of writes by keys on real catalogs: identifier fields, and a spec for deletes, as the plan says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from support.catalog_table import CatalogTable
+from support.tables import Sink
+
+from iceberg_ds.commits.creating import create_without_rows
+from iceberg_ds.layouts.layout import parse_partition_by
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import WritePlan
+
+COLUMNS = StructType(
+    [StructField("name", StringType()), StructField("region", StringType()), StructField("id", LongType())]
+)
+
+
+def planned(sink: Sink, *keys: str) -> WritePlan:
+    """Plan a write by key into a table that is partitioned by `region`, and create the table if the commit would."""
+    options = {"keys": keys, "partition_by": parse_partition_by("region")}
+    sink = replace(sink, options=replace(sink.options, **options))  # type: ignore[arg-type]  # each has its type
+    plan = sink.plan(COLUMNS)
+    if plan.new_table is not None:
+        create_without_rows(sink.catalog, WriteIdentity.of(plan, None))
+    return plan
+
+
+def test_table_is_created_with_its_keys_and_a_spec_for_deletes(table: CatalogTable) -> None:
+    """Deletes would miss rows that move to another partition, and engines would not know the keys of the table."""
+    plan = planned(table.sink(0), "id")
+    again = planned(table.sink(1), "id")
+    metadata = table.table().metadata
+
+    assert metadata.schema().find_field("id").required
+    assert metadata.schema().identifier_field_ids == [metadata.schema().find_field("id").field_id]
+    assert plan.schema == again.schema == metadata.schema()
+    assert plan.spec == again.spec == metadata.spec()
+    assert [field.name for field in metadata.spec().fields] == ["region"]
+    assert plan.delete_spec == again.delete_spec
+    assert plan.delete_spec is not None
+    assert [spec for spec in metadata.partition_specs if spec.is_unpartitioned()] == [plan.delete_spec]
+    assert again.changes == plan.changes
+    assert len(metadata.partition_specs) == 2
+
+
+def test_keys_of_a_table_that_another_engine_made_become_those_of_the_write(table: CatalogTable) -> None:
+    """A table that was made in SQL, which has no words for keys that all catalogs keep, could not be written by key."""
+    namespace = table.name.partition(".")[0]
+    table.peer.run(f"CREATE NAMESPACE {namespace}")
+    columns = "name STRING, region STRING NOT NULL, id BIGINT NOT NULL"
+    table.peer.run(f"CREATE TABLE {table.name} ({columns}) USING iceberg PARTITIONED BY (region)")
+    table.peer.run(f"INSERT INTO {table.name} VALUES ('theirs', 'EU', 1)")  # noqa: S608  # no outside input
+    sink = table.sink(0)
+    sink = replace(sink, options=replace(sink.options, evolve_keys=True))
+    plan, again = planned(sink, "id"), planned(sink, "id")
+    table.peer.run(f"INSERT INTO {table.name} VALUES ('theirs', 'US', 2)")  # noqa: S608  # no outside input
+    metadata = table.table().metadata
+
+    assert metadata.schema().identifier_field_names() == {"id"}
+    assert plan.delete_spec == again.delete_spec == metadata.specs()[1]
+    assert [field.name for field in metadata.spec().fields] == ["region"]
+    assert [(row["name"], row["region"], row["id"]) for row in table.rows()] == [
+        ("theirs", "EU", 1),
+        ("theirs", "US", 2),
+    ]

@@ -1,0 +1,115 @@
+"""The options of writes by keys: how they are parsed, and what they ask of one another."""
+
+from __future__ import annotations
+
+import pytest
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options import SinkOptions, parse_options
+
+KEYED = {"table": "db.t", "keys": "id"}
+
+
+def refusal(raw: dict[str, str]) -> str:
+    """Return the text of the error that these options raise."""
+    with pytest.raises(OptionError) as raised:
+        parse_options(raw)
+    return str(raised.value)
+
+
+def test_all_options_of_keys_are_parsed() -> None:
+    """A write would take other rows for the winners than the user asked for."""
+    options = parse_options(
+        {
+            "table": "db.t",
+            "keys": "region,  `the id` , a.b",
+            "sequence-by": "file, pos",
+            "operation-column": "`op`",
+            "delete-when": "deleted = true",
+            "keys-not-enforced": "true",
+            "inserts-are-new": "true",
+            "evolve-keys": "True",
+            "delete-encoding": "Equality",
+        }
+    )
+
+    assert options.keys == ("region", "the id", "a.b")
+    assert options.sequence_by == ("file", "pos")
+    assert options.operation_column == "op"
+    assert options.delete_when == "deleted = true"
+    assert options.keys_not_enforced
+    assert options.inserts_are_new
+    assert options.evolve_keys
+
+
+def test_write_without_keys_has_none_of_them() -> None:
+    """An append would delete rows."""
+    options = parse_options({"table": "db.t"})
+    untouched = SinkOptions(table=("db", "t"))
+
+    assert options.keys is None
+    assert options == untouched
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("keys", "", "expected names of columns with commas between them"),
+        ("keys", "id,", "expected names of columns with commas between them"),
+        ("keys", "bucket(4, id)", "expected names of columns with commas between them"),
+        ("keys", "id, id", "expected each column once"),
+        ("sequence-by", "lsn desc", "expected names of columns with commas between them"),
+        ("operation-column", "op, kind", "expected the name of one column"),
+        ("delete-when", "deleted is so", "expected a predicate"),
+        ("keys-not-enforced", "yes", "expected true or false"),
+        ("delete-encoding", "tombstones", "expected auto or equality"),
+    ],
+)
+def test_malformed_value_is_named_with_what_is_expected(name: str, value: str, reason: str) -> None:
+    """A user would not learn which option is wrong, or rows would be taken for others."""
+    text = refusal({**KEYED, name: value})
+
+    assert f"option '{name}' is {value!r}" in text
+    assert reason in text
+
+
+@pytest.mark.parametrize("encoding", ["position", "copy-on-write", "deletion-vector", "Position"])
+def test_encodings_that_are_not_there_are_refused_with_what_to_do(encoding: str) -> None:
+    """A user would believe that all readers can read the table."""
+    text = refusal({**KEYED, "delete-encoding": encoding})
+
+    assert f"{encoding.lower()} is not supported: expected auto or equality" in text
+    assert "rewrite_data_files" in text
+
+
+@pytest.mark.parametrize("option", ["sequence-scope", "soft-delete-column", "readers", "publish-converted"])
+def test_options_that_are_not_there_are_unknown(option: str) -> None:
+    """A user would believe that late rows lose, or that deleted rows are kept."""
+    assert f"unknown option '{option}'" in refusal({**KEYED, option: "x"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("sequence-by", "lsn"),
+        ("operation-column", "op"),
+        ("delete-when", "deleted = true"),
+        ("keys-not-enforced", "true"),
+        ("inserts-are-new", "true"),
+        ("evolve-keys", "true"),
+        ("delete-encoding", "auto"),
+    ],
+)
+def test_options_of_keys_are_refused_without_keys(option: str, value: str) -> None:
+    """Rows that delete would be written as rows."""
+    assert f"'{option}' only count with 'keys'" in refusal({"table": "db.t", option: value})
+
+
+def test_new_inserts_need_a_column_that_tells_them_from_updates() -> None:
+    """A user would believe that his upserts cost no deletes."""
+    assert "'inserts-are-new' needs 'operation-column'" in refusal({**KEYED, "inserts-are-new": "true"})
+
+
+def test_first_format_version_is_refused() -> None:
+    """A table would be made that can never be written."""
+    assert "deletes need version 2" in refusal({**KEYED, "format-version": "1"})

@@ -1,0 +1,414 @@
+"""What is decided, and refused, of a write by keys before any task runs."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import types as spark
+from support.tables import IDENTIFIER, SCHEMA, Sink, local
+
+from iceberg_ds import key_planning
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.commits.creating import create_without_rows
+from iceberg_ds.errors import OptionError, SchemaMismatchError
+from iceberg_ds.layouts.layout import parse_partition_by
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.planning import WriteMode, foresee, foresee_creation
+from iceberg_ds.predicates.predicates import parse_predicate
+from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.schemas.conform import conform
+from iceberg_ds.schemas.shape import file_shape
+
+KEYED = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "name", StringType()),
+    identifier_field_ids=[1],
+)
+REQUIRED = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "name", StringType(), required=True),
+    identifier_field_ids=[],
+)
+BY_NAME = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
+BY_ID = PartitionSpec(PartitionField(source_id=1, field_id=1000, transform=BucketTransform(4), name="id_bucket"))
+FEED = spark.StructType(
+    [
+        *SCHEMA,
+        spark.StructField("op", spark.StringType()),
+        spark.StructField("lsn", spark.LongType()),
+    ]
+)
+
+
+def planned(plan: WritePlan) -> TableMetadata:
+    """Return the table that the plan is to create."""
+    assert plan.new_table is not None
+    return TableMetadataUtil.parse_raw(plan.new_table)
+
+
+def refusal(sink: Sink, schema: spark.StructType = SCHEMA, **options: Any) -> str:
+    """Return the text of the error that a write by key `id` raises, and prove that it has changed nothing."""
+    before = sink.catalog.find_table(IDENTIFIER)
+    with pytest.raises(OptionError) as raised:
+        sink.plan(schema, **{"keys": ("id",), **options})
+    after = sink.catalog.find_table(IDENTIFIER)
+    assert (before and before.metadata_location) == (after and after.metadata_location)
+    text = str(raised.value)
+    assert text.startswith("Cannot write to db.t: ")
+    return text
+
+
+def make_first_version(sink: Sink) -> None:
+    """Give the table format version 1."""
+    path = local(sink.table().metadata_location)
+    metadata = json.loads(path.read_text())
+    path.write_text(json.dumps({**metadata, "format-version": 1, "schema": metadata["schemas"][0]}))
+
+
+def test_new_table_has_its_keys_as_required_identifier_fields(sink: Sink) -> None:
+    """Readers would not know what a row is identified by, and a null could be a key."""
+    plan = sink.plan(keys=("ID", "name"))
+
+    schema = planned(plan).schema()
+    assert schema.identifier_field_ids == [1, 2]
+    assert [field.required for field in schema.fields] == [True, True]
+    assert plan.schema == schema
+    assert plan.changes is not None
+    assert plan.changes.key_ids == (1, 2)
+    assert plan.delete_spec == plan.spec
+    assert sink.catalog.find_table(IDENTIFIER) is None
+
+
+def test_plan_without_keys_knows_none(sink: Sink) -> None:
+    """An append would delete rows."""
+    plan = sink.plan()
+
+    assert (plan.changes, plan.delete_spec, plan.frame) == (None, None, None)
+    assert plan.manifests is not None
+
+
+def test_plan_carries_the_feed(sink: Sink) -> None:
+    """Tasks would take other rows for the winners than the options say."""
+    sink.create(KEYED)
+
+    plan = sink.plan(
+        FEED,
+        keys=("id",),
+        sequence_by=("LSN",),
+        operation_column="OP",
+        delete_when="op = 'x' OR lsn < 0",
+        keys_not_enforced=True,
+        inserts_are_new=True,
+        schema_evolution="add-columns",
+    )
+
+    assert plan.changes is not None
+    assert [field.name for field in plan.changes.sequence] == ["lsn"]
+    assert plan.changes.operation_column == "op"
+    assert plan.changes.delete_when == "op = 'x' OR lsn < 0"
+    assert not plan.changes.is_enforced
+    assert plan.changes.trusts_inserts
+    assert plan.manifests is None
+    assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301  # our own bytes
+
+
+@pytest.mark.parametrize("schema_evolution", ["add-columns", "full"])
+def test_operation_column_is_not_written(sink: Sink, schema_evolution: str) -> None:
+    """Each table would get a column with the words of its feed, or the write would be refused for it."""
+    sink.create(KEYED)
+
+    plan = sink.plan(FEED, keys=("id",), operation_column="op", schema_evolution=schema_evolution)
+
+    assert plan.schema.column_names == ["id", "name", "lsn"]
+
+
+def test_operation_column_is_not_in_a_new_table(sink: Sink) -> None:
+    """Each table would get a column with the words of its feed."""
+    assert sink.plan(FEED, keys=("id",), operation_column="Op").schema.column_names == ["id", "name", "lsn"]
+
+
+def test_operation_column_is_written_if_the_table_has_it(sink: Sink) -> None:
+    """A table that keeps the words would get nulls from now on."""
+    sink.create(Schema(*KEYED.fields, NestedField(3, "OP", StringType()), identifier_field_ids=[1]))
+    columns = spark.StructType(FEED.fields[:3])
+
+    assert sink.plan(columns, keys=("id",), operation_column="op").schema.column_names == ["id", "name", "OP"]
+
+
+def test_nullable_columns_of_a_batch_are_keys(sink: Sink) -> None:
+    """Most DataFrames would be refused, or the key would become optional; rows with nulls are found by the tasks."""
+    sink.create(REQUIRED)
+
+    for schema_evolution in ("strict", "add-columns", "full"):
+        plan = sink.plan(keys=("id",), evolve_keys=True, schema_evolution=schema_evolution)
+        assert [field.required for field in plan.schema.fields] == [True, True]
+
+
+def test_identifier_fields_of_the_table_must_be_the_keys(sink: Sink) -> None:
+    """Other engines would take other rows for the same than this stream does."""
+    sink.create(REQUIRED)
+
+    text = refusal(sink)
+
+    assert "option 'keys' is id, and the table's identifier fields are none: give evolve-keys=true" in text
+
+
+def test_identifier_fields_become_the_keys_if_asked_to(sink: Sink) -> None:
+    """A table that was made without keys could never be written by key."""
+    sink.create(REQUIRED)
+
+    first = sink.plan(keys=("name", "id"), evolve_keys=True)
+    location = sink.table().metadata_location
+    second = sink.plan(keys=("id", "name"), evolve_keys=True)
+
+    assert first.changes is not None
+    assert first.changes.key_ids == (2, 1)
+    assert sorted(sink.table().schema().identifier_field_ids) == [1, 2]
+    assert first.schema == second.schema == sink.table().schema()
+    assert sink.table().metadata_location == location
+    assert sink.plan(keys=("id",), evolve_keys=True).schema.identifier_field_ids == [1]
+
+
+def test_keys_stay_as_they_are_if_the_columns_do_not_fit(sink: Sink) -> None:
+    """A write that is refused would have changed the keys of a table."""
+    sink.create(REQUIRED)
+    before = sink.table().metadata_location
+
+    with pytest.raises(SchemaMismatchError, match="column 'lsn' bigint is not in the table"):
+        sink.plan(FEED, keys=("id",), evolve_keys=True, operation_column="op")
+
+    assert sink.table().metadata_location == before
+
+
+def test_table_of_the_first_version_is_refused_with_the_way_to_upgrade(sink: Sink) -> None:
+    """Deletes would be written that the table's version does not have."""
+    sink.create(REQUIRED)
+    make_first_version(sink)
+
+    text = refusal(sink, evolve_keys=True)
+
+    assert "the table's format version is 1, and deletes need version 2: upgrade it" in text
+    assert "'format-version'='2'" in text
+
+
+def test_all_that_is_wrong_with_a_feed_is_told_at_once(sink: Sink) -> None:
+    """A user would mend one option a run, and the table would be changed by those that were right."""
+    sink.create(REQUIRED)
+
+    for is_new in (False, True):
+        if is_new:
+            sink.catalog.raw.drop_table(IDENTIFIER)
+        text = refusal(
+            sink,
+            keys=("id", "gone"),
+            evolve_keys=not is_new,
+            sequence_by=("lost",),
+            operation_column="id",
+            delete_when="wrong = 1",
+        )
+        for part in (
+            "key column 'gone' is not in the table",
+            "sequence column 'lost' is not in the DataFrame",
+            "operation column 'id' is a key, too",
+            "option 'delete-when': there is no column 'wrong' (columns: id, name)",
+        ):
+            assert part in text
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (spark.StructField("k", spark.DoubleType()), "column 'k' is double and cannot be a key"),
+        (spark.StructField("k", spark.ArrayType(spark.LongType())), "column 'k' is list<long> and cannot be a key"),
+        (spark.StructField("k", spark.StructType(SCHEMA.fields)), "cannot be a key: name columns of one value"),
+    ],
+    ids=["double", "array", "struct"],
+)
+def test_types_that_cannot_be_keys_are_refused_before_a_table_is_made(
+    sink: Sink, column: spark.StructField, reason: str
+) -> None:
+    """Rows would be in the table that no delete finds."""
+    assert reason in refusal(sink, spark.StructType([*SCHEMA, column]), keys=("id", "k"))
+
+
+def test_keys_and_overwrite_are_refused(sink: Sink) -> None:
+    """A user would lose all rows of other keys."""
+    with pytest.raises(OptionError, match="option 'keys' is for appending"):
+        sink.plan(SCHEMA, WriteMode.OVERWRITE, keys=("id",))
+
+
+def test_spec_of_deletes_is_added_once_and_not_as_the_default(sink: Sink) -> None:
+    """A row that moves to another partition would stay in the old one, or new files would no longer be partitioned."""
+    sink.create(KEYED, BY_NAME)
+
+    plan = sink.plan(keys=("id",))
+    location = sink.table().metadata_location
+    again = sink.plan(keys=("id",))
+
+    assert plan.delete_spec is not None
+    assert plan.delete_spec.is_unpartitioned()
+    assert plan.spec == again.spec == sink.table().spec() == BY_NAME
+    assert again.delete_spec == plan.delete_spec
+    assert sink.table().specs()[plan.delete_spec.spec_id] == plan.delete_spec
+    assert sink.table().metadata_location == location
+
+
+@pytest.mark.parametrize(("spec", "keys"), [(BY_ID, ("id",)), (PartitionSpec(), ("id",))], ids=["bucket", "none"])
+def test_deletes_by_partition_need_no_other_spec(sink: Sink, spec: PartitionSpec, keys: tuple[str, ...]) -> None:
+    """Each delete would be held against the files of all partitions."""
+    sink.create(KEYED, spec)
+    before = sink.table().metadata_location
+
+    assert sink.plan(keys=keys).delete_spec == spec
+    assert sink.table().metadata_location == before
+
+
+def test_deletes_are_global_once_partitioning_has_changed(sink: Sink) -> None:
+    """Rows in files of the older partitioning would never be deleted."""
+    sink.create(KEYED)
+
+    terms = parse_partition_by("bucket(4, id)")
+    plan = sink.plan(keys=("id",), partition_by=terms, evolve_partitioning=True)
+
+    assert plan.spec.spec_id == 1
+    assert plan.delete_spec == PartitionSpec(spec_id=0)
+
+
+def test_writers_that_add_the_spec_at_once_leave_one(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java reads no table with two specs of one id: the table would be lost to most readers."""
+    sink.create(KEYED, BY_NAME)
+    send = CatalogClient.send
+    others = iter([True])
+
+    def send_after_another(client: CatalogClient, *arguments: Any) -> TableMetadata:
+        if next(others, False):
+            sink.plan(keys=("id",))  # sees the table as the first writer did, and is faster
+        return send(client, *arguments)
+
+    monkeypatch.setattr(CatalogClient, "send", send_after_another)
+    plan = sink.plan(keys=("id",))
+
+    stored = json.loads(local(sink.table().metadata_location).read_text())
+    assert [spec["spec-id"] for spec in stored["partition-specs"]] == [0, 1]
+    assert plan.delete_spec == PartitionSpec(spec_id=1)
+
+
+def test_new_partitioned_table_is_born_with_the_spec_of_its_deletes(sink: Sink) -> None:
+    """The first rows could not be deleted again, or the table would be there before them."""
+    terms = parse_partition_by("name")
+    plan = sink.plan(keys=("id",), partition_by=terms)
+    create_without_rows(sink.catalog, WriteIdentity.of(plan, None))
+
+    table = sink.table()
+    assert plan.delete_spec == PartitionSpec(spec_id=1)
+    assert table.specs()[1] == plan.delete_spec
+    assert table.spec() == plan.spec
+    assert [field.name for field in table.spec().fields] == ["name"]
+    assert table.schema() == plan.schema
+    assert table.schema().identifier_field_ids == [1]
+
+
+def test_predicate_for_deletes_is_bound_to_columns_that_need_not_be_in_the_table(sink: Sink) -> None:
+    """Rows would be taken for deletes by another column, or those that delete would be kept."""
+    sink.create(KEYED)
+    columns = spark.StructType([spark.StructField("gone", spark.BooleanType()), *SCHEMA])
+    sent = pa.RecordBatch.from_pylist([{"gone": gone, "id": 1, "name": "a"} for gone in (True, None, False)])
+
+    with pytest.raises(SchemaMismatchError, match="column 'gone'"):
+        sink.plan(columns, keys=("id",), delete_when="GONE = true")
+    plan = sink.plan(columns, keys=("id",), delete_when="GONE = true", schema_evolution="add-columns")
+
+    assert plan.frame is not None
+    assert plan.changes is not None
+    assert plan.frame.column_names == ["gone"]
+    asked = parse_predicate(str(plan.changes.delete_when))
+    mask = RowFilter(asked, plan.frame, case_sensitive=False).mask(conform(sent, file_shape(plan.frame)))
+    assert mask.to_pylist() == [True, False, False]
+
+
+def test_predicate_for_deletes_that_looks_at_no_column_has_one(sink: Sink) -> None:
+    """A batch without columns has no rows: none would be deleted."""
+    plan = sink.plan(keys=("id",), delete_when="true")
+
+    assert plan.frame is not None
+    assert plan.frame.column_names == ["id"]
+
+
+def test_void_column_that_no_table_could_have_is_no_reason_to_refuse(sink: Sink) -> None:
+    """A DataFrame with `lit(None)` could be appended, but not written by key."""
+    sink.create(KEYED)
+    columns = spark.StructType([SCHEMA["id"], spark.StructField("name", spark.NullType())])
+
+    assert sink.plan(columns, keys=("id",)).changes is not None
+
+
+def test_stage_of_a_table_that_another_writer_makes_is_planned_for_that_one(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys would have the ids of a table that never came to be."""
+
+    def lose(client: CatalogClient, *_: Any) -> None:
+        del client
+        sink.create(Schema(NestedField(7, "name", StringType()), *KEYED.fields[:1], identifier_field_ids=[1]))
+
+    monkeypatch.setattr(CatalogClient, "stage_table", lose)
+    plan = sink.plan(keys=("id",))
+
+    assert plan.new_table is None
+    assert plan.changes is not None
+    assert plan.changes.key_ids == tuple(sink.table().schema().identifier_field_ids)
+
+
+def test_what_a_write_by_keys_changes_is_foreseen_and_not_done(sink: Sink) -> None:
+    """A check would pass where the write fails, or would change the table."""
+    sink.create(REQUIRED, BY_NAME)
+    metadata, location = sink.table().metadata, sink.table().metadata_location
+    keyed = replace(sink.options, keys=("id",), evolve_keys=True)
+
+    said = foresee(keyed, metadata, SCHEMA)
+
+    assert said == (
+        "the columns fit; rows are written by key (id), and they become the table's identifier fields, and it gets an "
+        "unpartitioned spec for deletes"
+    )
+    assert sink.table().metadata_location == location
+    with pytest.raises(OptionError, match="the table's identifier fields are none"):
+        foresee(replace(keyed, evolve_keys=False), metadata, SCHEMA)
+    with pytest.raises(OptionError, match="the table's identifier fields are none"):
+        foresee(replace(keyed, evolve_keys=False), metadata, None)
+    with pytest.raises(OptionError, match="sequence column 'lsn' is not in the DataFrame"):
+        foresee(replace(keyed, sequence_by=("lsn",)), metadata, SCHEMA)
+
+
+def test_new_table_by_keys_is_foreseen(sink: Sink) -> None:
+    """A check would pass where the write fails."""
+    keyed = replace(sink.options, keys=("id",), operation_column="op")
+
+    assert foresee_creation(sink.options, SCHEMA) == "2 columns can be written"
+    assert foresee_creation(keyed, FEED) == "3 columns can be written, by key (id)"
+    with pytest.raises(OptionError, match="operation column 'op' is not in the DataFrame"):
+        foresee_creation(keyed, SCHEMA)
+
+
+def test_table_that_keys_fit_is_not_changed(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each epoch of a stream would make a commit of its own before its rows."""
+    sink.create(KEYED, BY_ID)
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(key_planning, "schema_request", refuse)
+    monkeypatch.setattr(CatalogClient, "send", refuse)
+
+    assert sink.plan(keys=("id",), is_stream=True).changes is not None
