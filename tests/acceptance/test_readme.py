@@ -8,15 +8,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.spark_session import prepare_environment
-from support.spark_tables import Warehouse
+from support.spark_tables import Warehouse, read_with_chdb
 
 from iceberg_ds.option_table import options_table
 
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
+UPSERTS = REPOSITORY / "docs" / "upserts.md"
 COMING_FROM = REPOSITORY / "docs" / "coming-from.md"
 DOCUMENTS = [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```python\n(# example: *(.+?)\n.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -35,9 +37,9 @@ for name, code in json.load(sys.stdin).items():
 _PRINTED = re.compile(r"^example (.+):\n((?:(?!example ).*\n)*)", re.MULTILINE)
 
 
-def read_examples() -> dict[str, str]:
-    """Return the README's examples by their names, in their order."""
-    return {match[2]: match[1] for match in _BLOCK.finditer(README.read_text())}
+def read_examples(document: Path = README) -> dict[str, str]:
+    """Return a document's examples by their names, in their order."""
+    return {match[2]: match[1] for match in _BLOCK.finditer(document.read_text())}
 
 
 def run(examples: dict[str, str], folder: Path, environment: dict[str, str]) -> dict[str, str]:
@@ -86,6 +88,35 @@ def test_examples_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
     house = Warehouse(folder=folder / "iceberg-warehouse")
     assert house.rows("db.events").num_rows == 1000
     assert house.rows("db.ticks").num_rows > 0
+
+
+@pytest.mark.timeout(600)
+def test_examples_of_rows_with_keys_leave_the_rows_that_they_promise(tmp_path: Path) -> None:
+    """A user's change feed would be read otherwise than its documentation says."""
+    environment = dict(os.environ)
+    prepare_environment(environment, tmp_path / "environment")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    examples = read_examples(UPSERTS)
+
+    printed = run(examples, folder, environment)
+
+    def rows(table: str, columns: str = "id, name", order: str = "id") -> list[tuple[Any, ...]]:
+        found = read_with_chdb(folder / "iceberg-warehouse" / "shop" / table, columns, order)
+        return [tuple(row.values()) for row in found]
+
+    names = ["customer"] * 90 + ["renamed"] * 20
+    assert list(printed) == list(examples)
+    assert rows("customers") == [(number, f"{name} {number}") for number, name in enumerate(names)]
+    assert rows("orders", "id, status, lsn") == [(1, "paid", 3)]
+    assert rows("people") == [(1, "anna")]
+    assert rows("moved_people") == [(7, "ann")]
+    assert rows("delta_people") == [(1, "anna")]
+    assert rows("materialize_people") == [(1, "anna")]
+    assert rows("totals", "customer, paid", "customer") == [(1, 6), (2, 7)]
+    newest = rows("regions", "id, region, version", "version")
+    assert len(newest) == 300
+    assert [version for _, _, version in newest] == list(range(700, 1000))
 
 
 def test_option_table_of_the_readme_is_that_of_the_code() -> None:
