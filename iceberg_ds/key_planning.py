@@ -28,13 +28,14 @@ from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.predicates.predicates import parse_predicate
 from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
-from iceberg_ds.schemas.names import AmbiguousNameError, find_position
-from iceberg_ds.schemas.spark_types import UnsupportedTypeError, convert_type, iceberg_schema
+from iceberg_ds.schemas.names import AmbiguousNameError, find_position, repeated_names
+from iceberg_ds.schemas.spark_types import UnsupportedTypeError, bullets, convert_type, iceberg_schema
 from iceberg_ds.table_requests import CommitRequest
 
 _KEYED_VERSION = 2
@@ -55,13 +56,16 @@ class KeyedWrite:
     Args:
         options: The options of the write; they name keys.
         dataframe: All columns of the DataFrame, those too that are not written.
+
+    Raises:
+        SchemaMismatchError: Two columns have one name.
     """
 
     def __init__(self, options: SinkOptions, dataframe: StructType) -> None:
         self._table = options.table
         self._name = ".".join(options.table)
         self._dataframe = dataframe
-        self._frame = _frame(dataframe)
+        self._frame = _frame(dataframe, self._name, case_sensitive=options.case_sensitive)
         self._options = FeedOptions(
             keys=options.keys or (),
             sequence_by=options.sequence_by,
@@ -241,10 +245,16 @@ def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
     return None
 
 
-def _frame(dataframe: StructType) -> Schema:
+def _frame(dataframe: StructType, table_name: str, *, case_sensitive: bool | None) -> Schema:
     """Return all columns of a DataFrame, optional, with ids from 1; those of types that no table has are unknown."""
+    # Tasks look for columns among all of these, written or not.
+    if repeated := repeated_names(dataframe.names, case_sensitive=case_sensitive):
+        raise SchemaMismatchError(f"Cannot write to {table_name}:\n" + bullets(repeated))
     ids = itertools.count(1)
-    return Schema(*(NestedField(next(ids), c.name, _type(c.dataType, ids), required=False) for c in dataframe))
+    try:
+        return Schema(*(NestedField(next(ids), c.name, _type(c.dataType, ids), required=False) for c in dataframe))
+    except ValueError as problem:  # such as a column 'a.b' beside a struct 'a' with a field 'b'
+        raise SchemaMismatchError(f"Cannot write to {table_name}: {problem}: rename one.") from problem
 
 
 def _type(data_type: DataType, ids: Iterator[int]) -> IcebergType:

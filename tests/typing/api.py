@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -46,6 +46,11 @@ def check_set_up(spark: SparkSession | None, options: dict[str, str], schema: St
     """Try all that a write needs."""
     result = iceberg_ds.check(spark, options, schema=schema)
     return [] if result.ok else [f"{check.name}: {check.detail} {check.next_step}" for check in result.failures]
+
+
+def distribute_by_key(df: DataFrame) -> DataFrame:
+    """Bring rows of one key to one task."""
+    return iceberg_ds.distribute(df, keys=["region", "id"], num_partitions=8)
 
 
 def verify_table(table: str, options: dict[str, str]) -> list[str]:

@@ -353,6 +353,38 @@ def test_void_column_that_no_table_could_have_is_no_reason_to_refuse(sink: Sink)
     assert sink.plan(columns, keys=("id",)).changes is not None
 
 
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("id", "id"), "columns 'id' and 'id' have the same name"),
+        (("id", "op", "OP"), "columns 'op' and 'OP' have the same name"),
+        (("id", "a.b", "a"), "multiple fields for name a.b"),
+    ],
+)
+def test_columns_of_one_name_are_refused(sink: Sink, names: tuple[str, ...], reason: str) -> None:
+    """Tasks would find two columns where one is needed, and fail one by one."""
+    sink.create(KEYED)
+    nested = spark.StructType([spark.StructField("b", spark.LongType())])
+    types = {"id": spark.LongType(), "a": nested}
+    columns = spark.StructType([spark.StructField(name, types.get(name, spark.StringType())) for name in names])
+
+    with pytest.raises(SchemaMismatchError, match=reason):
+        sink.plan(columns, keys=("id",), operation_column="op", schema_evolution="add-columns")
+
+
+def test_predicate_for_deletes_may_look_at_a_column_without_a_type(sink: Sink) -> None:
+    """A feed that has no deletes today, with `lit(None)` in their column, would be refused."""
+    sink.create(KEYED)
+    columns = spark.StructType([SCHEMA["id"], spark.StructField("name", spark.NullType())])
+
+    plan = sink.plan(columns, keys=("id",), delete_when="name IS NULL")
+    assert plan.frame is not None
+    sent = pa.RecordBatch.from_arrays([pa.array([1, 2]), pa.nulls(2)], names=["id", "name"])
+    asked = RowFilter(parse_predicate("name IS NULL"), plan.frame, case_sensitive=False)
+
+    assert asked.mask(conform(sent, file_shape(plan.frame))).to_pylist() == [True, True]
+
+
 def test_stage_of_a_table_that_another_writer_makes_is_planned_for_that_one(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
