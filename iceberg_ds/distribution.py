@@ -87,12 +87,12 @@ def distribute(  # noqa: PLR0913  # most are given by name
         raise OptionError("Cannot distribute: name the table, or with 'keys' the key columns of the write.")
     given = {key.lower(): str(value) for key, value in (options or {}).items()}
     layout = _find_layout(df.schema, parse_options({**given, "path": table}), mode)
-    keys = _find_keys(df, layout)
+    by = _find_keys(df, layout)
     count = num_partitions or _default_partitions(df)
-    rows = _moved(df.withColumns(dict(keys.temporary)), keys, layout.mode, () if count is None else (count,))
-    if keys.ordering and not df.isStreaming:
-        rows = rows.sortWithinPartitions(*keys.ordering)
-    return rows.drop(*keys.temporary)
+    rows = _moved(df.withColumns(dict(by.temporary)), by, layout.mode, () if count is None else (count,))
+    if by.ordering and not df.isStreaming:
+        rows = rows.sortWithinPartitions(*by.ordering)
+    return rows.drop(*by.temporary)
 
 
 def _moved(rows: DataFrame, keys: _Keys, mode: Mode, count: tuple[int] | tuple[()]) -> DataFrame:
