@@ -33,7 +33,9 @@ _BLOOM_FILTER_FPP = f"{_BLOOM_FILTER}fpp.column."
 _BLOOM_FILTER_NDV = f"{_BLOOM_FILTER}ndv.column."
 _DEFAULT_FPP = 0.01
 _MOST = 2**31 - 1  # Iceberg's own writers read these properties as 32-bit integers
+_DELETE_FILE_SIZE = "write.delete.target-file-size-bytes"
 _LEVELLED_CODECS = ("zstd", "gzip", "brotli")
+_DELETE_FILE_SIZE_DEFAULT = 64 * 1024 * 1024
 _MAX_OPEN_FILES = 16  # each holds one to two megabytes, and a part of an upload; rows of others wait on disk
 
 
@@ -70,6 +72,8 @@ def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> F
         bloom_filter_ndv=_by_field_id(properties.of_columns(_BLOOM_FILTER_NDV, _positive), metadata.schema()),
         bloom_filter_max_bytes=properties.positive(TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES)
         or TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES_DEFAULT,
+        delete_file_size_bytes=(properties.positive(_DELETE_FILE_SIZE, most=None) if options.keys else None)
+        or _DELETE_FILE_SIZE_DEFAULT,
     )
 
 

@@ -143,6 +143,7 @@ class FileSettings:
 
     Attributes:
         target_file_size_bytes: Compressed size at which the next file is begun.
+        delete_file_size_bytes: The same of files of deletes.
         compression_codec: Iceberg's name of the codec, such as `zstd`.
         compression_level: None means the codec's own default.
         parquet_encodings: `auto` for what suits each column's values, `classic` for dictionary and plain alone.
@@ -170,6 +171,7 @@ class FileSettings:
     bloom_filter_fpp: Mapping[int, float] = field(default_factory=dict)
     bloom_filter_ndv: Mapping[int, int] = field(default_factory=dict)
     bloom_filter_max_bytes: int = 1024 * 1024
+    delete_file_size_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ leaves files of neither kind.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -27,8 +27,6 @@ from iceberg_ds.writing.rolling import TaskFiles
 from iceberg_ds.writing.spool import Spool
 from iceberg_ds.writing.writers import FannedOutRows, TaskAttempt, discarding, name_prefix, task_rows
 
-_DELETE_FILE_SIZE = "write.delete.target-file-size-bytes"
-_DELETE_FILE_SIZE_DEFAULT = 64 * 1024 * 1024
 _SEED_BYTES = 16
 # Readers pass a file of deletes over by the bounds of its keys, so it has them whatever the table says of its own.
 _METRICS = {f"{METRICS_PREFIX}default": "full"}
@@ -121,21 +119,6 @@ class KeyedTaskWriter:
             files.discard_all()
 
 
-def delete_file_size(properties: Mapping[str, str]) -> int:
-    """Return the compressed size at which the next file of deletes is begun.
-
-    Args:
-        properties: The table's.
-
-    Raises:
-        ValueError: The table's property is no number above 0.
-    """
-    text = properties.get(_DELETE_FILE_SIZE, str(_DELETE_FILE_SIZE_DEFAULT))
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise ValueError(f"property {_DELETE_FILE_SIZE} is {text!r}, expected a number above 0")
-    return int(text)
-
-
 def _by_keys(plan: WritePlan) -> tuple[ChangeFeed, PartitionSpec]:
     if plan.changes is None or plan.delete_spec is None:
         raise CommitMessageError(f"Cannot write to {plan.table} by keys: the plan names none. Nothing was committed.")
@@ -146,7 +129,7 @@ def _plan_of_deletes(plan: WritePlan, feed: ChangeFeed, spec: PartitionSpec) -> 
     """Return the plan of files that have the key columns alone."""
     files = replace(
         plan.files,
-        target_file_size_bytes=delete_file_size(plan.properties),
+        target_file_size_bytes=plan.files.delete_file_size_bytes,
         metrics_properties=_METRICS,
         bloom_filter_fpp={},
     )

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import pyarrow as pa
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 from support.tables import Sink, arrow_batch, local
 
-from iceberg_ds.changes.task_changes import TaskChanges
 from iceberg_ds.changes.values import ChangeFeed, TaskKeys
-from iceberg_ds.layouts.partitioning import PartitionSplitter
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.plan import EpochId, WritePlan
-from iceberg_ds.schemas.leaves import leaf_columns
-from iceberg_ds.writing.external_sort import ExternalSort
-from iceberg_ds.writing.parquet import ParquetFile
+from iceberg_ds.writing.keyed import write_keyed_task
+from iceberg_ds.writing.writers import TaskAttempt
 
 FEED = ChangeFeed(key_ids=(1,))
 NO_KEYS = TaskKeys(count=0, modulus=0)
-_IO = PyArrowFileIO()
 _numbers = count()
 
 
@@ -97,64 +89,20 @@ def plan_by_keys(
     return replace(plan, changes=feed or events_feed(), delete_spec=delete_spec or plan.spec)
 
 
-def keyed_tasks(
-    plan: WritePlan, *parts: Sequence[Event], of_epoch: EpochId | None = None, file_rows: int = 1000
-) -> list[TaskCommit]:
-    """Run one task for each of `parts`, which writes files of `file_rows` rows, and return what the tasks report.
+def keyed_tasks(plan: WritePlan, *parts: Sequence[Event], of_epoch: EpochId | None = None) -> list[TaskCommit]:
+    """Run one task for each of `parts`, and return what the tasks report.
 
     An event is the operation, `id`, `region`, `amount` and `lsn`.
     """
     identity = WriteIdentity.of(plan, of_epoch)
-    return [_keyed_task(plan, identity, number, part, file_rows) for number, part in enumerate(parts)]
+    return [_keyed_task(plan, identity, number, part) for number, part in enumerate(parts)]
 
 
-def _keyed_task(
-    plan: WritePlan, identity: WriteIdentity, number: int, part: Sequence[Event], file_rows: int
-) -> TaskCommit:
-    assert plan.changes is not None
-    changes = TaskChanges(
-        plan.changes,
-        plan.schema,
-        case_sensitive=None,
-        partition_id=number,
-        seed=uuid.UUID(plan.operation_id).bytes,
-        sorter=ExternalSort,
-    )
+def _keyed_task(plan: WritePlan, identity: WriteIdentity, number: int, part: Sequence[Event]) -> TaskCommit:
     names = ("op", "id", "region", "amount", "lsn")
-    changes.add(arrow_batch([dict(zip(names, event, strict=True)) for event in part], SENT))
-    keys = list(changes.keys_to_delete())
-    rows = list(changes.rows())
-    data_files, hidden = _write_rows(plan, number, rows, file_rows)
-    report = changes.report(hidden)
-    changes.close()
-    delete_files = _write_keys(plan, number, keys, changes.key_schema)
-    return TaskCommit(identity, number, tuple(data_files), delete_files=tuple(delete_files), keys=report)
-
-
-def _write_rows(
-    plan: WritePlan, number: int, rows: Sequence[pa.RecordBatch], file_rows: int
-) -> tuple[list[DataFile], list[pa.RecordBatch]]:
-    """Write the table's columns, and return the files with the other columns in the order of their rows."""
-    width, files, hidden = len(plan.schema.fields), [], []
-    for partition, part in _split(plan.spec, plan.schema, rows):
-        for start in range(0, part.num_rows, file_rows):
-            portion = part.slice(start, file_rows)
-            columns = range(width), range(width, portion.num_columns)
-            written, rest = (portion.select(list(chosen)) for chosen in columns)
-            files.append(_write(plan, f"{number:05d}-{next(_numbers)}", plan.schema, written, (partition, plan.spec)))
-            hidden.append(rest)
-    return files, hidden
-
-
-def _write_keys(plan: WritePlan, number: int, keys: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[DataFile]:
-    assert plan.changes is not None
-    assert plan.delete_spec is not None
-    key_schema = Schema(*(plan.schema.find_field(key_id) for key_id in plan.changes.key_ids))
-    for partition, part in _split(plan.delete_spec, key_schema, keys):
-        name = f"{number:05d}-{next(_numbers)}-deletes"
-        rows = pa.RecordBatch.from_arrays(part.columns, schema=schema)
-        written = _write(plan, name, key_schema, rows, (partition, plan.delete_spec))
-        yield equality_deletes(written, plan.changes.key_ids)
+    batch = arrow_batch([dict(zip(names, event, strict=True)) for event in part], SENT)
+    written = write_keyed_task(plan, [batch], TaskAttempt(partition_id=number, task_attempt_id=next(_numbers)))
+    return TaskCommit(identity, number, written.data_files, delete_files=written.delete_files, keys=written.keys)
 
 
 def equality_deletes(written: DataFile, key_ids: Sequence[int]) -> DataFile:
@@ -172,26 +120,3 @@ def equality_deletes(written: DataFile, key_ids: Sequence[int]) -> DataFile:
     )
     found.spec_id = written.spec_id
     return found
-
-
-def _split(
-    spec: PartitionSpec, schema: Schema, batches: Sequence[pa.RecordBatch]
-) -> Iterator[tuple[Record, pa.RecordBatch]]:
-    if not batches:
-        return
-    (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    if spec.is_unpartitioned():
-        yield Record(), rows
-    else:
-        for key, part in PartitionSplitter(spec, schema).split(rows):
-            yield key.record(), part
-
-
-def _write(
-    plan: WritePlan, name: str, schema: Schema, rows: pa.RecordBatch, place: tuple[Record, PartitionSpec]
-) -> DataFile:
-    path = f"{plan.location}/data/{name}-{plan.operation_id}.parquet"
-    partition, spec = place
-    file = ParquetFile(_IO, path, rows.schema, leaf_columns(schema, {}), plan.files)
-    file.write_row_group([rows])
-    return file.close(partition, spec.spec_id)

@@ -83,6 +83,18 @@ def test_property_is_a_number_above_zero(key: str, attribute: str) -> None:
             settings({key: wrong})
 
 
+def test_size_of_files_of_deletes_matters_to_writes_by_keys_alone() -> None:
+    """A table's setting would be ignored, or a wrong one would stop appends that write no deletes."""
+    key = "write.delete.target-file-size-bytes"
+
+    assert settings({key: "4096"}, keys=("id",)).delete_file_size_bytes == 4096
+    assert settings({}, keys=("id",)).delete_file_size_bytes == 64 * 1024 * 1024
+    assert settings({key: "64 MB"}).delete_file_size_bytes == 64 * 1024 * 1024
+    for wrong in ("0", "-1", "64 MB", "", "²"):
+        with pytest.raises(UnsupportedTableError, match=rf"property {key} is '{wrong}', expected a number above 0"):
+            settings({key: wrong}, keys=("id",))
+
+
 def test_numbers_that_iceberg_could_not_read_are_refused() -> None:
     """Tasks would fail with an overflow, and so would other writers."""
     with pytest.raises(UnsupportedTableError, match=r"page-row-limit is '2147483648', expected 2147483647"):

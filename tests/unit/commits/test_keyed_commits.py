@@ -245,9 +245,9 @@ def test_many_files_and_row_groups_are_hidden_row_by_row(keyed: Sink, monkeypatc
     monkeypatch.setattr(position_deletes, "_GROUP_ROWS", 7)
     events: list[Event] = [("U", number, "EU", number, 1) for number in range(40)]
     later: list[Event] = [("U", number, "US", -number, 2) for number in range(0, 40, 2)]
-    plan = plan_by_keys(keyed)
+    plan = plan_by_keys(keyed, target_file_size_bytes=1)
 
-    keyed.commit(keyed_tasks(plan, events, later, file_rows=6))
+    keyed.commit(keyed_tasks(plan, events, later))
 
     assert sorted(values(keyed)) == [
         (number, "EU" if number % 2 else "US", number if number % 2 else -number) for number in range(40)

@@ -44,7 +44,7 @@ from iceberg_ds.changes.winners import Rank
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.writing import external_sort, group_sizes, rolling, writers
-from iceberg_ds.writing.keyed import KeyedFiles, delete_file_size
+from iceberg_ds.writing.keyed import KeyedFiles
 from iceberg_ds.writing.parquet import ParquetFile
 from iceberg_ds.writing.spill import SpillFile
 
@@ -287,22 +287,15 @@ def test_partition_fields_that_were_dropped_are_null(tmp_path: Path) -> None:
 
 
 def test_delete_files_have_a_size_of_their_own(tmp_path: Path) -> None:
-    """A table's property would be ignored."""
+    """A table's property would be ignored, and the size of data files taken."""
     events = [event("d", number, region=row["high"]) for number, row in enumerate(many_events())]
-    plan = keyed_plan(tmp_path, properties={"write.delete.target-file-size-bytes": "30000"}, target_file_size_bytes=1)
+    plan = keyed_plan(tmp_path, delete_file_size_bytes=30_000, target_file_size_bytes=1)
 
     files = write(plan, batches(events)).delete_files
 
     assert len(files) > 3
     assert all(20_000 < file.file_size_in_bytes < 40_000 for file in files[:-1])
     assert len(keys_in(files)) == len(set(keys_in(files))) == len(events)
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "64 MB", "²"])
-def test_a_size_that_is_none_is_an_error(text: str) -> None:
-    """A typo would make files of any size."""
-    with pytest.raises(ValueError, match=r"write\.delete\.target-file-size-bytes"):
-        delete_file_size({"write.delete.target-file-size-bytes": text})
 
 
 def test_delete_files_have_no_bloom_filters(tmp_path: Path) -> None:
