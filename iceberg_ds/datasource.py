@@ -215,6 +215,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
 
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
+    plan = plan.in_epoch(epoch)
     if plan.changes is not None:
         return _write_keyed_task(plan, batches, epoch, attempt)
     check = RangeCheck(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iceberg_ds import option_values as values
+from iceberg_ds.changes.values import DIFF, METADATA_COLUMNS, OPERATION
 from iceberg_ds.layouts.terms import parse_column, parse_columns
 from iceberg_ds.option import Option
 from iceberg_ds.predicates.predicates import predicate_text
@@ -29,14 +30,15 @@ KEY_OPTIONS: tuple[Option, ...] = (
         default="none",
         parse=parse_column,
         doc="With `keys`: column that says whether a row is inserted, updated or deleted, in the words of Debezium, "
-        "Flink, Delta, Materialize and others. Not written, unless the table has a column of that name.",
+        "Flink, Delta, Materialize and others. Not written, unless the table has a column of that name. Without `keys` "
+        "it counts for `_operation` and `_diff` of `metadata-columns`.",
     ),
     Option(
         name="delete-when",
         default="none",
         parse=predicate_text,
         doc="With `keys`: a predicate on columns of the DataFrame, such as `deleted = true`; rows that satisfy it are "
-        "deletes.",
+        "deletes. Without `keys` as `operation-column`.",
     ),
     Option(
         name="keys-not-enforced",
@@ -58,13 +60,31 @@ KEY_OPTIONS: tuple[Option, ...] = (
         doc="With `keys`: let them take the place of the identifier fields of an existing table.",
     ),
     Option(
+        name="soft-delete-column",
+        default="none",
+        parse=parse_column,
+        doc="With `keys` and `operation-column` or `delete-when`: deletes do not take rows away, but mark them in this "
+        "column: a boolean is `true`, a timestamp says when.",
+    ),
+    Option(
         name="delete-encoding",
         default="`auto`",
         parse=values.delete_encoding,
         doc="With `keys`: how old rows are deleted: `equality`, by files of keys; `auto` is the same.",
     ),
 )
+# Counts in all writes, and is a part of the table of options by itself.
+METADATA_OPTION = Option(
+    name="metadata-columns",
+    default="none",
+    parse=values.names_among(*METADATA_COLUMNS),
+    doc="Columns to fill in, such as `_extracted_at, _epoch_id`: when the epoch or batch was planned, its number, what "
+    "each row does (`_operation`), and `+1` or `-1` (`_diff`, for change feeds without `keys`). See "
+    "[columns that tell of the write](docs/upserts.md#columns-that-tell-of-the-write).",
+)
 _ONLY_WITH_KEYS = tuple(option.name for option in KEY_OPTIONS if option.name != "keys")
+_SAY_DELETE = ("operation-column", "delete-when")
+_TOLD_BY_FEED = (OPERATION, DIFF)
 
 
 def contradictions_of_keys(parsed: Mapping[str, object]) -> list[str]:
@@ -74,11 +94,58 @@ def contradictions_of_keys(parsed: Mapping[str, object]) -> list[str]:
         parsed: All options that were given, by name.
     """
     if parsed.get("keys") is None:
-        idle = [name for name in _ONLY_WITH_KEYS if parsed.get(name)]
-        return [f"options {', '.join(map(repr, idle))} only count with 'keys': name the key columns"] if idle else []
-    problems = []
+        return _contradictions_without_keys(parsed)
+    problems = _contradictions_of_marks(parsed)
+    if DIFF in _metadata_columns(parsed):
+        problems.append(
+            f"options 'metadata-columns={DIFF}' and 'keys' contradict each other: '{DIFF}' is for change feeds that "
+            "are appended event by event"
+        )
     if parsed.get("inserts-are-new") and parsed.get("operation-column") is None:
         problems.append("option 'inserts-are-new' needs 'operation-column', which tells inserts from updates")
     if parsed.get("format-version") == "1":
         problems.append("options 'keys' and 'format-version=1' contradict each other: deletes need version 2")
     return problems
+
+
+def _contradictions_without_keys(parsed: Mapping[str, object]) -> list[str]:
+    problems = []
+    is_told = any(name in _metadata_columns(parsed) for name in _TOLD_BY_FEED)
+    idle = [name for name in _ONLY_WITH_KEYS if parsed.get(name) and not (is_told and name in _SAY_DELETE)]
+    if idle:
+        told = ", or ask for _operation or _diff in 'metadata-columns'" if set(idle) & set(_SAY_DELETE) else ""
+        problems.append(f"options {', '.join(map(repr, idle))} only count with 'keys': name the key columns{told}")
+    if DIFF in _metadata_columns(parsed) and not _says_delete(parsed):
+        problems.append(
+            f"option 'metadata-columns={DIFF}' needs 'operation-column' or 'delete-when', which tell deletes from rows"
+        )
+    return problems
+
+
+def _contradictions_of_marks(parsed: Mapping[str, object]) -> list[str]:
+    mark = parsed.get("soft-delete-column")
+    if not isinstance(mark, str):
+        return []
+    problems = []
+    if not _says_delete(parsed):
+        problems.append("option 'soft-delete-column' needs 'operation-column' or 'delete-when', which tell deletes")
+    if parsed.get("inserts-are-new"):
+        problems.append(
+            "options 'soft-delete-column' and 'inserts-are-new' contradict each other: a key that was deleted has a "
+            "row, which its next insert replaces"
+        )
+    for option in ("keys", "operation-column", "metadata-columns"):
+        given = parsed.get(option)
+        names = given if isinstance(given, tuple) else (given,)
+        if mark.lower() in (str(name).lower() for name in names):
+            problems.append(f"options 'soft-delete-column' and '{option}' name one column: '{mark}'")
+    return problems
+
+
+def _says_delete(parsed: Mapping[str, object]) -> bool:
+    return any(parsed.get(name) for name in _SAY_DELETE)
+
+
+def _metadata_columns(parsed: Mapping[str, object]) -> tuple[object, ...]:
+    given = parsed.get("metadata-columns")
+    return given if isinstance(given, tuple) else ()

@@ -6,8 +6,6 @@ table is staged so; an existing one is changed in small commits, if options allo
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -21,22 +19,18 @@ from pyiceberg.table.update import (
     AssertLastAssignedPartitionId,
     AssertTableUUID,
 )
-from pyiceberg.types import IcebergType, NestedField, UnknownType
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.commits.alter import alter_table
-from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.options import SinkOptions, naming_action
-from iceberg_ds.predicates.predicates import parse_predicate
-from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
-from iceberg_ds.schemas.names import AmbiguousNameError, find_position, repeated_names
-from iceberg_ds.schemas.spark_types import UnsupportedTypeError, bullets, convert_type, iceberg_schema
+from iceberg_ds.schemas.spark_types import iceberg_schema
 from iceberg_ds.table_requests import CommitRequest
+from iceberg_ds.written_columns import WrittenColumns
 
 _KEYED_VERSION = 2
 
@@ -47,7 +41,6 @@ class PlannedKeys:
 
     changes: ChangeFeed
     delete_spec: PartitionSpec
-    frame: Schema | None
 
 
 class KeyedWrite:
@@ -56,16 +49,18 @@ class KeyedWrite:
     Args:
         options: The options of the write; they name keys.
         dataframe: All columns of the DataFrame, those too that are not written.
+        written: The columns that are written.
 
     Raises:
         SchemaMismatchError: Two columns have one name.
     """
 
-    def __init__(self, options: SinkOptions, dataframe: StructType) -> None:
+    def __init__(self, options: SinkOptions, dataframe: StructType, written: WrittenColumns) -> None:
         self._table = options.table
         self._name = ".".join(options.table)
         self._dataframe = dataframe
-        self._frame = _frame(dataframe, self._name, case_sensitive=options.case_sensitive)
+        self._written = written
+        self._frame = written.frame
         self._options = FeedOptions(
             keys=options.keys or (),
             sequence_by=options.sequence_by,
@@ -74,33 +69,14 @@ class KeyedWrite:
             keys_not_enforced=options.keys_not_enforced,
             trusts_inserts=options.inserts_are_new,
             evolve_keys=options.evolve_keys,
+            keeps_deleted=options.soft_delete_column is not None,
             case_sensitive=options.case_sensitive,
         )
 
     @classmethod
-    def of(cls, options: SinkOptions, dataframe: StructType) -> KeyedWrite | None:
+    def of(cls, options: SinkOptions, dataframe: StructType, written: WrittenColumns) -> KeyedWrite | None:
         """Return the write by keys, None if the options name none."""
-        return None if options.keys is None else cls(options, dataframe)
-
-    def columns(self, table: Schema | None) -> StructType:
-        """Return the columns to write: all but the operation column, which is written if the table has it.
-
-        Args:
-            table: The table's columns, None if it is yet to be created.
-        """
-        names = self._dataframe.names
-        operation = self._position(self._options.operation_column, names)
-        if operation is None:
-            return self._dataframe
-        if table is not None and self._position(names[operation], [field.name for field in table.fields]) is not None:
-            return self._dataframe
-        return StructType([column for number, column in enumerate(self._dataframe) if number != operation])
-
-    def _position(self, name: str | None, names: list[str]) -> int | None:
-        try:
-            return None if name is None else find_position(name, names, case_sensitive=self._options.case_sensitive)
-        except AmbiguousNameError:  # refused where the columns are compared
-            return None
+        return None if options.keys is None else cls(options, dataframe, written)
 
     def new_schema(self) -> Schema:
         """Return the columns of a new table, the keys among them required and its identifier fields.
@@ -114,7 +90,9 @@ class KeyedWrite:
         required = Schema(*(field.model_copy(update={"required": True}) for field in sent.fields))
         with self._naming():
             self._check(replace(self._options, evolve_keys=True), required, _KEYED_VERSION)
-            return keyed_schema(iceberg_schema(self.columns(None), case_sensitive=case_sensitive), self._options)
+            return keyed_schema(
+                iceberg_schema(self._written.columns(None), case_sensitive=case_sensitive), self._options
+            )
 
     def staged(self, metadata: TableMetadata) -> TableMetadata:
         """Return the metadata of a table to create, with a spec for its deletes."""
@@ -140,7 +118,7 @@ class KeyedWrite:
             return None
         # What else is wrong is to be known before anything is changed.
         rekeyed = metadata_with(metadata, schema, table_name=self._name)
-        propose_schema(self.columns(schema), rekeyed, policy, table_name=self._name)
+        propose_schema(self._written.columns(schema), rekeyed, policy, table_name=self._name)
         return schema_request(metadata, schema, table_name=self._name)
 
     def _rekeyed(self, metadata: TableMetadata) -> Schema | None:
@@ -183,10 +161,9 @@ class KeyedWrite:
         """
         with self._naming():
             feed = self._feed(metadata)
-            frame = self._bound_columns()
         spec = delete_spec(metadata.specs(), metadata.spec(), feed)
         assert spec is not None  # noqa: S101  # it was added
-        return PlannedKeys(changes=feed, delete_spec=spec, frame=frame)
+        return PlannedKeys(changes=feed, delete_spec=spec)
 
     def foresee(self, metadata: TableMetadata) -> str:
         """Return, in words, what the write does to an existing table because of its keys; changes nothing.
@@ -210,7 +187,7 @@ class KeyedWrite:
         """Return the feed; raise ValueError for all that is wrong with it."""
         problems = []
         try:
-            self._bound_columns()
+            self._written.bound_columns()
         except ValueError as problem:
             problems.append(f"option 'delete-when': {problem}")
         try:
@@ -220,14 +197,6 @@ class KeyedWrite:
         if problems:
             raise ValueError("; ".join(problems))
         return feed
-
-    def _bound_columns(self) -> Schema | None:
-        """Return the columns that `delete-when` looks at, one at least, None without it."""
-        if self._options.delete_when is None:
-            return None
-        predicate = parse_predicate(self._options.delete_when)
-        found = RowFilter(predicate, self._frame, case_sensitive=bool(self._options.case_sensitive)).positions
-        return Schema(*(self._frame.fields[position] for position in found or (0,)))
 
     def _naming(self) -> AbstractContextManager[None]:
         return naming_action(f"write to {self._name}")
@@ -243,25 +212,6 @@ def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
     except ValueError as problem:
         return str(problem)
     return None
-
-
-def _frame(dataframe: StructType, table_name: str, *, case_sensitive: bool | None) -> Schema:
-    """Return all columns of a DataFrame, optional, with ids from 1; those of types that no table has are unknown."""
-    # Tasks look for columns among all of these, written or not.
-    if repeated := repeated_names(dataframe.names, case_sensitive=case_sensitive):
-        raise SchemaMismatchError(f"Cannot write to {table_name}:\n" + bullets(repeated))
-    ids = itertools.count(1)
-    try:
-        return Schema(*(NestedField(next(ids), c.name, _type(c.dataType, ids), required=False) for c in dataframe))
-    except ValueError as problem:  # such as a column 'a.b' beside a struct 'a' with a field 'b'
-        raise SchemaMismatchError(f"Cannot write to {table_name}: {problem}: rename one.") from problem
-
-
-def _type(data_type: DataType, ids: Iterator[int]) -> IcebergType:
-    try:
-        return convert_type(data_type, ids)
-    except UnsupportedTypeError:  # such as void, which can be written into any column
-        return UnknownType()
 
 
 def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest:

@@ -31,6 +31,11 @@ def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool) ->
             f"Cannot write to {name}: option 'keys' is for appending, where rows replace those of their keys alone, "
             "and this write replaces all rows of a range. Append, or drop 'keys' and the options that belong to it."
         )
+    if is_overwrite and (options.operation_column is not None or options.delete_when is not None):
+        raise OptionError(
+            f"Cannot write to {name}: options 'operation-column' and 'delete-when' are for change feeds, which are "
+            "appended, and this write replaces rows. Append, or drop them."
+        )
     if is_stream and options.staging_branch is not None:
         raise OptionError(
             f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "

@@ -6,7 +6,7 @@ Parsing, the README's table and the error texts all come from it.
 from __future__ import annotations
 
 from iceberg_ds import option_values as values
-from iceberg_ds.key_options import KEY_OPTIONS
+from iceberg_ds.key_options import KEY_OPTIONS, METADATA_OPTION
 from iceberg_ds.layouts.layout import parse_partition_by, parse_sort_by
 from iceberg_ds.option import Option
 from iceberg_ds.predicates.predicates import predicate_text
@@ -178,6 +178,7 @@ OPTIONS: tuple[Option, ...] = (
         doc="With `stream-name`: let a query with a new checkpoint take the name over, once.",
     ),
     *KEY_OPTIONS,
+    METADATA_OPTION,
     Option(
         name="schema-evolution",
         default="`strict`",

@@ -97,6 +97,20 @@ def always_checked(text: str) -> bool:
     return True
 
 
+def names_among(*known: str) -> Callable[[str], tuple[str, ...]]:
+    """Return the parser that takes some of these names, in any case, with commas between them."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        given = tuple(word.strip().lower() for word in text.split(","))
+        if unknown := [word for word in given if word not in known]:
+            raise ValueError(f"{', '.join(map(repr, unknown))} not known: expected some of {', '.join(known)}")
+        if len(set(given)) < len(given):
+            raise ValueError("expected each name once")
+        return given
+
+    return parse
+
+
 def delete_encoding(text: str) -> str:
     """Return how deletes are written: `auto` or `equality`."""
     word = text.lower()

@@ -77,6 +77,9 @@ class SinkOptions:
     keys_not_enforced: bool = False
     inserts_are_new: bool = False
     evolve_keys: bool = False
+    soft_delete_column: str | None = None
+    readers: tuple[str, ...] = ()
+    metadata_columns: tuple[str, ...] = ()
     schema_evolution: SchemaEvolution = "strict"
     drop_missing_columns: bool = False
     check_nullability: bool = True

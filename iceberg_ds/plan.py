@@ -7,7 +7,7 @@ the package but other values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.types import NestedField
 
-from iceberg_ds.changes.values import ChangeFeed
+from iceberg_ds.changes.values import AddedColumns, ChangeFeed
 
 IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
 ParquetEncodings: TypeAlias = Literal["auto", "classic"]
@@ -245,8 +245,9 @@ class WritePlan:
         driver_host: Name of the driver's machine, None if it does not matter where a file is written.
         changes: How rows change keys of the table, None for a write that knows no keys. Never with `overwrite`.
         delete_spec: Partition spec that files of equality deletes are written with, None without `changes`.
-        frame: The columns of the DataFrame that `delete_when` of `changes` is bound to, by their names there; None
-            without it.
+        frame: The columns of the DataFrame that `delete_when` of `changes` or `added` is bound to, by their names
+            there; None without it.
+        added: The columns that tasks fill in, None for none.
     """
 
     table: str
@@ -276,3 +277,10 @@ class WritePlan:
     changes: ChangeFeed | None = None
     delete_spec: PartitionSpec | None = None
     frame: Schema | None = None
+    added: AddedColumns | None = None
+
+    def in_epoch(self, epoch: EpochId | None) -> WritePlan:
+        """Return what the tasks of a micro-batch do, of a batch if it is None: as planned, with its number."""
+        if self.added is None or epoch is None:
+            return self
+        return replace(self, added=replace(self.added, number=epoch.epoch_id))

@@ -50,6 +50,7 @@ from iceberg_ds.schemas.spark_types import iceberg_schema, json_schema
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.supported import check_supported
+from iceberg_ds.written_columns import WrittenColumns
 
 _SMALL_TASK_SIZE_BYTES = 256 * 1024
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
@@ -89,8 +90,9 @@ def plan_write(
             check_branch(branch, table_name=name)
     if options.nested_as_json:
         dataframe = json_schema(dataframe)
-    keyed = KeyedWrite.of(options, dataframe)
-    table, metadata = _find_or_stage(catalog, options, dataframe, keyed)
+    written = WrittenColumns.of(options, dataframe)
+    keyed = KeyedWrite.of(options, dataframe, written)
+    table, metadata = _find_or_stage(catalog, options, written, keyed)
     schema_change: SchemaChange | None = None
     if table is None:
         io_properties = catalog.io_properties
@@ -99,8 +101,8 @@ def plan_write(
     else:
         check_supported(metadata, name)
         policy = _evolution_policy(options, mode, is_stream=is_stream)
+        dataframe = written.columns(metadata.schema())
         if keyed is not None:
-            dataframe = keyed.columns(metadata.schema())
             table = keyed.keyed_as_asked(catalog, table, policy)
         if not policy.replace_types:
             table = with_columns_of(dataframe, catalog, options, table, policy)
@@ -147,7 +149,8 @@ def plan_write(
         driver_host=platform.node(),
         changes=None if keys is None else keys.changes,
         delete_spec=None if keys is None else keys.delete_spec,
-        frame=None if keys is None else keys.frame,
+        frame=written.bound_columns(),
+        added=written.plan(metadata.schema(), options.txn_version),
     )
 
 
@@ -170,10 +173,10 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
             raise OptionError(f"Cannot write to {name}: {reason}.")
         return "columns not compared"
     columns = json_schema(dataframe) if options.nested_as_json else dataframe
-    keyed = KeyedWrite.of(options, columns)
+    written = WrittenColumns.of(options, columns)
+    keyed = KeyedWrite.of(options, columns, written)
     policy = _evolution_policy(options, WriteMode.APPEND, is_stream=False)
-    written = columns if keyed is None else keyed.columns(metadata.schema())
-    changed = propose_schema(written, metadata, policy, table_name=name)
+    changed = propose_schema(written.columns(metadata.schema()), metadata, policy, table_name=name)
     fit = "the columns fit" if changed is None else "the write changes the table's columns, and then they fit"
     return fit if keyed is None else f"{fit}; {keyed.foresee(metadata)}"
 
@@ -184,29 +187,30 @@ def foresee_creation(options: SinkOptions, dataframe: StructType) -> str:
     Raises:
         OptionError, SchemaMismatchError: As `plan_write`.
     """
-    keyed = KeyedWrite.of(options, dataframe)
-    count = len(_new_schema(options, dataframe, keyed).fields)
+    written = WrittenColumns.of(options, dataframe)
+    keyed = KeyedWrite.of(options, dataframe, written)
+    count = len(_new_schema(options, written, keyed).fields)
     by_key = "" if options.keys is None else f", by key ({', '.join(options.keys)})"
     return f"{count} columns can be written{by_key}"
 
 
 def _find_or_stage(
-    catalog: CatalogClient, options: SinkOptions, dataframe: StructType, keyed: KeyedWrite | None
+    catalog: CatalogClient, options: SinkOptions, written: WrittenColumns, keyed: KeyedWrite | None
 ) -> tuple[Table | None, TableMetadata]:
     """Return the table, None if the commit creates it, and its metadata."""
     table = catalog.find_table(options.table)
     if table is None:
-        schema = _new_schema(options, dataframe, keyed)
+        schema = _new_schema(options, written, keyed)
         if (staged := stage_table(catalog, options, schema)) is not None:
             return None, staged if keyed is None else keyed.staged(staged)
         table = catalog.load_table(options.table)
     return table, table.metadata
 
 
-def _new_schema(options: SinkOptions, dataframe: StructType, keyed: KeyedWrite | None) -> Schema:
+def _new_schema(options: SinkOptions, written: WrittenColumns, keyed: KeyedWrite | None) -> Schema:
     if keyed is not None:
         return keyed.new_schema()
-    return iceberg_schema(dataframe, case_sensitive=options.case_sensitive)
+    return iceberg_schema(written.columns(None), case_sensitive=options.case_sensitive)
 
 
 def _txn(options: SinkOptions) -> TxnId | None:

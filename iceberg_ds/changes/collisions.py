@@ -53,18 +53,22 @@ class Settlement:
     unproven: tuple[int, ...] = ()
 
 
-def settle(tasks: Sequence[TaskKeys], sequence: Sequence[NestedField], *, is_enforced: bool) -> Settlement:
+def settle(
+    tasks: Sequence[TaskKeys], sequence: Sequence[NestedField], *, is_enforced: bool, keeps_deleted: bool = False
+) -> Settlement:
     """Return which written rows lose, and what prevents the commit.
 
     Args:
         tasks: The reports, in the order of the tasks' numbers from 0.
         sequence: The feed's sequence columns.
         is_enforced: Whether ties are errors.
+        keeps_deleted: Whether deletes leave rows, so that every key that is reported has one.
     """
     sharing = _tasks_that_share(tasks)
     if unproven := tuple(number for number in sharing if tasks[number].evidence is None):
         return Settlement(losers={}, unproven=unproven)
-    found = _collide({number: tasks[number].evidence or b"" for number in sharing}, sequence)
+    evidence = {number: tasks[number].evidence or b"" for number in sharing}
+    found = _collide(evidence, sequence, Rank.BEFORE if keeps_deleted else Rank.ROW)
     if not is_enforced:
         return Settlement(losers=found.losers)
     own = [
@@ -116,14 +120,15 @@ class _Collisions:
     tied: Mapping[tuple[int, int], tuple[int, int]]
 
 
-def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField]) -> _Collisions:
+def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField], lowest_row: Rank) -> _Collisions:
+    """Return what colliding digests come to; what has `lowest_row` or a higher rank was written as a row."""
     losers: dict[int, list[int]] = defaultdict(list)
     winning: dict[tuple[int, int], int] = {}
     tied: dict[tuple[int, int], tuple[int, int]] = {}
     events = _colliding_events(evidence)
     order = event_order(sequence)
     for decision in decide([sort_events(events, order)] if events is not None else [], sequence_names(sequence)):
-        lost = decision.losers.filter(pc.equal(decision.losers.column(RANK), pa.scalar(Rank.ROW, pa.int32())))
+        lost = decision.losers.filter(pc.greater_equal(decision.losers.column(RANK), pa.scalar(lowest_row, pa.int32())))
         for place in lost.column(NUMBER).to_pylist():
             losers[place >> _PLACE_BITS].append(place & ((1 << _PLACE_BITS) - 1))
         columns = (decision.winners.column(name).to_pylist() for name in (HIGH, LOW, NUMBER))

@@ -37,6 +37,7 @@ class FeedOptions:
         keys_not_enforced: Whether any one of tied rows may win.
         trusts_inserts: Whether inserts tell of keys that the table does not have.
         evolve_keys: Whether the table's identifier fields may become the keys.
+        keeps_deleted: Whether deletes leave rows, which are marked.
         case_sensitive: How names are matched, see `find_position`.
     """
 
@@ -47,6 +48,7 @@ class FeedOptions:
     keys_not_enforced: bool = False
     trusts_inserts: bool = False
     evolve_keys: bool = False
+    keeps_deleted: bool = False
     case_sensitive: bool | None = None
 
 
@@ -73,7 +75,7 @@ def make_feed(options: FeedOptions, table: Schema, dataframe: Schema, *, format_
     for key in keys:
         _find(key.name, dataframe, "key column", options, problems)
     sequence = _find_sequence(options, dataframe, problems)
-    operation = _find_operation(options, dataframe, keys, problems)
+    operation = find_operation(options, dataframe, keys, problems)
     if problems:
         raise ValueError("; ".join(dict.fromkeys(problems)))
     return ChangeFeed(
@@ -83,6 +85,7 @@ def make_feed(options: FeedOptions, table: Schema, dataframe: Schema, *, format_
         delete_when=options.delete_when,
         is_enforced=not options.keys_not_enforced,
         trusts_inserts=options.trusts_inserts,
+        keeps_deleted=options.keeps_deleted,
     )
 
 
@@ -167,9 +170,10 @@ def _find_sequence(options: FeedOptions, dataframe: Schema, problems: list[str])
     return fields
 
 
-def _find_operation(
+def find_operation(
     options: FeedOptions, dataframe: Schema, keys: Iterable[NestedField], problems: list[str]
 ) -> NestedField | None:
+    """Return the DataFrame's column that says what rows do, None if it has none; add what is wrong to `problems`."""
     if options.operation_column is None:
         return None
     field = _find(options.operation_column, dataframe, "operation column", options, problems)

@@ -22,16 +22,25 @@ class Kind(IntEnum):
     INSERT = 3
 
 
-# Debezium (c, r, u, d), Flink (+I, -U, +U, -D), Spark and Delta (_change_type), and plain words.
+# Debezium (c, r, u, d), Flink (+I, -U, +U, -D), Spark and Delta (_change_type), and plain words, each group below the
+# one word that stands for it in a table.
 _WORDS = {
-    Kind.INSERT: ("i", "insert", "c", "create", "+i"),
-    Kind.UPSERT: ("u", "update", "upsert", "r", "read", "+u", "update_postimage", "update_after"),
-    Kind.DELETE: ("d", "delete", "-d"),
-    Kind.BEFORE: ("-u", "update_preimage", "update_before"),
+    Kind.INSERT: {"insert": ("i", "insert", "c", "create", "+i")},
+    Kind.UPSERT: {
+        "update": ("u", "update", "+u", "update_postimage", "update_after"),
+        "upsert": ("upsert",),
+        "read": ("r", "read"),
+    },
+    Kind.DELETE: {"delete": ("d", "delete", "-d")},
+    Kind.BEFORE: {"update_before": ("-u", "update_preimage", "update_before")},
 }
-_KINDS = {word: kind for kind, words in _WORDS.items() for word in words}
+_KINDS = {word: kind for kind, groups in _WORDS.items() for words in groups.values() for word in words}
+_NAMES = {word: name for groups in _WORDS.values() for name, words in groups.items() for word in words}
 # Materialize (_mz_diff): an update is -1 for the old row and +1 for the new one.
 _DIFFS = {-1: Kind.BEFORE, 1: Kind.UPSERT}
+_DIFF_NAMES = {-1: "update_before", 1: "upsert"}
+# Words that replace a row and do not show the one that they replace.
+_LONE = ("u", "update", "upsert")
 # Words that are counted apart; the others are counted together.
 _MAX_WORDS = 20
 OTHER_WORDS = "other words"
@@ -73,6 +82,20 @@ def read_operations(column: pa.Array) -> Operations:
     return Operations(kinds=kinds, unknown=unknown)
 
 
+def operation_names(column: pa.Array) -> pa.Array:
+    """Return for each row the one word for what it does, null where its own is no known word."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    names = pa.array([_name(word) for word in encoded.dictionary.to_pylist()], pa.string())
+    return names.take(encoded.indices)
+
+
+def are_lone_updates(column: pa.Array) -> pa.Array:
+    """Return which rows replace another one that the feed does not show, so that nobody can take it back."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    words = encoded.dictionary.to_pylist()
+    return pa.array([isinstance(word, str) and word.lower() in _LONE for word in words]).take(encoded.indices)
+
+
 def count_words(counted: Counter[str], words: dict[str, int] | Counter[str]) -> None:
     """Add counts of unknown words; those that come when there are many different ones already are counted together."""
     for word, count in words.items():
@@ -89,6 +112,12 @@ def _kind(word: str | int | None) -> Kind | None:
     if isinstance(word, str):
         return _KINDS.get(word.lower())
     return None if word is None else _DIFFS.get(word)
+
+
+def _name(word: str | int | None) -> str | None:
+    if isinstance(word, str):
+        return _NAMES.get(word.lower())
+    return None if word is None else _DIFF_NAMES.get(word)
 
 
 def _text(word: str | int | None) -> str:

@@ -16,11 +16,13 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
+from iceberg_ds.changes.added import ColumnFiller
 from iceberg_ds.changes.digests import digest_keys
 from iceberg_ds.changes.evidence import evidence_schema
 from iceberg_ds.changes.operations import Kind, count_words, read_operations, with_deletes
-from iceberg_ds.changes.values import MAX_EXAMPLES, ChangeFeed, KeyExamples
+from iceberg_ds.changes.values import MAX_EXAMPLES, AddedColumns, ChangeFeed, KeyExamples
 from iceberg_ds.changes.winners import HIGH, LOW, NUMBER, RANK, Rank, sequence_names
+from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.names import find_sources
 from iceberg_ds.schemas.shape import file_shape
@@ -37,7 +39,8 @@ class Changes:
     Attributes:
         events: What happens to which key: digest, sequence, rank, the row's number if it has one, whether the table may
             have the key already, and the key.
-        rows: The rows among them that may be written, with digest and sequence after the table's columns.
+        rows: The rows among them that may be written, with digest and sequence after the table's columns, and the rank
+            if deletes leave rows.
         keys: The key columns of `events`.
     """
 
@@ -55,9 +58,10 @@ class FeedReader:
         case_sensitive: How the DataFrame's columns are found, see `find_position`.
         seed: Of the digests: 16 bytes, the same in all tasks of the write.
         is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
+        added: Columns to fill in; None for none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # most are given by name
         self,
         feed: ChangeFeed,
         schema: Schema,
@@ -65,6 +69,7 @@ class FeedReader:
         case_sensitive: bool | None,
         seed: bytes,
         is_delete: DeleteTest | None = None,
+        added: AddedColumns | None = None,
     ) -> None:
         self.feed = feed
         self.unknown_operations: Counter[str] = Counter()
@@ -72,6 +77,7 @@ class FeedReader:
         self.sent_key_types: list[pa.DataType] = []
         self._seed = seed
         self._is_delete = is_delete
+        self._filler = None if added is None else ColumnFiller(added)
         self._shape = file_shape(schema, case_sensitive=case_sensitive)
         positions = {field.field_id: position for position, field in enumerate(schema.fields)}
         self._key_positions = [positions[field_id] for field_id in feed.key_ids]
@@ -83,7 +89,8 @@ class FeedReader:
             for name, field in zip(sequence_names(feed.sequence), self._sequence_shape.schema, strict=True)
         ]
         digest = [pa.field(HIGH, pa.uint64()), pa.field(LOW, pa.uint64())]
-        self.row_schema = pa.schema([*self._shape.schema, *digest, *sequence])
+        ranks = [pa.field(RANK, pa.int32())] if feed.keeps_deleted else []
+        self.row_schema = pa.schema([*self._shape.schema, *digest, *sequence, *ranks])
         self.evidence_schema = evidence_schema(sequence)
         outcome = [pa.field(RANK, pa.int32()), pa.field(NUMBER, pa.int64()), pa.field(IS_KNOWN, pa.bool_())]
         self._event_schema = pa.schema([*digest, *sequence, *outcome, *self.key_schema])
@@ -96,7 +103,7 @@ class FeedReader:
             first_number: The number of the first row that may be written.
 
         Raises:
-            SchemaMismatchError: A required column holds a null in a row that is no delete, or a value does not fit.
+            SchemaMismatchError: A required column holds a null in a row that is to be written, or a value does not fit.
         """
         kinds = self._kinds(batch)
         sources = find_sources(batch.schema.names, self._shape.named.names, case_sensitive=self._shape.case_sensitive)
@@ -118,6 +125,8 @@ class FeedReader:
 
     def evidence_of_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
         """Return what is reported of rows, from their columns after the table's."""
+        if self.feed.keeps_deleted:
+            return self._evidence(written.columns, written.columns[-1].cast(pa.int8()))
         return self._evidence(written.columns, pa.repeat(pa.scalar(Rank.ROW, pa.int8()), written.num_rows))
 
     def _evidence(self, columns: Sequence[pa.Array], ranks: pa.Array) -> pa.RecordBatch:
@@ -154,23 +163,45 @@ class FeedReader:
         sequence = [_without_signs_of_zeros(column) for column in found.columns]
         digests = digest_keys(keys.columns, self._seed)
         is_row = pc.greater_equal(kinds, pa.scalar(Kind.UPSERT, pa.int8()))
+        ranks = pc.if_else(is_row, pa.scalar(Rank.ROW, pa.int8()), kinds).cast(pa.int32())
         described = [digests.high, digests.low, *sequence]
+        filled = batch if self._filler is None else self._filler.fill(batch, kinds, self.feed.operation_column)
+        if self.feed.keeps_deleted:
+            self._check_deleted(filled, is_row)
+            is_written, of_rows = pa.repeat(pa.scalar(value=True), batch.num_rows), [*described, ranks]
+        else:
+            is_written, of_rows = is_row, described
         events = [
             *described,
-            pc.if_else(is_row, pa.scalar(Rank.ROW, pa.int8()), kinds).cast(pa.int32()),
-            _numbered(is_row, first_number),
+            ranks,
+            _numbered(is_written, first_number),
             self._may_be_known(kinds),
             *keys.columns,
         ]
         return Changes(
             events=pa.RecordBatch.from_arrays(events, schema=self._event_schema),
-            rows=self._rows(batch, described, is_row),
+            rows=self._rows(filled, of_rows, is_written),
             keys=keys.columns,
         )
 
-    def _rows(self, batch: pa.RecordBatch, described: Sequence[pa.Array], is_row: pa.Array) -> pa.RecordBatch:
-        if is_row.true_count < batch.num_rows:
-            batch, described = batch.filter(is_row), [column.filter(is_row) for column in described]
+    def _check_deleted(self, batch: pa.RecordBatch, is_row: pa.Array) -> None:
+        """Refuse deletes that cannot be kept as rows, because they lack what every row of the table must have."""
+        named, is_delete = self._shape.named, pc.invert(is_row)
+        sources = find_sources(batch.schema.names, named.names, case_sensitive=self._shape.case_sensitive)
+        for field, source in zip(named, sources, strict=True):
+            if field.nullable or source is None:
+                continue
+            lacking = pc.and_(is_delete, batch.column(source).is_null()).true_count
+            if lacking:
+                raise SchemaMismatchError(
+                    f"Cannot keep deleted rows: column '{field.name}' is required in the table, and {lacking} deletes "
+                    f"of {batch.num_rows} rows here have a null in it. Make it optional, fill it in the DataFrame, or "
+                    "drop soft-delete-column, so that deletes take rows away."
+                )
+
+    def _rows(self, batch: pa.RecordBatch, described: Sequence[pa.Array], is_written: pa.Array) -> pa.RecordBatch:
+        if is_written.true_count < batch.num_rows:
+            batch, described = batch.filter(is_written), [column.filter(is_written) for column in described]
         return pa.RecordBatch.from_arrays([*conform(batch, self._shape).columns, *described], schema=self.row_schema)
 
     def _may_be_known(self, kinds: pa.Array) -> pa.Array:

@@ -18,9 +18,9 @@ from pyiceberg.types import LongType, NestedField
 from iceberg_ds.changes.evidence import encode_evidence
 from iceberg_ds.changes.reading import DeleteTest, FeedReader, key_texts
 from iceberg_ds.changes.spark_hash import LayoutProof
-from iceberg_ds.changes.values import ChangeFeed, TaskKeys, TiedKey
+from iceberg_ds.changes.values import AddedColumns, ChangeFeed, TaskKeys, TiedKey
 from iceberg_ds.changes.waiting import Events, InOrder, Rows, Sorter, Store
-from iceberg_ds.changes.winners import HIGH, LOW, NUMBER, RANK, Rank
+from iceberg_ds.changes.winners import HIGH, LOW, NUMBER
 from iceberg_ds.layouts.sorting import RowOrder
 
 # Keys that a task reports at most, and those that it reports even if its rows look as distributed by key.
@@ -44,6 +44,7 @@ class TaskChanges:
         sorter: Makes what keeps rows in an order.
         spool: Makes what keeps rows as they come.
         is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
+        added: Columns to fill in; None for none.
     """
 
     def __init__(  # noqa: PLR0913  # most are given by name
@@ -57,8 +58,11 @@ class TaskChanges:
         sorter: Callable[[RowOrder], Sorter],
         spool: Callable[[], Store],
         is_delete: DeleteTest | None = None,
+        added: AddedColumns | None = None,
     ) -> None:
-        self._reader = FeedReader(feed, schema, case_sensitive=case_sensitive, seed=seed, is_delete=is_delete)
+        self._reader = FeedReader(
+            feed, schema, case_sensitive=case_sensitive, seed=seed, is_delete=is_delete, added=added
+        )
         self._proof = LayoutProof(partition_id)
         self._events = Events(self._reader, sorter)
         self._rows = Rows(spool)
@@ -90,7 +94,7 @@ class TaskChanges:
         """Take a batch as Spark sent it.
 
         Raises:
-            SchemaMismatchError: A required column holds a null in a row that is no delete.
+            SchemaMismatchError: A required column holds a null in a row that is to be written.
             OSError: Rows could not be kept on disk.
         """
         changes = self._reader.read(batch, self._row_count)
@@ -112,7 +116,7 @@ class TaskChanges:
             self._note_losers(decision.losers)
             if decision.is_tied.true_count:
                 self._note_tied(winners.filter(decision.is_tied))
-            is_row = pc.equal(winners.column(RANK), pa.scalar(Rank.ROW, pa.int32()))
+            is_row = winners.column(NUMBER).is_valid()
             if is_row.true_count < len(is_row) and self._key_count <= MAX_REPORTED_KEYS:
                 self._deleted.append(self._reader.evidence_of_events(winners.filter(pc.invert(is_row))))
             keys = _chosen(self._reader.keys_of(winners), decision.is_any)

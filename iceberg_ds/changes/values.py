@@ -12,6 +12,9 @@ from pyiceberg.types import NestedField
 
 # Keys that a message shows at most.
 MAX_EXAMPLES = 5
+# Columns that tasks fill in if they are asked for.
+EXTRACTED_AT, EPOCH_ID, OPERATION, DIFF = "_extracted_at", "_epoch_id", "_operation", "_diff"
+METADATA_COLUMNS = (EXTRACTED_AT, EPOCH_ID, OPERATION, DIFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class ChangeFeed:
         delete_when: Predicate on columns of the DataFrame; rows that satisfy it are deletes. None for none.
         is_enforced: Whether a tie is an error; else any one of the tied rows wins.
         trusts_inserts: Whether an insert tells of a key that the table does not have, so that nothing must be deleted.
+        keeps_deleted: Whether a delete leaves a row of its key, which a column of the table marks.
     """
 
     key_ids: tuple[int, ...]
@@ -34,6 +38,44 @@ class ChangeFeed:
     delete_when: str | None = None
     is_enforced: bool = True
     trusts_inserts: bool = False
+    keeps_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteMark:
+    """The column that marks rows of deleted keys.
+
+    Attributes:
+        column: Its name, as the DataFrame spells it if it has it.
+        is_time: Whether it says when the key was deleted, null if it was not; else true or false.
+        has_zone: Whether such a time is an instant; else it is the time in UTC.
+    """
+
+    column: str
+    is_time: bool = False
+    has_zone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedColumns:
+    """Columns that tasks fill in, beside or in place of those that the DataFrame has.
+
+    Attributes:
+        names: Which of `METADATA_COLUMNS`, in the order in which they were asked for.
+        instant_us: When the write was planned, in microseconds since 1970 in UTC: the same in all tasks.
+        number: Number of the micro-batch, or of the batch if the application numbers it; else None.
+        mark: The column that marks rows of deleted keys, None if there is none.
+        operation_column: The DataFrame's column that says what a row does; None if there is none, and in a write by
+            keys, whose feed says so.
+        delete_when: Predicate on columns of the DataFrame that marks deletes; None in these two cases, too.
+    """
+
+    names: tuple[str, ...]
+    instant_us: int
+    number: int | None = None
+    mark: DeleteMark | None = None
+    operation_column: str | None = None
+    delete_when: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,7 @@ class KeyReports:
         feed = self._write.changes
         if feed is None or not self._commits:
             return Settlement(losers={})
-        return settle(self._keys, feed.sequence, is_enforced=feed.is_enforced)
+        return settle(self._keys, feed.sequence, is_enforced=feed.is_enforced, keeps_deleted=feed.keeps_deleted)
 
     def _refuse(self, table: Table) -> None:
         schema, key_ids = table.metadata.schema(), self._write.changes.key_ids if self._write.changes else ()
@@ -131,7 +131,8 @@ class KeyReports:
         commit = self._commits[task]
         written = sum(data_file.record_count for data_file in commit.data_files)
         ranks = decode_evidence(self._keys[task].evidence or b"").column(RANK)
-        is_row = pc.equal(ranks, pa.scalar(Rank.ROW, pa.int8()))
+        keeps_deleted = self._write.changes is not None and self._write.changes.keeps_deleted
+        is_row = ranks.is_valid() if keeps_deleted else pc.equal(ranks, pa.scalar(Rank.ROW, pa.int8()))
         if pc.sum(is_row).as_py() != written or not pc.all(is_row.slice(0, written)).as_py():
             raise CommitMessageError(
                 f"Cannot commit {self._write}, nothing was committed: task {commit.partition_id} reports keys of other "

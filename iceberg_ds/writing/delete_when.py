@@ -7,18 +7,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from iceberg_ds.changes.reading import DeleteTest
-from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.predicates.predicates import parse_predicate
 from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.shape import file_shape
 
 
-def delete_test(feed: ChangeFeed, frame: Schema | None, *, case_sensitive: bool | None) -> DeleteTest | None:
-    """Return what tells which rows of a batch are deletes; None if the feed has no predicate.
+def delete_test(predicate: str | None, frame: Schema | None, *, case_sensitive: bool | None) -> DeleteTest | None:
+    """Return what tells which rows of a batch are deletes; None if there is no predicate.
 
     Args:
-        feed: How rows are read.
+        predicate: On columns of the DataFrame; None for none.
         frame: The DataFrame's columns in its order; None without a predicate.
         case_sensitive: How names are matched, see `find_position`.
 
@@ -26,9 +25,9 @@ def delete_test(feed: ChangeFeed, frame: Schema | None, *, case_sensitive: bool 
         ValueError: The predicate cannot be read, a column is missing, ambiguous or within a struct, or does not compare
             with its value.
     """
-    if feed.delete_when is None or frame is None:
+    if predicate is None or frame is None:
         return None
-    is_deleted = RowFilter(parse_predicate(feed.delete_when), frame, case_sensitive=bool(case_sensitive))
+    is_deleted = RowFilter(parse_predicate(predicate), frame, case_sensitive=bool(case_sensitive))
     # Of another engine's rows a null may be anywhere, and columns are taken by position.
     optional = Schema(*(NestedField(field.field_id, field.name, field.field_type) for field in frame.fields))
     shape = file_shape(optional, case_sensitive=True)

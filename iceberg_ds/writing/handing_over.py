@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import itertools
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
+from iceberg_ds.changes.added import AppendedFeed
 from iceberg_ds.layouts.partitioning import PartitionSplitter
 from iceberg_ds.messages import HandedOverRows
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.storage.files import is_local
+from iceberg_ds.writing.delete_when import delete_test
 from iceberg_ds.writing.range_check import RangeCheck
 from iceberg_ds.writing.writers import TaskAttempt, naming_failure, write_task
 
@@ -41,9 +43,9 @@ def write_or_hand_over(
         The files of the task, and what it hands over; one of them is empty.
 
     Raises:
-        SchemaMismatchError, DataFileError: As `write_task`.
+        SchemaMismatchError, DataFileError: As `write_task`, or a row of a change feed cannot be read.
     """
-    arriving = iter(batches)
+    arriving = _with_added_columns(plan, batches)
     first, is_small = _first_rows(arriving, share_of(plan, attempt.partition_id))
     if is_small:
         with naming_failure(plan):
@@ -55,6 +57,18 @@ def write_or_hand_over(
                 if len(handed_over.arrow_stream) <= share_of(plan, attempt.partition_id):
                     return (), handed_over
     return write_task(plan, itertools.chain(first, arriving), attempt, check), None
+
+
+def _with_added_columns(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if plan.added is None:
+        yield from batches
+        return
+    is_delete = delete_test(plan.added.delete_when, plan.frame, case_sensitive=plan.case_sensitive)
+    feed = AppendedFeed(plan.added, is_delete)
+    for batch in batches:
+        with naming_failure(plan):
+            read = feed.read(batch)
+        yield read
 
 
 def share_of(plan: WritePlan, partition_id: int) -> int:

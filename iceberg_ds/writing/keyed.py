@@ -56,7 +56,7 @@ def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt
         attempt: Becomes part of the files' names, so that no two attempts share a path.
 
     Raises:
-        SchemaMismatchError: A required column holds a null in a row that is no delete.
+        SchemaMismatchError: A required column holds a null in a row that is to be written.
         DataFileError: The rows could not be written. Every file of this attempt was deleted, or its
             path was logged.
     """
@@ -81,7 +81,8 @@ class KeyedTaskWriter:
             seed=hashlib.blake2b(plan.operation_id.encode(), digest_size=_SEED_BYTES).digest(),
             sorter=ExternalSort,
             spool=Spool,
-            is_delete=delete_test(feed, plan.frame, case_sensitive=plan.case_sensitive),
+            is_delete=delete_test(feed.delete_when, plan.frame, case_sensitive=plan.case_sensitive),
+            added=plan.added,
         )
         prefix = name_prefix(plan, attempt)
         self._width = len(plan.schema.fields)

@@ -15,12 +15,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField
-from support.change_feeds import Key, Row, TaskOutput, commit, feed, run_task, sent
+from support.change_feeds import ADDED, MARKED, SCHEMA, Key, Row, TaskOutput, commit, feed, run_task, sent
 from support.keyed_writes import LAYOUTS, keyed_plan, output_of, write
 
 from iceberg_ds.changes import waiting, winners
-from iceberg_ds.changes.values import ChangeFeed
+from iceberg_ds.changes.values import AddedColumns, ChangeFeed
 
 BEFORE, DELETE, ROW = range(3)
 WORDS = {
@@ -34,6 +35,7 @@ WORDS = {
     "Delete": DELETE,
 }
 INSERTS = {"c", "I"}
+NAMES = {"c": "insert", "I": "insert", "+U": "update", "update_postimage": "update", "d": "delete", "Delete": "delete"}
 LSN, PART = NestedField(6, "lsn", LongType()), NestedField(7, "part", DoubleType())
 
 
@@ -44,6 +46,16 @@ class Case:
     table: dict[Key, Row]
     feed: ChangeFeed
     tasks: list[list[list[Row]]]
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the table."""
+        return MARKED if self.feed.keeps_deleted else SCHEMA
+
+    @property
+    def added(self) -> AddedColumns | None:
+        """What tasks fill in."""
+        return ADDED if self.feed.keeps_deleted else None
 
 
 def event_rows() -> st.SearchStrategy[Row]:
@@ -64,12 +76,15 @@ def event_rows() -> st.SearchStrategy[Row]:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """Return any case; the table has some of the keys already."""
-    is_enforced = draw(st.booleans())
+    is_enforced, keeps_deleted = draw(st.booleans()), draw(st.booleans())
     sequence = draw(st.sampled_from([(), (LSN,), (LSN,), (LSN, PART), (PART, LSN)]))
     tasks = draw(st.lists(st.lists(st.lists(event_rows(), max_size=8), max_size=3), min_size=1, max_size=4))
     held = draw(st.lists(st.tuples(st.integers(-1, 2), st.sampled_from(["", "EU", "ü" * 70])), unique=True))
     table = {key: {"id": key[0], "region": key[1], "amount": -1, "high": "old"} for key in held}
-    return Case(table=table, feed=feed(sequence=sequence, is_enforced=is_enforced), tasks=tasks)
+    if keeps_deleted:
+        table = {key: {**row, "gone": len(row["region"]) > 2, "_operation": None} for key, row in table.items()}
+    changed = {"sequence": sequence, "is_enforced": is_enforced, "keeps_deleted": keeps_deleted}
+    return Case(table=table, feed=feed(**changed), tasks=tasks)
 
 
 def compared(one: Any, other: Any) -> int:
@@ -93,18 +108,26 @@ def order(change_feed: ChangeFeed) -> Any:
 
 
 def candidates(events: Sequence[Row], change_feed: ChangeFeed) -> list[Row]:
-    """Return the events of a key that may win: more than one is a tie, none but deletes is a delete."""
+    """Return the events of a key of which one leaves its row: none of a delete, unless deletes leave rows, too."""
     key = order(change_feed)
     highest = max(map(key, events))
     last = [event for event in events if key(event) == highest]
     rest = [event for event in last if WORDS[event["op"]] != BEFORE] or last
     is_deleted = all(WORDS[event["op"]] != ROW for event in rest)
-    return [] if is_deleted else rest
+    return [] if is_deleted and not change_feed.keeps_deleted else rest
 
 
-def stored(event: Row) -> Row:
+def is_tie(rest: Sequence[Row]) -> bool:
+    """Return whether nobody knows which of these wins; among deletes it does not matter."""
+    return len(rest) > 1 and any(WORDS[event["op"]] == ROW for event in rest)
+
+
+def stored(event: Row, change_feed: ChangeFeed) -> Row:
     """Return the columns of the table."""
-    return {name: event[name] for name in ("id", "region", "amount", "high")}
+    row = {name: event[name] for name in ("id", "region", "amount", "high")}
+    if not change_feed.keeps_deleted:
+        return row
+    return {**row, "gone": WORDS[event["op"]] != ROW, "_operation": NAMES.get(event["op"], "update_before")}
 
 
 def by_key(case: Case) -> dict[Key, list[Row]]:
@@ -116,18 +139,18 @@ def by_key(case: Case) -> dict[Key, list[Row]]:
     return events
 
 
-def decided(change_feed: ChangeFeed, batches: Sequence[pa.RecordBatch], number: int) -> TaskOutput:
+def decided(case: Case, batches: Sequence[pa.RecordBatch], number: int) -> TaskOutput:
     """Return what a task would write."""
-    return run_task(change_feed, batches, partition_id=number)
+    return run_task(case.feed, batches, partition_id=number, schema=case.schema, added=case.added)
 
 
-def check(case: Case, run: Callable[[ChangeFeed, Sequence[pa.RecordBatch], int], TaskOutput] = decided) -> None:
+def check(case: Case, run: Callable[[Case, Sequence[pa.RecordBatch], int], TaskOutput] = decided) -> None:
     """Hold what becomes of the table against the events, key by key; `run` runs a task."""
-    outputs = [run(case.feed, [sent(batch) for batch in task], number) for number, task in enumerate(case.tasks)]
+    outputs = [run(case, [sent(batch) for batch in task], number) for number, task in enumerate(case.tasks)]
     rows, settlement = commit(case.table, case.feed, outputs)
     events = by_key(case)
     found = {key: candidates(of_key, case.feed) for key, of_key in events.items()}
-    ties = {key for key, rest in found.items() if len(rest) > 1}
+    ties = {key for key, rest in found.items() if is_tie(rest)}
 
     assert settlement.tied_count == (len(ties) if case.feed.is_enforced else 0)
     kept: dict[Key, list[Row]] = defaultdict(list)
@@ -138,11 +161,9 @@ def check(case: Case, run: Callable[[ChangeFeed, Sequence[pa.RecordBatch], int],
             assert kept.pop(key) == [row]
     for key, rest in found.items():
         actual = kept.pop(key, [])
-        if key in ties:
-            assert len(actual) == 1
-            assert actual[0] in [stored(event) for event in rest if WORDS[event["op"]] == ROW]
-        else:
-            assert actual == [stored(event) for event in rest]
+        may_win = [event for event in rest if WORDS[event["op"]] == ROW] if key in ties else rest
+        assert len(actual) == min(len(may_win), 1)
+        assert all(row in [stored(event, case.feed) for event in may_win] for row in actual)
     assert not kept
 
 
@@ -166,8 +187,9 @@ def test_events_that_do_not_fit_in_memory_make_the_same(case: Case) -> None:
 def test_what_tasks_write_makes_the_same(case: Case, layout: str, has_little_memory: bool) -> None:  # noqa: FBT001  # drawn
     """Files would have other rows than those that win, or lie otherwise than the commit is told."""
 
-    def in_files(change_feed: ChangeFeed, batches: Sequence[pa.RecordBatch], number: int) -> TaskOutput:
-        return output_of(write(keyed_plan(Path(folder), change_feed, **LAYOUTS[layout]), batches, number))
+    def in_files(case: Case, batches: Sequence[pa.RecordBatch], number: int) -> TaskOutput:
+        plan = keyed_plan(Path(folder), case.feed, schema=case.schema, added=case.added, **LAYOUTS[layout])
+        return output_of(write(plan, batches, number), case.schema)
 
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         if has_little_memory:
@@ -180,7 +202,9 @@ def test_what_tasks_write_makes_the_same(case: Case, layout: str, has_little_mem
 def test_inserts_known_to_be_new_make_the_same_of_a_table_without_them(case: Case) -> None:
     """An insert would hide, or not hide, rows of the table that it should."""
     inserted = {key for key, events in by_key(case).items() if any(event["op"] in INSERTS for event in events)}
-    table = {key: row for key, row in case.table.items() if key not in inserted}
+    names = [field.name for field in SCHEMA.fields]
+    rows = {key: row for key, row in case.table.items() if key not in inserted}
+    table = {key: {name: row[name] for name in names} for key, row in rows.items()}
     check(Case(table=table, feed=feed(sequence=case.feed.sequence, trusts_inserts=True), tasks=case.tasks))
 
 

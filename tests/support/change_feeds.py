@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
 
 from iceberg_ds.changes.collisions import Settlement, file_positions, settle
 from iceberg_ds.changes.task_changes import TaskChanges
-from iceberg_ds.changes.values import ChangeFeed, TaskKeys
+from iceberg_ds.changes.values import AddedColumns, ChangeFeed, DeleteMark, TaskKeys
 from iceberg_ds.writing.external_sort import ExternalSort
 from iceberg_ds.writing.spool import Spool
 
@@ -40,6 +40,14 @@ SENT = pa.schema(
     ]
 )
 SEQUENCE = (NestedField(6, "lsn", LongType()),)
+# The same with columns that tasks fill in: deletes leave rows that the first one marks.
+MARKED = Schema(
+    *SCHEMA.fields,
+    NestedField(5, "gone", BooleanType(), required=True),
+    NestedField(6, "_operation", StringType()),
+    identifier_field_ids=[1, 2],
+)
+ADDED = AddedColumns(names=("_operation",), instant_us=1_700_000_000_000_000, mark=DeleteMark(column="gone"))
 
 
 def feed(**changed: Any) -> ChangeFeed:
@@ -69,6 +77,7 @@ def run_task(  # noqa: PLR0913  # most are given by name
     schema: Schema = SCHEMA,
     file_rows: int = 3,
     is_delete: Callable[[pa.RecordBatch], pa.Array] | None = None,
+    added: AddedColumns | None = None,
 ) -> TaskOutput:
     """Return what a task makes of its batches, in files of `file_rows` rows."""
     changes = TaskChanges(
@@ -80,6 +89,7 @@ def run_task(  # noqa: PLR0913  # most are given by name
         sorter=ExternalSort,
         spool=Spool,
         is_delete=is_delete,
+        added=added,
     )
     for batch in batches:
         changes.add(batch)
@@ -104,7 +114,10 @@ def commit(
 ) -> tuple[list[Row], Settlement]:
     """Return the rows of the table after a commit of the outputs, and what their reports came to."""
     settlement = settle(
-        [output.report for output in outputs], change_feed.sequence, is_enforced=change_feed.is_enforced
+        [output.report for output in outputs],
+        change_feed.sequence,
+        is_enforced=change_feed.is_enforced,
+        keeps_deleted=change_feed.keeps_deleted,
     )
     deleted = set().union(*(output.deleted for output in outputs))
     rows = [row for key, row in table.items() if key not in deleted]

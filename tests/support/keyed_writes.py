@@ -87,11 +87,11 @@ def keys_in(files: Sequence[DataFile]) -> list[Key]:
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
-def output_of(written: KeyedFiles) -> TaskOutput:
+def output_of(written: KeyedFiles, schema: Schema = SCHEMA) -> TaskOutput:
     """Return what a task wrote, read from its files."""
     deleted = keys_in(written.delete_files)
     assert len(set(deleted)) == len(deleted)
-    return TaskOutput(files=rows_in(written.data_files), deleted=set(deleted), report=written.keys)
+    return TaskOutput(files=rows_in(written.data_files, schema), deleted=set(deleted), report=written.keys)
 
 
 def stored(folder: Path) -> list[str]:

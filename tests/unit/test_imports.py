@@ -49,7 +49,17 @@ PURE = {
 }
 FILES = {"storage", "manifests"}
 EXECUTOR = {"writing"}
-DRIVER = {"options", "option_scope", "file_settings", "supported", "key_planning", "planning", "catalogs", "commits"}
+DRIVER = {
+    "options",
+    "option_scope",
+    "file_settings",
+    "supported",
+    "written_columns",
+    "key_planning",
+    "planning",
+    "catalogs",
+    "commits",
+}
 # What is done to a DataFrame with Spark's own functions, before it is written.
 DATAFRAME = {"spark_transforms", "key_distribution", "distribution"}
 # What tries a set-up: as much of it as tasks run, and the rest.

@@ -82,9 +82,9 @@ def test_encodings_that_are_not_there_are_refused_with_what_to_do(encoding: str)
     assert "rewrite_data_files" in text
 
 
-@pytest.mark.parametrize("option", ["sequence-scope", "soft-delete-column", "readers", "publish-converted"])
+@pytest.mark.parametrize("option", ["sequence-scope", "readers", "publish-converted"])
 def test_options_that_are_not_there_are_unknown(option: str) -> None:
-    """A user would believe that late rows lose, or that deleted rows are kept."""
+    """A user would believe that late rows lose."""
     assert f"unknown option '{option}'" in refusal({**KEYED, option: "x"})
 
 
@@ -98,6 +98,7 @@ def test_options_that_are_not_there_are_unknown(option: str) -> None:
         ("inserts-are-new", "true"),
         ("evolve-keys", "true"),
         ("delete-encoding", "auto"),
+        ("soft-delete-column", "gone"),
     ],
 )
 def test_options_of_keys_are_refused_without_keys(option: str, value: str) -> None:
@@ -113,3 +114,55 @@ def test_new_inserts_need_a_column_that_tells_them_from_updates() -> None:
 def test_first_format_version_is_refused() -> None:
     """A table would be made that can never be written."""
     assert "deletes need version 2" in refusal({**KEYED, "format-version": "1"})
+
+
+@pytest.mark.parametrize("told", ["_operation", "_diff, _epoch_id"])
+def test_change_feeds_without_keys_tell_of_their_events(told: str) -> None:
+    """A change feed could not be appended event by event."""
+    feed = {"operation-column": "op", "delete-when": "gone = true", "metadata-columns": told}
+
+    options = parse_options({"table": "db.t", **feed})
+
+    assert (options.operation_column, options.delete_when) == ("op", "gone = true")
+    assert options.metadata_columns == tuple(told.split(", "))
+    text = refusal({"table": "db.t", **feed, "metadata-columns": "_epoch_id"})
+    assert (
+        "'operation-column', 'delete-when' only count with 'keys': name the key columns, or ask for _operation" in text
+    )
+
+
+def test_metadata_columns_are_known_names() -> None:
+    """A user would wait for a column that never comes."""
+    text = refusal({"table": "db.t", "metadata-columns": "_extracted_at, _loaded_at"})
+
+    assert "'_loaded_at' not known: expected some of _extracted_at, _epoch_id, _operation, _diff" in text
+    assert "expected each name once" in refusal({"table": "db.t", "metadata-columns": "_epoch_id,_EPOCH_ID"})
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            {"keys": "id", "metadata-columns": "_diff", "operation-column": "op"},
+            "'metadata-columns=_diff' and 'keys' contradict",
+        ),
+        ({"metadata-columns": "_diff"}, "'metadata-columns=_diff' needs 'operation-column' or 'delete-when'"),
+        (
+            {"keys": "id", "soft-delete-column": "gone"},
+            "'soft-delete-column' needs 'operation-column' or 'delete-when'",
+        ),
+        (
+            {"keys": "id", "soft-delete-column": "gone", "operation-column": "op", "inserts-are-new": "true"},
+            "'soft-delete-column' and 'inserts-are-new' contradict each other",
+        ),
+        ({"keys": "id, GONE", "soft-delete-column": "gone"}, "'soft-delete-column' and 'keys' name one column"),
+        ({"keys": "id", "soft-delete-column": "op", "operation-column": "op"}, "'operation-column' name one column"),
+        (
+            {"keys": "id", "soft-delete-column": "_epoch_id", "delete-when": "x = 1", "metadata-columns": "_epoch_id"},
+            "'metadata-columns' name one column",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_filled_in_are_refused(options: dict[str, str], reason: str) -> None:
+    """Marks or differences would say what nobody knows."""
+    assert reason in refusal({"table": "db.t", **options})

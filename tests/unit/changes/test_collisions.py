@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.change_feeds import SEQUENCE, Row, TaskOutput, feed, run_task, sent
+from support.change_feeds import ADDED, MARKED, SEQUENCE, Row, TaskOutput, feed, run_task, sent
 
 from iceberg_ds.changes.collisions import file_positions, settle
 from iceberg_ds.changes.refusals import why_refused
@@ -22,6 +22,15 @@ def event(op: str, number: int, lsn: int | None = None) -> Row:
 def outputs(*tasks: list[Row], change_feed: ChangeFeed | None = None) -> list[TaskOutput]:
     """Return what tasks make of their events."""
     return [run_task(change_feed or feed(), [sent(rows)], partition_id=number) for number, rows in enumerate(tasks)]
+
+
+def kept_reports(*tasks: list[Row]) -> list[TaskKeys]:
+    """Return what tasks report of their events if deletes leave rows."""
+    kept = feed(keeps_deleted=True)
+    return [
+        run_task(kept, [sent(rows)], partition_id=number, schema=MARKED, added=ADDED).report
+        for number, rows in enumerate(tasks)
+    ]
 
 
 def reports(*tasks: list[Row], change_feed: ChangeFeed | None = None) -> list[TaskKeys]:
@@ -133,3 +142,23 @@ def test_good_reports_have_no_reasons(is_enforced: bool) -> None:  # noqa: FBT00
     tasks = reports([event("u", 1, 3)], [event("d", 1, 4)], [])
 
     assert why_refused(tasks, settle(tasks, SEQUENCE, is_enforced=is_enforced), ["id"]) == []
+
+
+def test_rows_of_deletes_that_lose_are_hidden() -> None:
+    """A key would be in the table with a mark and without one."""
+    tasks = kept_reports([event("c", 9), event("d", 1, 1)], [event("c", 1, 2)], [event("-U", 1, 2)])
+
+    found = settle(tasks, SEQUENCE, is_enforced=True, keeps_deleted=True)
+
+    assert found.losers == {0: [1], 2: [0]}
+    assert found.tied_count == 0
+
+
+def test_one_of_two_kept_deletes_stays() -> None:
+    """A deleted key would have two rows, or none, and two deletes of one moment would be an error."""
+    tasks = kept_reports([event("d", 1, 1)], [event("d", 1, 1)])
+
+    found = settle(tasks, SEQUENCE, is_enforced=True, keeps_deleted=True)
+
+    assert sum(map(len, found.losers.values())) == 1
+    assert found.tied_count == 0

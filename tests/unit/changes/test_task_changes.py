@@ -22,13 +22,13 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
-from support.change_feeds import SCHEMA, SEED, SENT, Row, TaskOutput, feed, run_task, sent
+from support.change_feeds import ADDED, MARKED, SCHEMA, SEED, SENT, Row, TaskOutput, feed, run_task, sent
 
 from iceberg_ds.changes import task_changes, waiting
 from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.reading import key_texts
 from iceberg_ds.changes.task_changes import TaskChanges
-from iceberg_ds.changes.values import ChangeFeed
+from iceberg_ds.changes.values import AddedColumns, ChangeFeed
 from iceberg_ds.changes.winners import repeated
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.writing.external_sort import ExternalSort
@@ -343,3 +343,85 @@ def test_a_task_without_rows_reports_no_keys() -> None:
     output = run_task(feed(), [sent([])])
 
     assert (output.report.count, output.files, output.deleted) == (0, [], set())
+
+
+def marked(rows: list[Row], **changed: Any) -> TaskOutput:
+    """Return what a task makes of events if deletes leave rows."""
+    return run_task(feed(keeps_deleted=True, **changed), [sent(rows)], schema=MARKED, added=ADDED)
+
+
+def test_deletes_that_are_kept_are_rows_with_a_mark() -> None:
+    """A user who asked to keep deleted rows would lose them, or could not tell them from others."""
+    rows = [event("c", 1, lsn=1), event("d", 2, 7, lsn=2), event("-U", 3, lsn=3), event("+U", 4, lsn=3)]
+
+    output = marked(rows)
+
+    kept = [(row["id"], row["amount"], row["gone"], row["_operation"]) for file in output.files for row in file]
+    assert kept == [
+        (1, 1, False, "insert"),
+        (2, 7, True, "delete"),
+        (3, 1, True, "update_before"),
+        (4, 1, False, "update"),
+    ]
+    assert output.deleted == {(number, "EU") for number in (1, 2, 3, 4)}
+    assert decode_evidence(output.report.evidence or b"")["rank"].to_pylist() == [2, 1, 0, 2]
+
+
+def test_a_key_with_a_kept_delete_has_one_row() -> None:
+    """A key would be in the table with a mark and without one."""
+    again = [event("d", 1, 5, lsn=1), event("c", 1, 6, lsn=2)]
+    twice = [event("d", 2, 5, lsn=1), event("d", 2, 5, lsn=1), event("-U", 2, 6, lsn=1), event("c", 2, 7, lsn=0)]
+
+    rows = [row for file in marked([*again, *twice]).files for row in file]
+
+    assert [(row["id"], row["amount"], row["gone"]) for row in rows] == [(1, 6, False), (2, 5, True)]
+
+
+def test_a_kept_delete_needs_what_the_table_requires() -> None:
+    """A stream would fail with a null in a column that its user never looked at, and without the way out."""
+    with pytest.raises(
+        SchemaMismatchError, match=r"Cannot keep deleted rows: column 'amount' is required .* 1 deletes"
+    ):
+        marked([event("c", 1), event("d", 2, None)])
+    with pytest.raises(SchemaMismatchError, match="Cannot write a null into column 'amount'"):
+        marked([event("c", 1, None)])
+
+
+def test_a_mark_of_the_dataframe_is_written_over() -> None:
+    """A required mark with nulls in the DataFrame would be refused, or keep what the source had in it."""
+    sent_marks = [*SENT, pa.field("gone", pa.bool_())]
+    rows = [event("c", 1, gone=True), event("d", 2, gone=None), event("u", 3, gone=None)]
+
+    output = run_task(feed(keeps_deleted=True), [sent(rows, pa.schema(sent_marks))], schema=MARKED, added=ADDED)
+
+    assert [row["gone"] for file in output.files for row in file] == [False, True, False]
+
+
+def test_predicate_may_look_at_the_column_that_is_marked() -> None:
+    """A flag that tells deletes would have been written over before anybody looked at it."""
+    sent_marks = pa.schema([*SENT, pa.field("gone", pa.bool_())])
+    rows = [event("u", 1, gone=True), event("u", 2, gone=None)]
+
+    output = run_task(
+        feed(keeps_deleted=True),
+        [sent(rows, sent_marks)],
+        schema=MARKED,
+        added=ADDED,
+        is_delete=lambda batch: batch.column("gone"),
+    )
+
+    kept = [(row["gone"], row["_operation"]) for file in output.files for row in file]
+    assert kept == [(True, "delete"), (False, "update")]
+
+
+def test_columns_are_filled_in_where_deletes_take_rows_away() -> None:
+    """Upserts would lack the columns that tell of the write."""
+    schema = Schema(*SCHEMA.fields, NestedField(5, "_epoch_id", LongType()), NestedField(6, "_operation", StringType()))
+    added = AddedColumns(names=("_operation", "_epoch_id"), instant_us=0, number=3)
+
+    by_words = run_task(feed(), [sent([event("c", 1), event("d", 2), event("r", 3)])], schema=schema, added=added)
+    alike = run_task(feed(operation_column=None), [sent([event("d", 1)])], schema=schema, added=added)
+
+    found = [(row["_operation"], row["_epoch_id"]) for file in by_words.files for row in file]
+    assert found == [("insert", 3), ("read", 3)]
+    assert [row["_operation"] for file in alike.files for row in file] == ["upsert"]

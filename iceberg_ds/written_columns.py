@@ -1,0 +1,228 @@
+"""Which columns a write writes: the DataFrame's, without the one that says what rows do, and those that tasks fill in.
+
+Decided on the driver, for appends and writes by keys alike. Columns that are filled in take part in everything that
+columns of the DataFrame take part in: new tables get them, and existing ones by the rules of schema evolution.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from functools import cached_property
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import BooleanType, IcebergType, NestedField, TimestampType, TimestamptzType, UnknownType
+from pyspark.sql import types as spark
+from pyspark.sql.types import DataType, StructField, StructType
+
+from iceberg_ds.changes.feed import FeedOptions, find_operation
+from iceberg_ds.changes.values import DIFF, EPOCH_ID, EXTRACTED_AT, OPERATION, AddedColumns, DeleteMark
+from iceberg_ds.errors import OptionError, SchemaMismatchError
+from iceberg_ds.options import SinkOptions
+from iceberg_ds.predicates.predicates import parse_predicate
+from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.schemas.names import AmbiguousNameError, find_position, repeated_names
+from iceberg_ds.schemas.spark_types import UnsupportedTypeError, bullets, convert_type
+
+_METADATA_TYPES: dict[str, DataType] = {
+    EXTRACTED_AT: spark.TimestampType(),
+    EPOCH_ID: spark.LongType(),
+    OPERATION: spark.StringType(),
+    DIFF: spark.IntegerType(),
+}
+_MARK_TYPES: dict[type[IcebergType], DataType] = {
+    BooleanType: spark.BooleanType(),
+    TimestampType: spark.TimestampNTZType(),
+    TimestamptzType: spark.TimestampType(),
+}
+
+
+class WrittenColumns:
+    """The columns of one write.
+
+    Args:
+        options: The options of the write.
+        dataframe: All columns of the DataFrame.
+    """
+
+    def __init__(self, options: SinkOptions, dataframe: StructType) -> None:
+        self._options = options
+        self._dataframe = dataframe
+        self._name = ".".join(options.table)
+
+    @classmethod
+    def of(cls, options: SinkOptions, dataframe: StructType) -> WrittenColumns:
+        """Return the columns of a write whose change feed, if it has one and no keys, fits the DataFrame.
+
+        Raises:
+            OptionError: The operation column or `delete-when` does not fit; says both reasons.
+        """
+        return cls(options, dataframe).checked()
+
+    def checked(self) -> WrittenColumns:
+        """Return this; raise as `of`."""
+        if self._options.keys is not None:  # these look at the whole feed
+            return self
+        problems: list[str] = []
+        for look in (self._operation, self.bound_columns):
+            try:
+                look()
+            except ValueError as problem:
+                problems.append(str(problem))
+        if problems:
+            raise OptionError(f"Cannot write to {self._name}: {'; '.join(problems)}.")
+        return self
+
+    @cached_property
+    def frame(self) -> Schema:
+        """All columns of the DataFrame, optional, with ids from 1; those of types that no table has are unknown.
+
+        Raises:
+            SchemaMismatchError: Two columns have one name.
+        """
+        # Tasks look for columns among all of these, written or not.
+        names = self._dataframe.names
+        if repeated := repeated_names(names, case_sensitive=self._options.case_sensitive):
+            raise SchemaMismatchError(f"Cannot write to {self._name}:\n" + bullets(repeated))
+        ids = itertools.count(1)
+        try:
+            return Schema(
+                *(NestedField(next(ids), c.name, _type(c.dataType, ids), required=False) for c in self._dataframe)
+            )
+        except ValueError as problem:  # such as a column 'a.b' beside a struct 'a' with a field 'b'
+            raise SchemaMismatchError(f"Cannot write to {self._name}: {problem}: rename one.") from problem
+
+    def bound_columns(self) -> Schema | None:
+        """Return the columns that `delete-when` looks at, one at least, None without it.
+
+        Raises:
+            ValueError: The predicate cannot be read with these columns.
+        """
+        if self._options.delete_when is None:
+            return None
+        predicate = parse_predicate(self._options.delete_when)
+        found = RowFilter(predicate, self.frame, case_sensitive=bool(self._options.case_sensitive)).positions
+        return Schema(*(self.frame.fields[position] for position in found or (0,)))
+
+    def columns(self, table: Schema | None) -> StructType:
+        """Return the columns to write; the operation column is written if the table has it.
+
+        Args:
+            table: The table's columns, None if it is yet to be created.
+
+        Raises:
+            OptionError: The DataFrame has a column that is to be filled in, or the column of marks cannot take them;
+                says all reasons.
+        """
+        mark = self._mark(table)
+        added = [StructField(name, _METADATA_TYPES[name]) for name in self._options.metadata_columns]
+        if mark is not None and self._position(mark.column, self._dataframe.names) is None:
+            added.append(StructField(mark.column, _mark_type(mark)))
+        sent = self._sent(table)
+        return StructType([*sent, *added]) if added else sent
+
+    def plan(self, table: Schema, number: int | None) -> AddedColumns | None:
+        """Return what tasks are told of the columns to fill in, None if there are none.
+
+        Args:
+            table: The table's columns.
+            number: The number of a batch, None if nobody numbers it, and in a stream.
+
+        Raises:
+            OptionError: As `columns`, or the operation column or `delete-when` does not fit the DataFrame.
+        """
+        mark = self._mark(table)
+        if mark is None and not self._options.metadata_columns:
+            return None
+        is_feed = self._options.keys is None
+        return AddedColumns(
+            names=self._options.metadata_columns,
+            instant_us=time.time_ns() // 1000,
+            number=number,
+            mark=mark,
+            operation_column=self._operation() if is_feed else None,
+            delete_when=self._options.delete_when if is_feed else None,
+        )
+
+    def _operation(self) -> str | None:
+        """Return the DataFrame's name of the operation column; raise ValueError if it does not fit."""
+        options = self._options
+        asked = FeedOptions(keys=(), operation_column=options.operation_column, case_sensitive=options.case_sensitive)
+        problems: list[str] = []
+        found = None if options.operation_column is None else find_operation(asked, self.frame, (), problems)
+        if problems:
+            raise ValueError("; ".join(problems))
+        return None if found is None else found.name
+
+    def _sent(self, table: Schema | None) -> StructType:
+        """Return the columns of the DataFrame that are written."""
+        names = self._dataframe.names
+        position = self._position(self._options.operation_column, names)
+        if position is None or (table is not None and self._find(names[position], table) is not None):
+            return self._dataframe
+        return StructType([column for number, column in enumerate(self._dataframe) if number != position])
+
+    def _mark(self, table: Schema | None) -> DeleteMark | None:
+        """Return the column that marks deleted rows; refuse what cannot be filled in."""
+        problems = [
+            f"column '{self._dataframe.names[position]}' is in the DataFrame, and option 'metadata-columns' fills it "
+            "in: rename it, or drop one of them"
+            for name in self._options.metadata_columns
+            if (position := self._position(name, self._dataframe.names)) is not None
+        ]
+        mark = self._mark_in(table, problems)
+        if problems:
+            raise OptionError(f"Cannot write to {self._name}: {'; '.join(problems)}.")
+        return mark
+
+    def _mark_in(self, table: Schema | None, problems: list[str]) -> DeleteMark | None:
+        name = self._options.soft_delete_column
+        if name is None:
+            return None
+        position = self._position(name, self._dataframe.names)
+        sent = None if position is None else self._dataframe[position]
+        if sent is not None and not isinstance(sent.dataType, tuple(map(type, _MARK_TYPES.values()))):
+            problems.append(f"column '{sent.name}' is {sent.dataType.simpleString()} in the DataFrame: {_EXPECTED}")
+            return None
+        stored = None if table is None else self._find(name if sent is None else sent.name, table)
+        if stored is not None and not isinstance(stored.field_type, tuple(_MARK_TYPES)):
+            problems.append(f"column '{stored.name}' is {stored.field_type} in the table: {_EXPECTED}")
+            return None
+        if stored is not None and stored.required and not isinstance(stored.field_type, BooleanType):
+            problems.append(
+                f"column '{stored.name}' is required in the table, and rows that are not deleted have no time in it: "
+                "make it optional"
+            )
+        data_type = sent.dataType if sent is not None else _MARK_TYPES[type(stored.field_type)] if stored else None
+        return DeleteMark(
+            column=sent.name if sent is not None else stored.name if stored is not None else name,
+            is_time=isinstance(data_type, spark.TimestampType | spark.TimestampNTZType),
+            has_zone=isinstance(data_type, spark.TimestampType),
+        )
+
+    def _find(self, name: str, table: Schema) -> NestedField | None:
+        position = self._position(name, [field.name for field in table.fields])
+        return None if position is None else table.fields[position]
+
+    def _position(self, name: str | None, names: list[str]) -> int | None:
+        try:
+            return None if name is None else find_position(name, names, case_sensitive=self._options.case_sensitive)
+        except AmbiguousNameError:  # refused where the columns are compared
+            return None
+
+
+_EXPECTED = "option 'soft-delete-column' needs a boolean or a timestamp"
+
+
+def _mark_type(mark: DeleteMark) -> DataType:
+    if not mark.is_time:
+        return spark.BooleanType()
+    return spark.TimestampType() if mark.has_zone else spark.TimestampNTZType()
+
+
+def _type(data_type: DataType, ids: Iterator[int]) -> IcebergType:
+    try:
+        return convert_type(data_type, ids)
+    except UnsupportedTypeError:  # such as void, which can be written into any column
+        return UnknownType()
