@@ -9,6 +9,7 @@ from iceberg_ds.changes.values import DIFF, METADATA_COLUMNS, OPERATION
 from iceberg_ds.layouts.terms import parse_column, parse_columns
 from iceberg_ds.option import Option
 from iceberg_ds.predicates.predicates import predicate_text
+from iceberg_ds.readers import READERS
 
 KEY_OPTIONS: tuple[Option, ...] = (
     Option(
@@ -70,7 +71,15 @@ KEY_OPTIONS: tuple[Option, ...] = (
         name="delete-encoding",
         default="`auto`",
         parse=values.delete_encoding,
-        doc="With `keys`: how old rows are deleted: `equality`, by files of keys; `auto` is the same.",
+        doc="With `keys`: how old rows are deleted: `equality`, by files of keys; `auto` is the same. Refused if not "
+        "all `readers` can read them.",
+    ),
+    Option(
+        name="readers",
+        default="none",
+        parse=values.names_among(*READERS),
+        doc="With `keys`: who must be able to read the table, such as `spark, trino`. A write whose deletes one of "
+        "them cannot read is refused. See [readers](docs/upserts.md#readers).",
     ),
 )
 # Counts in all writes, and is a part of the table of options by itself.

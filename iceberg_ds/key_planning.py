@@ -6,6 +6,7 @@ table is staged so; an existing one is changed in small commits, if options allo
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -26,13 +27,17 @@ from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.options import SinkOptions, naming_action
+from iceberg_ds.readers import DeleteEncoding, describe, pick_encoding, unable_readers
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
 from iceberg_ds.schemas.spark_types import iceberg_schema
 from iceberg_ds.table_requests import CommitRequest
 from iceberg_ds.written_columns import WrittenColumns
 
+logger = logging.getLogger(__name__)
+
 _KEYED_VERSION = 2
+_OFFERED: tuple[DeleteEncoding, ...] = ("equality",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,8 @@ class KeyedWrite:
         self._name = ".".join(options.table)
         self._dataframe = dataframe
         self._written = written
+        self._readers = options.readers
+        self._partition_by = options.partition_by or ()
         self._frame = written.frame
         self._options = FeedOptions(
             keys=options.keys or (),
@@ -97,6 +104,8 @@ class KeyedWrite:
     def staged(self, metadata: TableMetadata) -> TableMetadata:
         """Return the metadata of a table to create, with a spec for its deletes."""
         spec = self._missing_spec(metadata)
+        with self._naming():
+            self._pick(metadata)
         if spec is None:
             return metadata
         return metadata.model_copy(update={"partition_specs": [*metadata.partition_specs, spec]})
@@ -114,6 +123,7 @@ class KeyedWrite:
     def _rekeying(self, metadata: TableMetadata, policy: EvolutionPolicy) -> CommitRequest | None:
         with self._naming():
             schema = self._rekeyed(metadata)
+            self._pick(metadata)
         if schema is None:
             return None
         # What else is wrong is to be known before anything is changed.
@@ -161,6 +171,7 @@ class KeyedWrite:
         """
         with self._naming():
             feed = self._feed(metadata)
+            self._log(self._pick(metadata))
         spec = delete_spec(metadata.specs(), metadata.spec(), feed)
         assert spec is not None  # noqa: S101  # it was added
         return PlannedKeys(changes=feed, delete_spec=spec)
@@ -173,12 +184,50 @@ class KeyedWrite:
         """
         with self._naming():
             schema = self._rekeyed(metadata)
+            picked = self._pick(metadata)
         keys = f"rows are written by key ({', '.join(self._options.keys)})"
         changes = [
             *(["they become the table's identifier fields"] if schema is not None else []),
             *(["it gets an unpartitioned spec for deletes"] if self._missing_spec(metadata) is not None else []),
         ]
-        return ", and ".join([keys, *changes])
+        return "; ".join([", and ".join([keys, *changes]), *([picked] if picked else [])])
+
+    def foresee_new(self) -> str:
+        """Return, in words, how a new table is written, as `foresee`."""
+        keys = {key.lower() for key in self._options.keys}
+        with self._naming():
+            picked = self._pick_for(are_global=any(term.source.lower() not in keys for term in self._partition_by))
+        return "; ".join([f"by key ({', '.join(self._options.keys)})", *([picked] if picked else [])])
+
+    def _pick(self, metadata: TableMetadata) -> str:
+        """Return in words which deletes the named readers will meet; raise ValueError if one cannot read them."""
+        if not self._readers:
+            return ""
+        spec = delete_spec(metadata.specs(), metadata.spec(), self._feed(metadata))
+        is_by_partition = spec is not None and (not spec.is_unpartitioned() or len(metadata.specs()) == 1)
+        return self._pick_for(are_global=not is_by_partition)
+
+    def _pick_for(self, *, are_global: bool) -> str:
+        if not self._readers:
+            return ""
+        names = ", ".join(self._readers)
+        try:
+            encoding = pick_encoding(
+                self._readers, format_version=_KEYED_VERSION, are_global=are_global, offered=_OFFERED
+            )
+        except ValueError as problem:
+            by_partition = unable_readers(self._readers, "equality", format_version=_KEYED_VERSION, are_global=False)
+            remedy = "" if by_partition or not are_global else "let all partition columns be keys, or "
+            raise ValueError(
+                f"option 'readers' is {names}, and {problem}: {remedy}write with iceberg_ds.upsert(df, table, ...) or "
+                "foreachBatch(iceberg_ds.upsert_into(...)), which need no such deletes, or let others read what "
+                "iceberg_ds.convert_deletes or publish-converted=true makes of them"
+            ) from None
+        return f"delete-encoding={encoding}: {describe(encoding, are_global=are_global)}, which {names} can read"
+
+    def _log(self, picked: str) -> None:
+        if picked:
+            logger.info("Writing to %s: %s", self._name, picked)
 
     def _feed(self, metadata: TableMetadata) -> ChangeFeed:
         return self._check(self._options, metadata.schema(), metadata.format_version)

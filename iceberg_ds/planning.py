@@ -190,8 +190,7 @@ def foresee_creation(options: SinkOptions, dataframe: StructType) -> str:
     written = WrittenColumns.of(options, dataframe)
     keyed = KeyedWrite.of(options, dataframe, written)
     count = len(_new_schema(options, written, keyed).fields)
-    by_key = "" if options.keys is None else f", by key ({', '.join(options.keys)})"
-    return f"{count} columns can be written{by_key}"
+    return f"{count} columns can be written{'' if keyed is None else f', {keyed.foresee_new()}'}"
 
 
 def _find_or_stage(

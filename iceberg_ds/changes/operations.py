@@ -24,7 +24,7 @@ class Kind(IntEnum):
 
 # Debezium (c, r, u, d), Flink (+I, -U, +U, -D), Spark and Delta (_change_type), and plain words, each group below the
 # one word that stands for it in a table.
-_WORDS = {
+_WORDS: dict[Kind, dict[str, tuple[str, ...]]] = {
     Kind.INSERT: {"insert": ("i", "insert", "c", "create", "+i")},
     Kind.UPSERT: {
         "update": ("u", "update", "+u", "update_postimage", "update_after"),

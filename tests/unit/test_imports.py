@@ -37,6 +37,7 @@ PURE = {
     "changes",
     "option",
     "option_values",
+    "readers",
     "key_options",
     "option_table",
     "pyiceberg_inner",

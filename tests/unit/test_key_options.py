@@ -82,7 +82,7 @@ def test_encodings_that_are_not_there_are_refused_with_what_to_do(encoding: str)
     assert "rewrite_data_files" in text
 
 
-@pytest.mark.parametrize("option", ["sequence-scope", "readers", "publish-converted"])
+@pytest.mark.parametrize("option", ["sequence-scope", "publish-converted"])
 def test_options_that_are_not_there_are_unknown(option: str) -> None:
     """A user would believe that late rows lose."""
     assert f"unknown option '{option}'" in refusal({**KEYED, option: "x"})
@@ -99,6 +99,7 @@ def test_options_that_are_not_there_are_unknown(option: str) -> None:
         ("evolve-keys", "true"),
         ("delete-encoding", "auto"),
         ("soft-delete-column", "gone"),
+        ("readers", "spark"),
     ],
 )
 def test_options_of_keys_are_refused_without_keys(option: str, value: str) -> None:
@@ -166,3 +167,9 @@ def test_metadata_columns_are_known_names() -> None:
 def test_columns_that_cannot_be_filled_in_are_refused(options: dict[str, str], reason: str) -> None:
     """Marks or differences would say what nobody knows."""
     assert reason in refusal({"table": "db.t", **options})
+
+
+def test_readers_are_known_ones() -> None:
+    """A misspelt reader would be taken for one that can read everything."""
+    assert parse_options({**KEYED, "readers": "Spark,trino"}).readers == ("spark", "trino")
+    assert "'oracle' not known: expected some of athena, bigquery" in refusal({**KEYED, "readers": "spark, oracle"})

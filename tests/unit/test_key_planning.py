@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -444,3 +445,54 @@ def test_table_that_keys_fit_is_not_changed(sink: Sink, monkeypatch: pytest.Monk
     monkeypatch.setattr(CatalogClient, "send", refuse)
 
     assert sink.plan(keys=("id",), is_stream=True).changes is not None
+
+
+def test_deletes_that_all_named_readers_can_read_are_written(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    """A user would not learn what his readers will meet, or would be refused without need."""
+    sink.create(KEYED, BY_ID)
+    said = "delete-encoding=equality: equality deletes by partition, which spark, clickhouse can read"
+    readers = ("spark", "clickhouse")
+
+    with caplog.at_level(logging.INFO, logger=key_planning.__name__):
+        assert sink.plan(keys=("id",), readers=readers).changes is not None
+        assert sink.plan(keys=("id",)).changes is not None
+
+    assert [record.message for record in caplog.records] == [f"Writing to db.t: {said}"]
+    assert foresee(replace(sink.options, keys=("id",), readers=readers), sink.table().metadata, SCHEMA).endswith(said)
+
+
+def test_deletes_that_a_named_reader_cannot_read_are_refused_with_the_way_out(sink: Sink) -> None:
+    """A reader would return rows that were deleted, and nobody had said so."""
+    sink.create(KEYED, BY_NAME)
+
+    text = refusal(sink, readers=("clickhouse", "spark"))
+    nowhere = refusal(sink, readers=("duckdb", "clickhouse", "spark"))
+
+    assert "option 'readers' is clickhouse, spark, and equality deletes of the whole table cannot be read by" in text
+    assert "by clickhouse: let all partition columns be keys, or write with iceberg_ds.upsert(" in text
+    assert "by duckdb, clickhouse: write with iceberg_ds.upsert(df, table, ...) or foreachBatch(" in nowhere
+    assert sink.plan(keys=("id",), readers=("spark",)).delete_spec == PartitionSpec(spec_id=1)
+
+
+def test_readers_of_a_new_table_are_looked_at_before_it_is_made(sink: Sink) -> None:
+    """A table would be there that its readers cannot read once it has deletes."""
+    terms = parse_partition_by("bucket(4, name)")
+    options = replace(sink.options, keys=("id",), readers=("sail",))
+
+    assert "cannot be read by sail" in refusal(sink, readers=("sail",), partition_by=terms)
+    with pytest.raises(OptionError, match="cannot be read by sail"):
+        foresee_creation(replace(options, partition_by=terms), SCHEMA)
+    assert foresee_creation(options, SCHEMA) == (
+        "2 columns can be written, by key (id); delete-encoding=equality: equality deletes by partition, which sail "
+        "can read"
+    )
+    assert sink.plan(keys=("id", "name"), readers=("sail",), partition_by=terms).changes is not None
+
+
+def test_deletes_are_of_the_whole_table_once_partitioning_has_changed_to_readers(sink: Sink) -> None:
+    """A table that was partitioned once would be read with old rows."""
+    sink.create(KEYED, BY_NAME)
+    with sink.table().update_spec() as update:
+        update.remove_field("name")
+
+    assert "equality deletes of the whole table cannot be read by clickhouse" in refusal(sink, readers=("clickhouse",))
