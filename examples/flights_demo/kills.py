@@ -21,6 +21,8 @@ from pathlib import Path
 from flights_demo.processes import Driver
 
 FLIGHTS = "flights"
+DEPARTURES = "departures"
+_CHECKPOINTS = {FLIGHTS: "checkpoint", DEPARTURES: "checkpoint-of-departures"}
 EPOCH_KEY = "spark.sql.streaming.epochId"
 
 _LOOK_EVERY_S = 0.003
@@ -82,11 +84,12 @@ class Disk:
         files_seen: Names of all data files that were ever seen, also of those that are gone.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.data = folder / "warehouse" / "nyc" / FLIGHTS / "data"
+    def __init__(self, folder: Path, table: str = FLIGHTS) -> None:
+        self.data = folder / "warehouse" / "nyc" / table / "data"
+        self._table = table
         self.files_seen: frozenset[str] = frozenset()
         self._catalog = folder / "warehouse" / "catalog.db"
-        self._commits = folder / "checkpoint" / "commits"
+        self._commits = folder / _CHECKPOINTS[table] / "commits"
         self._catalog_written_ns = 0
         self._landed = self._rows = self._checkpointed = 0
         self._progress = (-1, -1)
@@ -107,7 +110,7 @@ class Disk:
         with suppress(FileNotFoundError, sqlite3.OperationalError):  # no catalog yet, or busy
             written_ns = self._catalog.stat().st_mtime_ns
             if written_ns != self._catalog_written_ns:
-                summary = _read_newest_summary(self._catalog)
+                summary = _read_newest_summary(self._catalog, self._table)
                 self._landed, self._rows = 1 + int(summary[EPOCH_KEY]), int(summary["total-records"])
                 self._catalog_written_ns = written_ns
 
@@ -116,12 +119,12 @@ class Disk:
             self._checkpointed += 1
 
 
-def _read_newest_summary(catalog: Path) -> dict[str, str]:
+def _read_newest_summary(catalog: Path, table: str) -> dict[str, str]:
     """Return the summary of the newest snapshot of the table that the catalog shows."""
     # A killed driver may leave a transaction that the next reader has to roll back: open to write.
     with closing(sqlite3.connect(f"{catalog.as_uri()}?mode=rw", uri=True)) as connection:
         query = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
-        location = next((str(location) for (location,) in connection.execute(query, (FLIGHTS,))), None)
+        location = next((str(location) for (location,) in connection.execute(query, (table,))), None)
     metadata = json.loads(Path(location.removeprefix("file://")).read_text()) if location else {}
     return (
         metadata["snapshots"][-1]["summary"] if metadata.get("snapshots") else {EPOCH_KEY: "-1", "total-records": "0"}

@@ -45,14 +45,14 @@ class Driver:
                 start_new_session=True,
             )
 
-    def give_turn(self) -> None:
-        """Let it stream as soon as it is ready."""
+    def give_turn(self, table: str) -> None:
+        """Let it stream into a table as soon as it is ready."""
         if self._process.stdin is not None:
             with (
                 suppress(BrokenPipeError),
                 self._process.stdin as turn,
             ):  # broken: it has failed, as its exit code tells
-                turn.write(b"your turn\n")
+                turn.write(f"{table}\n".encode())
 
     def exit_code(self) -> int | None:
         """Return how it ended, None while it runs."""
@@ -143,12 +143,12 @@ class Relay:
         if self._loads:
             self._start(self._loads.popleft())
 
-    def take_turn(self) -> Driver:
-        """Return the driver whose turn it is, which streams as soon as it can, and start the one after it."""
+    def take_turn(self, table: str) -> Driver:
+        """Return the driver whose turn it is, which streams into a table as soon as it can; start the one after it."""
         if not self._waiting:
             self._start(self._loads.popleft() if self._loads else ())
         driver = self._waiting.popleft()
-        driver.give_turn()
+        driver.give_turn(table)
         self.start_ahead()
         return driver
 

@@ -1,6 +1,7 @@
-"""What a reader finds: PyIceberg reads the tables, pyarrow reads the source again, and both are compared.
+"""What readers find: PyIceberg reads the tables, pyarrow reads the source again, and both are compared.
 
-Shares no code with the sink and none with Spark: the source is the package's own files, not the split
+The table of the change feed has deletes that PyIceberg cannot read: iceberg-rust reads it, and pyarrow its
+files. Shares no code with the sink and none with Spark: the source is the package's own files, not the split
 ones. Everything is done on whole columns.
 """
 
@@ -10,6 +11,7 @@ import json
 import zipfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,11 +19,11 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 
-from flights_demo.kills import EPOCH_KEY, FLIGHTS, Disk, Leftover, Traces, list_files
-from flights_demo.source import ROW_NUMBER
+from flights_demo.kills import DEPARTURES, EPOCH_KEY, FLIGHTS, Disk, Leftover, Traces, list_files
+from flights_demo.source import CHANGED_MONTHS, ROW_NUMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,73 @@ class Comparison:
     rows: int
     columns: int
     problems: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedChanges:
+    """The table of the change feed, as each reader finds it, beside what is to be left of the source."""
+
+    rows: int
+    readers: tuple[str, ...]
+    problems: list[str]
+
+
+def compare_changes(folder: Path, source: Path) -> ComparedChanges:
+    """Compare what two readers find in the table of the change feed with the departures that were not cancelled."""
+    table = _load_table(folder, DEPARTURES)
+    flights = _read_source(source, FLIGHTS)
+    was_planned = pc.less_equal(flights["month"], CHANGED_MONTHS)
+    expected = flights.filter(pc.and_(was_planned, flights["dep_time"].is_valid()))
+    readers = {"iceberg-rust": _read_with_datafusion, "the files themselves": _read_files}
+    problems = [
+        f"nyc.{DEPARTURES}: epoch {epoch_id} has {len(times)} snapshots"
+        for epoch_id, times in _landings_ms(table).items()
+        if len(times) != 1
+    ]
+    for reader, read in readers.items():
+        found = read(table)
+        columns = expected.select([name for name in found.column_names if name != "lsn"])
+        differences = _find_differences(DEPARTURES, found.select(columns.column_names), columns)
+        problems += [f"{problem}, says {reader}" for problem in differences]
+    return ComparedChanges(
+        rows=expected.num_rows,
+        readers=tuple(readers),
+        problems=problems,
+    )
+
+
+def _read_with_datafusion(table: Table) -> pa.Table:
+    context = import_module("datafusion").SessionContext()
+    context.register_table(DEPARTURES, table)
+    found: pa.Table = context.sql(f"SELECT * FROM {DEPARTURES}").to_arrow_table()  # noqa: S608  # no outside input
+    return found
+
+
+def _read_files(table: Table) -> pa.Table:
+    """Read all files and apply all deletes as the format's specification says it, without any library's reader."""
+    rows, keys, places = [], [], []
+    snapshot = table.current_snapshot()
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else []:
+        for entry in manifest.fetch_manifest_entry(table.io):
+            path = entry.data_file.file_path
+            found = parquet.read_table(path.removeprefix("file://"), partitioning=None)
+            number = pa.repeat(pa.scalar(entry.sequence_number, pa.int64()), found.num_rows)
+            if entry.data_file.content is DataFileContent.EQUALITY_DELETES:
+                keys.append(found.append_column("deleted_in", number))
+            elif entry.data_file.content is DataFileContent.POSITION_DELETES:
+                places.append(found)
+            else:
+                place = pa.array(range(found.num_rows), pa.int64())
+                found = found.append_column("added_in", number).append_column("pos", place)
+                rows.append(found.append_column("file_path", pa.repeat(path, found.num_rows)))
+    found = pa.concat_tables(rows)
+    if places:
+        found = found.join(pa.concat_tables(places), ["file_path", "pos"], join_type="left anti")
+    newest = pa.concat_tables(keys).group_by(ROW_NUMBER).aggregate([("deleted_in", "max")])
+    found = found.join(newest, ROW_NUMBER)
+    is_deleted = pc.greater(pc.fill_null(found["deleted_in_max"], 0), found["added_in"])
+    names = [field.name for field in table.schema().fields]
+    return found.filter(pc.invert(is_deleted)).select(names)
 
 
 def find_traces(folder: Path, rows_of_months: Sequence[int], known: Collection[str]) -> Traces:
@@ -141,7 +210,7 @@ def _find_differences(name: str, written: pa.Table, expected: pa.Table) -> list[
         return [f"nyc.{name} has the columns {written.column_names} instead of {expected.column_names}"]
     problems = _compare_counts(name, written, expected)
     if ROW_NUMBER in expected.column_names:
-        problems += _compare_numbers(written[ROW_NUMBER], expected[ROW_NUMBER])
+        problems += _compare_numbers(name, written[ROW_NUMBER], expected[ROW_NUMBER])
     return problems or _compare_columns(name, written, expected)
 
 
@@ -160,13 +229,13 @@ def _compare_counts(name: str, written: pa.Table, expected: pa.Table) -> list[st
     return [f"nyc.{name} has {written.num_rows:,} rows instead of {expected.num_rows:,}"]
 
 
-def _compare_numbers(written: pa.ChunkedArray, expected: pa.ChunkedArray) -> list[str]:
+def _compare_numbers(name: str, written: pa.ChunkedArray, expected: pa.ChunkedArray) -> list[str]:
     counts = {
         "lost": pc.sum(pc.invert(pc.is_in(expected, value_set=written))).as_py(),
         "doubled": len(written) - pc.count_distinct(written, mode="all").as_py(),
         "not of the source": pc.sum(pc.invert(pc.is_in(written, value_set=expected))).as_py(),
     }
-    return [f"nyc.{FLIGHTS}: {count:,} row numbers are {what}" for what, count in counts.items() if count]
+    return [f"nyc.{name}: {count:,} row numbers are {what}" for what, count in counts.items() if count]
 
 
 def _compare_columns(name: str, written: pa.Table, expected: pa.Table) -> list[str]:

@@ -5,7 +5,7 @@ Every figure and every claim comes from the disk of this run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,23 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What became of the change feed.
+
+    Attributes:
+        counts: How many changes of each kind it has.
+        killed_in: The epoch in which its driver was killed.
+        left: How many rows are left.
+        readers: Who found exactly these.
+    """
+
+    counts: Mapping[str, int]
+    killed_in: int
+    left: int
+    readers: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """One run of the demo.
 
@@ -51,6 +68,7 @@ class Outcome:
         figures: The flights' table.
         recoveries: What became of each kill.
         comparisons: Each table beside its source.
+        changes: What became of the change feed.
         streamed_s: Seconds from the start to the end of the stream.
         total_s: Seconds from the start to the end of the proof.
     """
@@ -59,6 +77,7 @@ class Outcome:
     figures: Figures
     recoveries: Sequence[Recovery]
     comparisons: Sequence[Comparison]
+    changes: Changes
     streamed_s: float
     total_s: float
 
@@ -156,7 +175,17 @@ def _summarise(outcome: Outcome) -> Iterator[tuple[str, str]]:
         what = "each row number once, " if comparison.name == FLIGHTS else ""
         equal = f"{what}all {comparison.columns} columns equal to the source"
         yield comparison.name, f"{comparison.rows:,} rows, {equal}"
-    yield "seconds", f"{outcome.total_s:.1f}, of them {outcome.streamed_s:.1f} for {len(recoveries) + 1} drivers"
+    yield "departures", _describe_changes(outcome.changes)
+    yield "seconds", f"{outcome.total_s:.1f}, of them {outcome.streamed_s:.1f} for {len(recoveries) + 3} drivers"
+
+
+def _describe_changes(changes: Changes) -> str:
+    counts = changes.counts
+    found = f"{' and '.join(changes.readers)} find exactly the {changes.left:,} that are left"
+    return (
+        f"{counts['c']:,} planned, {counts['u']:,} updated with their delays, {counts['d']:,} deleted; killed in "
+        f"epoch {changes.killed_in}\n[green]{found}[/]"
+    )
 
 
 def _describe_epochs(figures: Figures) -> str:
