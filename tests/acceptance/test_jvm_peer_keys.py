@@ -60,8 +60,9 @@ def make(shared: SharedCatalog, layout: str, **properties: str) -> Sink:
 
 def run(sink: Sink, layout: str, number: int) -> None:
     """Commit an epoch."""
-    plan = plan_by_keys(sink, delete_spec=LAYOUTS[layout][1])
-    sink.commit(keyed_tasks(plan, *EPOCHS[number], of_epoch=epoch(number), file_rows=2))
+    # A file for each row.
+    plan = plan_by_keys(sink, delete_spec=LAYOUTS[layout][1], target_file_size_bytes=1)
+    sink.commit(keyed_tasks(plan, *EPOCHS[number], of_epoch=epoch(number)))
 
 
 def read_by_jvm(shared: SharedCatalog) -> list[list[Any]]:

@@ -44,13 +44,13 @@ epochs = st.lists(st.lists(st.tuples(changes, st.integers(0, 2)), max_size=12), 
 @given(
     feed=epochs,
     layout=st.sampled_from(sorted(LAYOUTS)),
-    file_rows=st.integers(1, 4),
+    file_bytes=st.sampled_from([1, 2**29]),  # a file for each row, or one
     evolves_after=st.one_of(st.none(), st.integers(0, 3)),
     replays=st.booleans(),
     data=st.data(),
 )
 def test_table_has_the_row_that_came_last_for_each_key(  # noqa: PLR0913  # one case
-    *, feed: Any, layout: str, file_rows: int, evolves_after: int | None, replays: bool, data: st.DataObject
+    *, feed: Any, layout: str, file_bytes: int, evolves_after: int | None, replays: bool, data: st.DataObject
 ) -> None:
     """A key would have two rows, an old one, or none, for some order, layout, division or repetition of its changes."""
     folder = Path(tempfile.mkdtemp())
@@ -71,8 +71,8 @@ def test_table_has_the_row_that_came_last_for_each_key(  # noqa: PLR0913  # one 
                 if operation != "D":
                     expected[key] = (key, region, amount)
             for _ in range(1 + replays):
-                plan = plan_by_keys(sink, delete_spec=delete_spec)
-                sink.commit(keyed_tasks(plan, *parts, of_epoch=epoch(number), file_rows=file_rows))
+                plan = plan_by_keys(sink, delete_spec=delete_spec, target_file_size_bytes=file_bytes)
+                sink.commit(keyed_tasks(plan, *parts, of_epoch=epoch(number)))
             _check(sink, expected, reads_with_chdb=delete_spec is None)
             if number == evolves_after and layout == "none":
                 with sink.table().update_spec() as change_of_spec:
