@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.invariants import unreferenced_files
+from support.keyed_streams import rows_in
 from support.spark_faulty_sink import Action, Fault, FaultySink, Point
 from support.spark_jobs import BatchJob, StreamJob, dump, write_source
 from support.spark_process import SparkProcess, wait_until
@@ -41,6 +42,28 @@ def test_spark_drivers_that_create_one_table_at_once_both_succeed(
 
     assert errors == [None, None]
     assert house.ids() == list(range(20))
+    assert len(house.snapshots()) == 2
+    assert unreferenced_files(house.table()) == set()
+
+
+def test_drivers_that_create_one_table_with_keys_at_once_leave_one_row_of_each(
+    drivers: list[SparkProcess], house: Warehouse, tmp_path: Path
+) -> None:
+    """Of two jobs that both find no table, one would fail, or both leave a row of the same key."""
+    faults = [
+        Fault(point=Point.BEFORE_COMMIT, action=Action.WAIT, fuse=tmp_path / f"{number}.fuse") for number in (0, 1)
+    ]
+    for number, (driver, fault) in enumerate(zip(drivers, faults, strict=True)):
+        options = {**house.options, "keys": "id", "partition-by": "truncate(10, name)", **fault.arm()}
+        driver.send(dump(BatchJob(first=number * 5, options=options, sink=FaultySink.name())))
+    wait_until(lambda: all(fault.barrier.exists() for fault in faults), "both are about to commit")
+    assert not house.has_table()
+    for fault in faults:
+        fault.barrier.unlink()
+    errors = [driver.wait_answer() for driver in drivers]
+
+    assert errors == [None, None]
+    assert rows_in(house) == [(i, f"row {i}") for i in range(15)]
     assert len(house.snapshots()) == 2
     assert unreferenced_files(house.table()) == set()
 

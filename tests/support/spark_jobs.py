@@ -35,6 +35,7 @@ class StreamJob:
         where: Which rows go into the table.
         files_per_epoch: How many files an epoch takes.
         register: Whether the job registers the sink, as it must where PySpark does not find it.
+        columns: The columns of the files.
     """
 
     source: str
@@ -46,11 +47,12 @@ class StreamJob:
     where: str = "true"
     files_per_epoch: int = 1
     register: bool = False
+    columns: str = SCHEMA
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query."""
         _register(spark, self.sink, real=self.register)
-        source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", self.files_per_epoch)
+        source = spark.readStream.schema(self.columns).option("maxFilesPerTrigger", self.files_per_epoch)
         writer = source.json(self.source).where(self.where).writeStream.format(self.sink).options(**self.options)
         return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start(self.table)
 
@@ -165,13 +167,17 @@ def write_source(folder: Path, files: Iterable[range], *, first_file: int = 0) -
         files: The ids of each file.
         first_file: Number of the first file.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     for number, ids in enumerate(files, start=first_file):
-        lines = "".join(f'{{"id": {row}, "name": "row {row}"}}\n' for row in ids)
-        hidden = folder / f".{number:06d}.json"
-        hidden.write_text(lines)
-        os.utime(hidden, (_FIRST_FILE_S + number, _FIRST_FILE_S + number))  # Spark takes files by age
-        hidden.rename(folder / f"{number:06d}.json")  # and must not see half of one
+        write_file(folder, number, "".join(f'{{"id": {row}, "name": "row {row}"}}\n' for row in ids))
+
+
+def write_file(folder: Path, number: int, lines: str) -> None:
+    """Write lines of JSON as the file of a stream that has this number; the folder is created if missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hidden = folder / f".{number:06d}.json"
+    hidden.write_text(lines)
+    os.utime(hidden, (_FIRST_FILE_S + number, _FIRST_FILE_S + number))  # Spark takes files by age
+    hidden.rename(folder / f"{number:06d}.json")  # and must not see half of one
 
 
 def remove_last_commit(checkpoint: Path) -> int:

@@ -1,0 +1,78 @@
+"""A stream of changes by key that dies at each step of an epoch, and is started again: nothing twice, nothing back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from support.keyed_streams import FEED, KeyedStream, check_tidy, rows_after, rows_in
+from support.spark_faulty_sink import Action, Fault, Point
+from support.spark_jobs import dump
+from support.spark_process import SparkProcess
+
+from iceberg_ds.steps import Step
+
+BEFORE_FAULT = rows_after(FEED[:1])
+ALL = rows_after(FEED)
+
+
+@pytest.fixture
+def begun(tmp_path: Path, spark: SparkSession) -> KeyedStream:
+    """Return a stream that has run its first epoch, and has two more to run."""
+    return KeyedStream(folder=tmp_path / "stream").run(spark, FEED[0]).feed(*FEED[1:])
+
+
+def fault_at(stream: KeyedStream, point: Step, action: Action) -> Fault:
+    """Return a fault that strikes in the first epoch that it meets."""
+    return Fault(point=point, action=action, fuse=stream.folder / "fuse")
+
+
+@pytest.mark.parametrize("point", [Point.IN_TASK, Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
+def test_driver_dies(begun: KeyedStream, spark: SparkSession, tmp_path: Path, point: Step) -> None:
+    """The replayed epoch would add its rows twice, bring deleted ones back, or not be there at all."""
+    fault = fault_at(begun, point, Action.KILL_DRIVER)
+    with SparkProcess(tmp_path / "driver") as driver:
+        driver.send(dump(begun.job(fault)))
+        driver.wait_java_dead()
+    assert fault.has_struck
+    landed = point is Point.AFTER_COMMIT
+    assert begun.rows() == (rows_after(FEED[:2]) if landed else BEFORE_FAULT)
+
+    begun.run(spark)
+
+    assert begun.rows() == ALL
+    assert begun.snapshots() == len(FEED)
+    if landed:
+        check_tidy(begun.house)
+
+
+@pytest.mark.parametrize("point", [Point.IN_TASK, Point.AFTER_TASK, Step.MANIFESTS_WRITTEN, Step.REQUEST_ANSWERED])
+def test_worker_dies(begun: KeyedStream, spark: SparkSession, point: Step) -> None:
+    """Spark's `abort` would delete files of rows or of deletes that have landed, or the replay would double them."""
+    fault = fault_at(begun, point, Action.KILL_WORKER)
+    with pytest.raises(StreamingQueryException):
+        begun.job(fault).run(spark)
+    assert fault.has_struck
+    assert begun.rows() == (rows_after(FEED[:2]) if point is Step.REQUEST_ANSWERED else BEFORE_FAULT)
+
+    begun.run(spark)
+
+    assert begun.rows() == ALL
+    assert begun.snapshots() == len(FEED)
+
+
+@pytest.mark.parametrize("action", [Action.RAISE, Action.KILL_WORKER])
+def test_spark_repeats_a_task(tmp_path: Path, retrying_spark: SparkSession, action: Action) -> None:
+    """A task that Spark runs twice would tell of its keys twice, and hide the rows of the winner."""
+    stream = KeyedStream(folder=tmp_path / "stream").feed(*FEED)
+    fault = fault_at(stream, Point.IN_TASK, action)
+
+    stream.job(fault).run(retrying_spark)
+
+    assert fault.has_struck
+    assert rows_in(stream.house) == ALL
+    assert stream.snapshots() == len(FEED)
+    if action is Action.RAISE:  # a killed worker cannot clean up
+        check_tidy(stream.house)
