@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -101,6 +102,11 @@ def keyed_tasks(plan: WritePlan, *parts: Sequence[Event], of_epoch: EpochId | No
 def _keyed_task(plan: WritePlan, identity: WriteIdentity, number: int, part: Sequence[Event]) -> TaskCommit:
     names = ("op", "id", "region", "amount", "lsn")
     batch = arrow_batch([dict(zip(names, event, strict=True)) for event in part], SENT)
+    return keyed_task(plan, identity, number, batch)
+
+
+def keyed_task(plan: WritePlan, identity: WriteIdentity, number: int, batch: pa.RecordBatch) -> TaskCommit:
+    """Run a task with these rows, and return what it reports."""
     written = write_keyed_task(plan, [batch], TaskAttempt(partition_id=number, task_attempt_id=next(_numbers)))
     return TaskCommit(identity, number, written.data_files, delete_files=written.delete_files, keys=written.keys)
 

@@ -1,0 +1,9 @@
+"""Random change feeds, other writers, changes of the table and failures: every key has exactly the row it should."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from support.keyed_machine import KeyedTable
+
+TestKeyedTable = KeyedTable.TestCase
+TestKeyedTable.settings = settings(stateful_step_count=20)
