@@ -91,6 +91,7 @@ CALLS_OF: Mapping[Operation, tuple[Call, ...]] = {
     Operation.APPEND_BY_MANIFESTS: (_LOOK_UP, *_ATTEMPT),
     Operation.APPEND_AND_MERGE: (_LOOK_UP, *_ATTEMPT),
     Operation.OVERWRITE: (_LOOK_UP, *_ATTEMPT),
+    Operation.UPSERT: (_LOOK_UP, *_ATTEMPT),
     Operation.REPLACE: (_LOOK_UP, *_ATTEMPT),
     Operation.CREATE: (_LOOK_UP, *_CREATION, Call(phase=Phase.COMMIT, method="view_exists"), *_ATTEMPT),
     Operation.CREATE_EMPTY: (_LOOK_UP, *_CREATION, _ATTEMPT[1]),
@@ -260,35 +261,42 @@ class Ground:
         mode: The mode.
         empty: Without any table.
         used: With the table.
+        keyed: With a table that has keys, in a folder of its own.
     """
 
     folder: Path
     mode: Mode
     empty: FaultyCatalog
     used: FaultyCatalog
+    keyed: FaultyCatalog
 
     @classmethod
     def make(cls, folder: Path, mode: Mode) -> Ground:
         """Make the catalogs."""
+        made = {}
+        for operation in (Operation.APPEND, Operation.UPSERT):
+            place = _folder(folder, operation)
+            place.mkdir(exist_ok=True)
+            made[operation] = catalog = FaultyCatalog(LaxCatalog(place, namespaces=set()))
+            calm, sink = CatalogAttack(catalog, Phase.COMMIT, ()), _sink(catalog, place)
+            Trial(operation=operation, mode=mode, clean=sink, attacked=sink, attack=calm, folder=place).prepare()
         empty = FaultyCatalog(LaxCatalog(folder, namespaces=set()))
-        used = FaultyCatalog(LaxCatalog(folder, namespaces=set()))
-        calm = CatalogAttack(used, Phase.COMMIT, ())
-        sink = _sink(used, folder)
-        Trial(operation=Operation.APPEND, mode=mode, clean=sink, attacked=sink, attack=calm, folder=folder).prepare()
-        return cls(folder=folder, mode=mode, empty=empty, used=used)
+        used, keyed = made[Operation.APPEND], made[Operation.UPSERT]
+        return cls(folder=folder, mode=mode, empty=empty, used=used, keyed=keyed)
 
     def trial(self, operation: Operation, phase: Phase = Phase.COMMIT, strikes: Iterable[Strike] = ()) -> Trial:
         """Return a write whose catalog strikes in one phase."""
-        ground = self.empty if operation.creates else self.used
+        ground = self.empty if operation.creates else self.keyed if operation is Operation.UPSERT else self.used
+        folder = _folder(self.folder, operation)
         inner = ground.inner.copy()
         faulty = ground.copy(inner)
         return Trial(
             operation=operation,
             mode=self.mode,
-            clean=_sink(inner, self.folder),
-            attacked=_sink(faulty, self.folder),
+            clean=_sink(inner, folder),
+            attacked=_sink(faulty, folder),
             attack=CatalogAttack(faulty, phase, tuple(strikes)),
-            folder=self.folder / "db" / "t",
+            folder=folder / "db" / "t",
         )
 
     def calls_of(self, operation: Operation) -> Made:
@@ -302,9 +310,15 @@ class Ground:
 
     def tidy(self) -> None:
         """Remove what a cell has left behind in the folder."""
-        table = self.used.load_table(IDENTIFIER)
-        for path in unreferenced_files(table) | set(local(table.location()).rglob("*.json")):
-            path.unlink()
+        for catalog in (self.used, self.keyed):
+            table = catalog.load_table(IDENTIFIER)
+            for path in unreferenced_files(table) | set(local(table.location()).rglob("*.json")):
+                path.unlink()
+
+
+def _folder(folder: Path, operation: Operation) -> Path:
+    """Return where the table of an operation is."""
+    return folder / "keyed" if operation is Operation.UPSERT else folder
 
 
 def _sink(catalog: Any, folder: Path) -> Sink:

@@ -32,6 +32,7 @@ DONE_BY: Mapping[tuple[Operation, Mode], set[tuple[FileKind, Doing]]] = {
     (Operation.APPEND, Mode.STREAM): _WRITING | _LOADING | _LISTING,
     (Operation.APPEND_BY_MANIFESTS, Mode.STREAM): _WRITING | _LOADING | _LISTING,
     (Operation.APPEND_AND_MERGE, Mode.BATCH): _WRITING | _LOADING | _LISTING | {(FileKind.MANIFEST, Doing.READ)},
+    (Operation.UPSERT, Mode.STREAM): _WRITING | _LOADING | _LISTING,
     (Operation.REPLACE, Mode.BATCH): _WRITING | _LOADING | _LISTING | _REPLACING,
     (Operation.CREATE, Mode.STREAM): _WRITING,
 }

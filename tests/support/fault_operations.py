@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from support.tables import QUERY, SCHEMA
+from support.tables import QUERY, SCHEMA, Row, rows
 
 from iceberg_ds.plan import EpochId
 from iceberg_ds.planning import WriteMode
@@ -14,6 +14,8 @@ from iceberg_ds.writing.reporting import MANY_FILES
 
 BASE = (1, 2, 3, 4)  # the ids in a table before a write
 _OURS = (5, 6)
+_UPSERTED = (4, 5, 6)
+_DELETED = 3
 _WIDER = StructType([*SCHEMA.fields, StructField("note", StringType())])
 _RETYPED = StructType([StructField("id", LongType()), StructField("name", StringType()), StructField("n", LongType())])
 
@@ -25,6 +27,7 @@ class Operation(Enum):
     APPEND_BY_MANIFESTS = "append by manifests of tasks"
     APPEND_AND_MERGE = "append that merges manifests"
     OVERWRITE = "overwrite"
+    UPSERT = "write by keys"  # one of which is in two tasks, and one is deleted
     REPLACE = "replace where"  # rewrites files of which only some rows are replaced
     CREATE = "create"
     CREATE_EMPTY = "create without rows"
@@ -35,6 +38,7 @@ class Operation(Enum):
     def options(self) -> dict[str, Any]:
         """The options of the write."""
         return {
+            Operation.UPSERT: {"keys": ("id",), "keys_not_enforced": True, "delete_when": "name = 'gone'"},
             Operation.REPLACE: {"replace_where": "id >= 4"},
             Operation.CHANGE: {"schema_evolution": "add-columns"},
             Operation.CHANGE_AND_REPLACE: {"schema_evolution": "full"},
@@ -64,7 +68,19 @@ class Operation(Enum):
     @property
     def ours(self) -> tuple[int, ...]:
         """The ids that it writes."""
-        return () if self is Operation.CREATE_EMPTY else _OURS
+        return {Operation.CREATE_EMPTY: (), Operation.UPSERT: _UPSERTED}.get(self, _OURS)
+
+    def parts(self, ids: tuple[int, ...]) -> list[list[Row]]:
+        """Return the rows of its two tasks, for its own ids or those of the table before."""
+        if self is Operation.UPSERT and ids == _UPSERTED:
+            return [[*rows(4, 6), {"id": _DELETED, "name": "gone"}], rows(5, 6)]
+        middle = len(ids) // 2
+        return [rows(*ids[:middle]), rows(*ids[middle:])]
+
+    @property
+    def first(self) -> Operation:
+        """What fills the table before it."""
+        return self if self is Operation.UPSERT else Operation.APPEND
 
     @property
     def creates(self) -> bool:
@@ -84,6 +100,8 @@ class Operation(Enum):
             kept = ()
         if self is Operation.REPLACE:
             kept = tuple(number for number in kept if number < 4)
+        if self is Operation.UPSERT:
+            kept = tuple(number for number in kept if number not in {*_UPSERTED, _DELETED})
         return [*kept, *self.ours]
 
 

@@ -15,10 +15,12 @@ from unittest.mock import patch
 
 from pyiceberg.table import Table
 from pyspark.sql.types import StructType
+from support.delete_soundness import check_deletes
 from support.fault_operations import BASE, Mode, Operation, Phase
 from support.invariants import check_sound, stored_files, unreferenced_files
+from support.keyed_reader import rows_of
 from support.spark_tables import read_with_chdb
-from support.tables import Sink, local, paths_of, rows
+from support.tables import Sink, local, paths_of
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.settings import catalog_settings
@@ -115,7 +117,7 @@ class Trial:
         if not self.operation.creates:
             for number in (0, 1):
                 part = BASE[2 * number : 2 * number + 2]
-                self._commit(self.attacked, self._tasks(self.attacked, Operation.APPEND, part, number, "run-0"))
+                self._commit(self.attacked, self._tasks(self.attacked, self.operation.first, part, number, "run-0"))
         if self.operation.table_properties:
             with self.clean.table().transaction() as change:
                 change.set_properties(self.operation.table_properties)
@@ -164,7 +166,7 @@ class Trial:
         self, plan: Any, ids: tuple[int, ...], epoch: int, run: str, schema: StructType | None = None
     ) -> list[TaskCommit]:
         """Run two tasks; where the first fails, Spark gives up the other."""
-        parts = [rows(*ids[: len(ids) // 2]), rows(*ids[len(ids) // 2 :])]
+        parts = self.operation.parts(ids)
         of_epoch = self.mode.epoch(epoch, run)
         with patch.object(reporting, "MANY_FILES", self.operation.many_files):
             return self.attacked.write(*parts, schema=schema or self.operation.schema, plan=plan, of_epoch=of_epoch)
@@ -243,9 +245,13 @@ class Trial:
         if table is None:
             return None
         check_sound(table)
-        found = table.scan().to_arrow()
-        ids = sorted(found["id"].to_pylist())
-        assert {name: found[name].to_pylist() for name in ("id", "name")} == _named(found["id"].to_pylist())
+        # PyIceberg reads no table with deletes by key.
+        is_by_keys = self.operation is Operation.UPSERT
+        found = rows_of(table) if is_by_keys else table.scan().to_arrow().to_pylist()
+        ids = sorted(row["id"] for row in found)
+        assert all(row["name"] == f"row {row['id']}" for row in found)
+        if is_by_keys:
+            check_deletes(table)
         if self.second_reader is not None and table.metadata.snapshots:
             assert self.second_reader(table) == ids, "the second reader finds other rows"
         return ids
@@ -256,10 +262,6 @@ class Trial:
     def _unreferenced(self) -> set[Path]:
         table = self._table()
         return self._stored() if table is None else unreferenced_files(table)
-
-
-def _named(ids: list[int]) -> dict[str, list[Any]]:
-    return {"id": ids, "name": [f"row {number}" for number in ids]}
 
 
 def ids_of_clickhouse(table: Table) -> list[int]:

@@ -28,6 +28,7 @@ from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
 from iceberg_ds.writing.handing_over import write_or_hand_over
+from iceberg_ds.writing.keyed import write_keyed_task
 from iceberg_ds.writing.range_check import RangeCheck
 from iceberg_ds.writing.reporting import report_files
 from iceberg_ds.writing.writers import TaskAttempt, write_task
@@ -95,7 +96,7 @@ class Sink:
     ) -> list[TaskCommit]:
         """Run one task for each of `parts`, and return what the tasks report.
 
-        They write files, unless they may hand over their rows instead.
+        They write files, unless they may hand over their rows instead, or the plan is one by keys.
         """
         plan = plan or self.plan(schema)
         identity = WriteIdentity.of(plan, of_epoch)
@@ -104,7 +105,13 @@ class Sink:
         for number, part in enumerate(parts):
             check = RangeCheck(plan)
             attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
-            files, left = work(plan, [arrow_batch(part, schema)] if part else [], attempt, check)
+            batches = [arrow_batch(part, schema)] if part else []
+            if plan.changes is not None:
+                keyed = write_keyed_task(plan, batches, attempt)
+                reported = {"delete_files": keyed.delete_files, "keys": keyed.keys}
+                messages.append(TaskCommit(identity, number, keyed.data_files, **reported))
+                continue
+            files, left = work(plan, batches, attempt, check)
             report = report_files(plan, attempt, files)
             messages.append(
                 TaskCommit(identity, number, report.data_files, check.refused, manifests=report.manifests, rows=left)
