@@ -63,6 +63,7 @@ REGIONS = ("EU", "US", "DE")
 TASKS = 3
 MAX_ADDED_COLUMNS = 2
 SMALL, LARGE = 1, 2**29
+COLUMN_CHANGES = ["add", "rename", "widen", "drop"]
 FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
 STEPS_OF_COMMITS = [
     Step.COMMIT_BEGUN,
@@ -327,10 +328,42 @@ class KeyedTable(RuleBasedStateMachine):
     @precondition(lambda self: self.pending)
     def commit_an_epoch(self, errors: list[Callable[[], Exception]], when: When, data: st.DataObject) -> None:
         """Commit it; if the table was changed under it, the query starts again."""
-        write = self.pending.pop()
+        self.commit_or_start_again(self.pending.pop(), errors, when, data)
+
+    def commit_or_start_again(
+        self, write: Pending, errors: Sequence[Callable[[], Exception]], when: When, data: st.DataObject
+    ) -> None:
+        """Commit an epoch, which is run again if the table was changed under it."""
         if not self.commit(write, errors, when):
             assert not self.replay(write, data)
             self.landed(write)
+
+    @rule(
+        query=queries,
+        feed=feeds,
+        others=st.lists(st.sampled_from(["append", "append", "partitioning", "columns"]), min_size=1, max_size=3),
+        errors=faults,
+        data=st.data(),
+    )
+    @precondition(lambda self: not self.pending)
+    def be_overtaken(
+        self,
+        query: str,
+        feed: list[Any],
+        others: list[str],
+        errors: list[Callable[[], Exception]],
+        data: st.DataObject,
+    ) -> None:
+        """Let others append and change the table while an epoch is written."""
+        write = self.begin(query, feed, data)
+        for other in others:
+            if other == "append":
+                self.add_rows([(key, region) for _, key, region, _, _ in feed[:2]], is_ours=False)
+            elif other == "partitioning":
+                self.repartition(data.draw(st.sampled_from(PARTS), "partitioning"))
+            else:
+                self.alter_columns(data.draw(st.sampled_from(COLUMN_CHANGES), "change of columns"), data)
+        self.commit_or_start_again(write, errors, When.BEFORE, data)
 
     @rule(query=queries, feed=feeds, step=st.sampled_from(STEPS_OF_COMMITS), aborts=st.booleans(), data=st.data())
     @precondition(lambda self: not self.pending)
@@ -395,7 +428,11 @@ class KeyedTable(RuleBasedStateMachine):
 
     @rule(drawn=plain_rows, is_ours=st.booleans())
     def append(self, drawn: list[tuple[int, str]], *, is_ours: bool) -> None:
-        """Let a writer append that knows no keys: its rows come beside those of the same key."""
+        """Let a writer append that knows no keys."""
+        self.add_rows(drawn, is_ours=is_ours)
+
+    def add_rows(self, drawn: list[tuple[int, str]], *, is_ours: bool) -> None:
+        """Append rows without keys, which come beside those of the same key."""
         table = self.sink.table()
         schema = table.schema()
         rows: list[Row] = [{ID: key, REGION: region, AMOUNT: 1, LSN: next(self.numbers)} for key, region in drawn]
@@ -414,6 +451,10 @@ class KeyedTable(RuleBasedStateMachine):
 
     @rule(part=st.sampled_from(PARTS))
     def change_partitioning(self, part: tuple[int, Transform[Any, Any]]) -> None:
+        """Partition by something else."""
+        self.repartition(part)
+
+    def repartition(self, part: tuple[int, Transform[Any, Any]]) -> None:
         """Add a partition field, or remove it if it is there."""
         table, (source, transform) = self.sink.table(), part
         if source not in {field.field_id for field in table.schema().fields}:
@@ -427,8 +468,12 @@ class KeyedTable(RuleBasedStateMachine):
                 change.add_field(name, transform, f"part{next(self.numbers)}")
         self.shape += 1
 
-    @rule(what=st.sampled_from(["add", "rename", "widen", "drop"]), data=st.data())
+    @rule(what=st.sampled_from(COLUMN_CHANGES), data=st.data())
     def change_columns(self, what: str, data: st.DataObject) -> None:
+        """Change the columns."""
+        self.alter_columns(what, data)
+
+    def alter_columns(self, what: str, data: st.DataObject) -> None:
         """Add, rename, widen or drop a column."""
         table = self.sink.table()
         fields = table.schema().fields
