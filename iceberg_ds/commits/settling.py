@@ -37,6 +37,9 @@ from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.writing.position_deletes import HiddenRows, write_position_deletes
 
 _FIELD_ID = b"PARQUET:field_id"
+# Deletes of one data file alone do not stand against a compaction of others that ends at the same moment. Beyond so
+# many files, which are written one after the other, there is one for each partition.
+_MOST_SINGLE_FILES = 10
 
 
 class KeyReports:
@@ -143,7 +146,7 @@ class KeyReports:
         written: list[DataFile] = []
         paths = self._new_paths(table)
         try:
-            for rows in _by_partition(hidden):
+            for rows in _by_file_of_deletes(hidden):
                 path = paths(rows[0].data_file)
                 written.append(write_position_deletes(table.io, path, rows, self._write.files))
                 reach(Step.FILE_CLOSED)
@@ -187,8 +190,10 @@ class _Folder:
         return partition_path(self.partition, self.spec, self.schema)
 
 
-def _by_partition(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
-    """Return the rows by spec and partition of their files."""
+def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
+    """Return the rows by data file, or by spec and partition of their files if these are many."""
+    if len(hidden) <= _MOST_SINGLE_FILES:
+        return [[rows] for rows in hidden]
     found: dict[tuple[int, str], list[HiddenRows]] = defaultdict(list)
     for rows in hidden:
         # Zeros of either sign are equal, and two partitions.

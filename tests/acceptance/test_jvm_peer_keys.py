@@ -3,79 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
-from pyiceberg.table.update import AddPartitionSpecUpdate
-from pyiceberg.transforms import BucketTransform, IdentityTransform
-from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.keyed_reader import rows_of
+from pyspark.sql import types as spark
+from support.delete_soundness import check_deletes
+from support.keyed_epochs import EPOCHS, LAYOUTS, check, expected, make, run
 from support.shared_catalog import SharedCatalog
-from support.tables import NAME, Sink, epoch
-
-import iceberg_ds
+from support.tables import NAME
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
-GLOBAL = PartitionSpec(spec_id=1)
-LAYOUTS: Mapping[str, tuple[PartitionSpec, PartitionSpec | None]] = {
-    "none": (PartitionSpec(), None),
-    "by a column that moves": (PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")), GLOBAL),
-    "by the key": (PartitionSpec(PartitionField(1, 1000, BucketTransform(2), "bucket")), None),
-}
-EPOCHS: Sequence[Sequence[Sequence[Event]]] = (
-    [[("I", key, "EU", key, 0) for key in range(6)]],
-    [
-        [("U", 1, "EU", 10, 5), ("U", 2, "EU", 20, 5), ("U", 3, "US", 30, 5)],
-        [("U", 2, "US", 21, 6), ("D", 3, "US", None, 7), ("U", 7, "EU", 70, 1)],
-    ],
-    [[("D", 4, "EU", None, 8), ("D", 7, "EU", None, 8)], [("U", 1, "US", 11, 9)]],
-)
 MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
-
-
-def expected(count: int) -> list[list[Any]]:
-    """Return the rows after so many epochs."""
-    rows: dict[int, list[Any]] = {}
-    for tasks in EPOCHS[:count]:
-        events = [event for part in tasks for event in part]
-        for operation, key, region, amount, _ in sorted(events, key=lambda event: event[4]):
-            rows.pop(key, None)
-            if operation != "D":
-                rows[key] = [key, region, amount]
-    return sorted(rows.values())
-
-
-def make(shared: SharedCatalog, layout: str, **properties: str) -> Sink:
-    """Create the table of a layout."""
-    spec, deletes = LAYOUTS[layout]
-    shared.create(KEYED_SCHEMA, spec, **{"format-version": "2", **properties})
-    sink = shared.sink()
-    if deletes is not None:
-        sink.catalog.send(sink.table(), (), (AddPartitionSpecUpdate(spec=deletes),))
-    return sink
-
-
-def run(sink: Sink, layout: str, number: int) -> None:
-    """Commit an epoch."""
-    # A file for each row.
-    plan = plan_by_keys(sink, delete_spec=LAYOUTS[layout][1], target_file_size_bytes=1)
-    sink.commit(keyed_tasks(plan, *EPOCHS[number], of_epoch=epoch(number)))
-
-
-def read_by_jvm(shared: SharedCatalog) -> list[list[Any]]:
-    """Return the rows as the runtime reads them."""
-    return sorted(shared.jvm.run(f"SELECT id, region, amount FROM {NAME}").rows)  # noqa: S608  # no outside input
-
-
-def check(shared: SharedCatalog, rows: list[list[Any]]) -> None:
-    """Assert that the runtime, and the spec read word by word, find these rows in a whole table."""
-    assert read_by_jvm(shared) == rows
-    assert [list(row.values()) for row in rows_of(shared.sink().table())] == rows
-    result = iceberg_ds.verify(NAME, options={"warehouse": str(shared.folder)}, deep=True)
-    assert result.ok, str(result)
 
 
 def summary(table: Table) -> dict[str, str]:
@@ -156,7 +98,50 @@ def test_files_are_what_the_runtime_makes_of_deletes(shared: SharedCatalog) -> N
     ).rows
     positions = shared.jvm.run(f"SELECT pos FROM {NAME}.position_deletes ORDER BY 1").rows  # noqa: S608
 
-    assert [row[:2] for row in found] == [[1, 2], [2, 3], [2, 3], [2, 6]]
-    assert [row[2] for row in found] == [None, [1], [1], [1]]
-    assert [row[3] for row in found] == [None] * 4
+    assert [row[:2] for row in found] == [[1, 1], [1, 1], [2, 3], [2, 3], [2, 6]]
+    assert [row[2] for row in found] == [None, None, [1], [1], [1]]
+    assert [row[3] for row in found] == [None] * 5
     assert len(positions) == 2
+
+
+LONG = "the same long beginning of many keys, "
+KEY_VALUES: Mapping[str, tuple[spark.DataType, Sequence[Any]]] = {
+    "byte": (spark.ByteType(), (-1, 0, 1)),
+    "int": (spark.IntegerType(), (-(2**31), 0, 2**31 - 1)),
+    "long": (spark.LongType(), (-(2**63), 0, 2**63 - 1)),
+    "small decimal": (spark.DecimalType(10, 2), (Decimal("-1.50"), Decimal("0.00"), Decimal("99999999.99"))),
+    "large decimal": (spark.DecimalType(38, 10), (Decimal("-1e27"), Decimal("1e-10"), Decimal("1e27"))),
+    "date": (spark.DateType(), (date(1582, 10, 15), date(1969, 12, 31), date(2026, 2, 28))),
+    "instant": (spark.TimestampType(), tuple(datetime(y, 1, 1, 0, 0, 0, 1, timezone.utc) for y in (1900, 1969, 2026))),
+    "local time": (spark.TimestampNTZType(), tuple(datetime(y, 1, 1, 0, 0, 0, 1) for y in (1900, 1969, 2026))),  # noqa: DTZ001
+    "text": (spark.StringType(), ("", "ä", "\U0001f600")),
+    "long text": (spark.StringType(), (LONG, LONG + "1", LONG * 9)),
+    "binary": (spark.BinaryType(), (b"", b"\0", b"\xff" * 20)),
+}
+
+
+@pytest.mark.parametrize("kind", KEY_VALUES)
+def test_keys_of_every_type_are_replaced_and_deleted(shared: SharedCatalog, kind: str) -> None:
+    """Rows with such keys would stay beside those that replace them, or be skipped by the bounds of their deletes."""
+    data_type, values = KEY_VALUES[kind]
+    fields = [("key", data_type), ("part", spark.StringType()), ("amount", spark.IntegerType())]
+    schema = spark.StructType([spark.StructField(name, kind_of_it) for name, kind_of_it in fields])
+    sink = shared.sink()
+
+    def upsert(*amounts: int | None) -> None:
+        rows = [
+            {"key": value, "part": "p", "amount": amount}
+            for value, amount in zip(values, amounts, strict=True)
+            if amount is not None
+        ]
+        plan = sink.plan(schema, keys=("part", "key"), delete_when="amount < 0")
+        sink.commit(sink.write(rows[:1], rows[1:], schema=schema, plan=plan))
+
+    upsert(1, 2, 3)
+    upsert(None, 20, -1)
+    first = sorted(shared.jvm.values(f"SELECT amount FROM {NAME}"))  # noqa: S608  # no outside input
+    upsert(-1, None, 30)
+
+    assert first == [1, 20]
+    assert sorted(shared.jvm.values(f"SELECT amount FROM {NAME}")) == [20, 30]  # noqa: S608  # no outside input
+    check_deletes(sink.table())

@@ -9,6 +9,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
@@ -120,4 +121,11 @@ def _check_bounds(
 def _columns(path: str) -> dict[int, list[Any]]:
     found = pq.read_table(local(path), partitioning=None)
     ids = [int(field.metadata[b"PARQUET:field_id"]) for field in found.schema]
-    return {number: column.to_pylist() for number, column in zip(ids, found.columns, strict=True)}
+    return {number: _plain(column).to_pylist() for number, column in zip(ids, found.columns, strict=True)}
+
+
+def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates and times as the numbers that bounds and transforms have of them."""
+    if not pa.types.is_temporal(values.type):
+        return values
+    return values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64())

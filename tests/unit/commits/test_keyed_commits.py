@@ -125,6 +125,22 @@ def test_position_deletes_are_as_the_spec_has_them(keyed: Sink) -> None:
     assert messages[0].write.operation_id in deletes.path
 
 
+def test_each_data_file_has_position_deletes_of_its_own(keyed: Sink) -> None:
+    """A compaction of other files would be refused whenever an epoch lands beside it, and never end beside a stream."""
+    plan = plan_by_keys(keyed, target_file_size_bytes=1)
+
+    messages = keyed_tasks(plan, *COLLIDING)
+    keyed.commit(messages)
+
+    hidden = [data_file.file_path.encode() for data_file in messages[0].data_files[1:]]
+    deletes = [found.entry.data_file for found in listed(keyed.table())[POSITIONS]]
+    assert [(found.lower_bounds or {})[2147483546] for found in deletes] == hidden
+    assert [(found.upper_bounds or {})[2147483546] for found in deletes] == hidden
+    assert len(hidden) == 2
+    assert values(keyed) == COLLIDED
+    check_verified(keyed)
+
+
 def test_manifests_of_deletes_stand_apart_and_inherit_their_numbers(keyed: Sink) -> None:
     """Readers take a delete in a manifest of rows for a row; deletes of a wrong number reach wrong rows."""
     put(keyed, [("I", 1, "EU", 1, 1)])
