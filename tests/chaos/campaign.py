@@ -12,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos import others, upsets
+from chaos import keyed, others, upsets
 from chaos.drawing import Blow, Blows, campaign_faults
+from chaos.driver import TABLE
 from chaos.events import Event, Fault, Kind, Log, tell
 from chaos.fleet import BRANCH, Fleet
 from chaos.orders import Order, lay, waits, withdraw
@@ -240,7 +241,8 @@ class Campaign:
 
     def _compact(self) -> str:
         if self._peer is not None and self.draw.random() < _BY_PEER:
-            return f"main, by Spark's runtime: {self._peer.compact()} files"
+            table = self.draw.choice([TABLE, keyed.TABLE])
+            return f"{table}, by Spark's runtime: {self._peer.compact(table)} files"
         branch = self.draw.choice([MAIN, BRANCH])
         return f"{branch}, by PyIceberg: {others.compact(self.world, branch)} files"
 

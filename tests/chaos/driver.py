@@ -26,6 +26,7 @@ from pyspark.sql.streaming import StreamingQuery
 from support.spark_jobs import SCHEMA, numbered, write_source
 from support.spark_session import start_session
 
+TABLE = "db.t"
 FILES_PER_EPOCH = 2
 REFUSED = "already holds epoch"
 _LOOK_EVERY_S = 0.05
@@ -45,6 +46,8 @@ class StreamSpec:
         checkpoint: Its checkpoint.
         options: Options of the sink.
         trigger_ms: Time between two epochs at least.
+        table: The table.
+        select: What becomes of the columns of the source.
     """
 
     name: str
@@ -52,6 +55,8 @@ class StreamSpec:
     checkpoint: str
     options: Mapping[str, str]
     trigger_ms: int = 1000
+    table: str = TABLE
+    select: tuple[str, ...] = ("*",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +164,9 @@ class Driver:
 
     def _start(self, spec: StreamSpec, trigger: Mapping[str, Any]) -> StreamingQuery:
         source = self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_EPOCH).json(spec.source)
-        writer = source.writeStream.format(ChaosSink.name()).options(**spec.options)
+        writer = source.selectExpr(*spec.select).writeStream.format(ChaosSink.name()).options(**spec.options)
         writer = writer.options(**options(self._folder, spec.name)).option("checkpointLocation", spec.checkpoint)
-        query = writer.trigger(**trigger).start("db.t")
+        query = writer.trigger(**trigger).start(spec.table)
         tell(
             self._folder,
             Event(kind=Kind.STARTED, stream=spec.name, run_id=str(query.runId), text=spec.checkpoint, role="driver"),
@@ -190,7 +195,7 @@ class Driver:
             given = {**spec.options, **once, **options(self._folder, spec.name)}
             try:
                 rows = numbered(self._spark, first, first + spec.rows)
-                rows.write.format(ChaosSink.name()).mode("append").options(**given).save("db.t")
+                rows.write.format(ChaosSink.name()).mode("append").options(**given).save(TABLE)
             except Exception as error:
                 self._tell_failure(spec.name, error)
             else:

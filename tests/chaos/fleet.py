@@ -12,10 +12,11 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pyspark
+from chaos import keyed
 from chaos.checkpoint import Checkpoint
 from chaos.driver import FILES_PER_EPOCH, BatchSpec, StreamSpec
 from chaos.orders import Place, place_of
@@ -26,6 +27,7 @@ from support.spark_process import SparkProcess, _find
 ROWS_PER_FILE = 10
 ROWS_PER_BATCH = 20
 BRANCH = "audit"
+KEYED = "keyed"
 _IDS_PER_WRITER = 10_000_000
 _FINISH_TIMEOUT_S = 900
 _GROW_EVERY_S = 0.5
@@ -114,14 +116,17 @@ class Fleet:
     _swept: list[tuple[float, Driver]] = field(default_factory=list)
 
     def add(self, streams: int, batches: int) -> None:
-        """Define so many streams into the table, one into a branch, and so many writers of batches."""
-        names = [*(f"stream-{number}" for number in range(1, streams + 1)), BRANCH]
+        """Define so many streams into the table, one into a branch, one by key elsewhere, and writers of batches."""
+        names = [*(f"stream-{number}" for number in range(1, streams + 1)), BRANCH, KEYED]
         for name in names:
             options = {**self.world.options, **_TABLE_OPTIONS}
             if name == BRANCH:
                 options |= {"branch": BRANCH, "create-branch": "true"}
             source, checkpoint = self.folder / "source" / name, self.folder / "checkpoint" / name
-            self.streams[name] = StreamSpec(name=name, source=str(source), checkpoint=str(checkpoint), options=options)
+            spec = StreamSpec(name=name, source=str(source), checkpoint=str(checkpoint), options=options)
+            if name == KEYED:
+                spec = replace(spec, options={**options, **keyed.OPTIONS}, table=keyed.TABLE, select=keyed.SELECT)
+            self.streams[name] = spec
         for number in range(1, batches + 1):
             name = f"batch-{number}"
             self.batches[name] = BatchSpec(

@@ -31,10 +31,10 @@ class Peer:
         self._folder = folder
         self._running: JvmPeer | None = None
 
-    def compact(self) -> int:
-        """Rewrite the data files of the main branch; return how many there were."""
+    def compact(self, table: str = _NAME) -> int:
+        """Rewrite the data files of a table's main branch; return how many there were."""
         [row] = self._session().sql(
-            f"CALL {self._world.catalog}.system.rewrite_data_files(table => '{_NAME}', "
+            f"CALL {self._world.catalog}.system.rewrite_data_files(table => '{table}', "
             "options => map('rewrite-all', 'true', 'partial-progress.enabled', 'false'))"
         )
         return int(row["rewritten_data_files_count"])

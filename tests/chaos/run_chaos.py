@@ -2,10 +2,11 @@
 
     python tests/chaos/run_chaos.py --kills 50 --seed 1 --catalog sqlite
 
-Real Spark writes several streams and batches into one table, and a stream into a branch of it, while processes
-are killed at named steps and at random, catalog and store are away, disks are full, clocks jump, others compact
-and expire, and checkpoints are copied and put back. Then a reader that shares no code with the sink compares
-table and sources by row id. Exits with 1 if a row is missing or doubled. `tests/chaos/README.md` tells more.
+Real Spark writes several streams and batches into one table, a stream into a branch of it, and changes by key into
+another table, while processes are killed at named steps and at random, catalog and store are away, disks are full,
+clocks jump, others compact and expire, and checkpoints are copied and put back. Then a reader that shares no code
+with the sink compares tables and sources by row id. Exits with 1 if a row is missing or doubled, or one that was
+deleted is back. `tests/chaos/README.md` tells more.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from chaos import keyed
 from chaos.campaign import Campaign, Plan
+from chaos.driver import TABLE
 from chaos.events import Fault, Log
-from chaos.fleet import Fleet
+from chaos.fleet import KEYED, Fleet
 from chaos.others import Peer
 from chaos.result import Result, result_of
-from chaos.verifier import Verdict, sources_of, verify
+from chaos.verifier import Verdict, source_rows, sources_of, verify
 from chaos.world import CATALOGS, World, serve_world
 
 import iceberg_ds
@@ -88,8 +91,12 @@ def run(options: argparse.Namespace, folder: Path) -> Result:
             if peer is not None:
                 peer.close()
         verdict = _verify(world, fleet, campaign.problems)
-        checked = iceberg_ds.verify("db.t", options=world.options, deep=True, orphans=False)
-        campaign.problems.extend(f"iceberg_ds.verify: {check.name}: {check.detail}" for check in checked.failures)
+        campaign.problems += _verify_keys(world, fleet)
+        for name in (keyed.TABLE, TABLE):
+            checked = iceberg_ds.verify(name, options=world.options, deep=True, orphans=False)
+            campaign.problems.extend(
+                f"iceberg_ds.verify: {name}: {check.name}: {check.detail}" for check in checked.failures
+            )
     log = Log(folder)
     return result_of(
         log.read(),
@@ -111,6 +118,18 @@ def _verify(world: World, fleet: Fleet, problems: list[str]) -> Verdict | None:
     except Exception as error:  # a table that cannot be read is a finding, not the end of the report
         problems.append(f"the table cannot be read: {type(error).__name__}: {error}")
     return None
+
+
+def _verify_keys(world: World, fleet: Fleet) -> list[str]:
+    """Return what is wrong with the table that is written by key."""
+    try:
+        table = world.table(keyed.TABLE)
+        if table is None:
+            return [f"there is no table {keyed.TABLE}"]
+        rows = source_rows(Path(fleet.streams[KEYED].source))
+        return list(keyed.problems_of(table, (number for number, _ in rows)))
+    except Exception as error:  # as above
+        return [f"the table {keyed.TABLE} cannot be read: {type(error).__name__}: {error}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

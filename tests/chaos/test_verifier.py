@@ -6,9 +6,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from chaos import keyed
 from chaos.avro import AvroError, read_avro
 from chaos.reader import Row, TableFiles
 from chaos.verifier import Sources, Verdict, verify
+from pyspark.sql import types as spark
 from support.tables import Sink, epoch
 
 
@@ -114,6 +116,57 @@ def test_file_that_nothing_refers_to_is_counted(sink: Sink) -> None:
     verdict = _verdict(sink, stream=_rows(1))
 
     assert (verdict.problems, verdict.orphans) == ((), 1)
+
+
+KEYED = spark.StructType(
+    [
+        spark.StructField("id", spark.LongType()),
+        spark.StructField("name", spark.StringType()),
+        spark.StructField("lsn", spark.LongType()),
+        spark.StructField("op", spark.StringType()),
+    ]
+)
+BY_KEY = {"keys": ("id",), "sequence_by": ("lsn",), "operation_column": "op"}
+
+
+def _change(sink: Sink, first: int, last: int) -> None:
+    """Write the changes of these numbers of a source by key, in two tasks."""
+    rows = []
+    for number in range(first, last):
+        key, is_delete = keyed.change_of(number)
+        rows.append({"id": key, "name": f"row {number}", "lsn": number, "op": "d" if is_delete else "u"})
+    middle = len(rows) // 2
+    sink.commit(sink.write(rows[:middle], rows[middle:], schema=KEYED, plan=sink.plan(KEYED, **BY_KEY)))
+
+
+def _problems(sink: Sink, count: int) -> list[str]:
+    table = TableFiles.at(sink.table().metadata_location, _local)
+    return list(keyed.problems_of(table, range(1000, count)))
+
+
+def test_whole_table_by_key_passes(sink: Sink) -> None:
+    """Every run would be called broken, or the table be compared with nothing."""
+    for first in range(1000, 1600, 200):
+        _change(sink, first, first + 200)
+
+    assert _problems(sink, 1600) == []
+    assert len(keyed.rows_after(range(1000, 1600))) > 100
+    assert any(found.startswith("db.k:") for found in _problems(sink, 1590))
+
+
+def test_keys_that_are_wrong_are_found(sink: Sink) -> None:
+    """A run in which a deleted row came back, a key had two rows or an epoch was lost would pass."""
+    _change(sink, 1000, 1400)
+    columns = spark.StructType(KEYED.fields[:3])
+    strange = {"id": 99, "name": "row 1", "lsn": 1}
+    again = {"id": 1004 // 3, "name": "row 1004", "lsn": 1004}
+    sink.commit(sink.write([strange, again], schema=columns, plan=sink.plan(columns)))
+
+    assert _problems(sink, 1400) == [
+        "db.k: 1 keys are doubled, such as [334]",
+        "db.k: 1 keys are back after their delete, such as [99]",
+    ]
+    assert _problems(sink, 1410)[0].startswith("db.k: 3 keys are lost")
 
 
 def test_other_files_are_no_avro(tmp_path: Path) -> None:

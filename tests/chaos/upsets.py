@@ -132,7 +132,7 @@ def _checkpoint_of_last(campaign: Campaign, name: str) -> str | None:
         for event in campaign.log.events
         if event.kind is Kind.STARTED and event.stream == name and event.run_id is not None
     }
-    table = campaign.world.table()
+    table = campaign.world.table(campaign.fleet.streams[name].table)
     summaries = [snapshot.get("summary", {}) for snapshot in table.snapshots] if table is not None else []
     runs = [summary[_RUN_ID] for summary in summaries if summary.get(_RUN_ID) in checkpoints]
     return checkpoints[runs[-1]] if runs else None

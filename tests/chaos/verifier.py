@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.driver import BatchSpec
+from chaos.driver import TABLE, BatchSpec
 from chaos.fleet import BRANCH, Fleet
 from chaos.reader import Row, TableFiles
 
@@ -75,13 +75,15 @@ class Sources:
 
 def sources_of(fleet: Fleet) -> Sources:
     """Read what the writers of a fleet had to write."""
-    streams = {name: frozenset(_source_rows(Path(spec.source))) for name, spec in fleet.streams.items()}
+    appending = {name: spec for name, spec in fleet.streams.items() if spec.table == TABLE}
+    streams = {name: frozenset(source_rows(Path(spec.source))) for name, spec in appending.items()}
     batches = {name: frozenset(_batch_rows(spec, spec.next_number())) for name, spec in fleet.batches.items()}
     tried = {row for spec in fleet.batches.values() for row in _batch_rows(spec, spec.next_number() + 1)}
     return Sources(rows=streams | batches, open_rows=frozenset(tried.difference(*batches.values())))
 
 
-def _source_rows(folder: Path) -> Iterator[Row]:
+def source_rows(folder: Path) -> Iterator[Row]:
+    """Yield the rows of a source."""
     for path in folder.glob("*.json"):
         for line in path.read_text().splitlines():
             values = json.loads(line)

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,9 +23,8 @@ from support.catalog_services import serve_postgres, serve_rest_catalog
 from support.services import ObjectStore, serve_objects
 
 CATALOGS = ("sqlite", "rest", "postgres")
-_TABLE = ("db", "t")
 _LOCK_WAIT_S = 2
-_QUERY = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = 'db' AND table_name = 't'"
+_QUERY = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = '{}' AND table_name = '{}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class World:
         catalog: Name of the kind of catalog.
         properties: PyIceberg's properties of both, by way of the proxies.
         peer_settings: Settings of Iceberg's own Spark runtime, past the proxies.
-        location: Returns where the table's metadata is now, None for no table; goes past the proxies.
+        location: Returns where a table's metadata is now, None for no table; goes past the proxies.
         local: Returns where a location of the table is on this machine.
         leave_catalog: Lets the catalog be away until what it returns is called.
         leave_store: The same of the store, None where files are local.
@@ -44,7 +44,7 @@ class World:
     catalog: str
     properties: Mapping[str, str] = field(repr=False)
     peer_settings: Mapping[str, str] = field(repr=False)
-    location: Callable[[], str | None]
+    location: Callable[[str], str | None]
     local: Callable[[str], Path]
     leave_catalog: Callable[[Away], Callable[[], None]]
     leave_store: Callable[[Away], Callable[[], None]] | None = None
@@ -54,9 +54,9 @@ class World:
         """The sink's options that lead to it."""
         return {"catalog": self.catalog, **{f"catalog.{key}": value for key, value in self.properties.items()}}
 
-    def table(self) -> TableFiles | None:
-        """Read the table's metadata, None if there is no table."""
-        location = self.location()
+    def table(self, name: str = "db.t") -> TableFiles | None:
+        """Read a table's metadata, None if there is no such table."""
+        location = self.location(name)
         return None if location is None else TableFiles.at(location, self.local)
 
 
@@ -83,7 +83,7 @@ def serve_world(catalog: str, folder: Path) -> Iterator[World]:
             catalog=service.name,
             properties=properties,
             peer_settings=service.peer_settings,
-            location=(lambda: _rest_location(address)) if catalog == "rest" else lambda: _postgres_location(address),
+            location=partial(_rest_location if catalog == "rest" else _postgres_location, address),
             local=lambda path: _in_bucket(store, path),
             leave_catalog=lambda away: _leave(door, away),
             leave_store=lambda away: _leave(way, away),
@@ -109,7 +109,7 @@ def _sqlite_world(warehouse: Path) -> World:
             "spark.sql.catalog.sqlite.cache-enabled": "false",
             "spark.sql.defaultCatalog": "sqlite",
         },
-        location=lambda: _sqlite_location(database),
+        location=partial(_sqlite_location, database),
         local=lambda path: Path(urlsplit(path).path),
         leave_catalog=lambda _: _lock(database),
     )
@@ -127,21 +127,21 @@ def _leave(proxy: Proxy, away: Away) -> Callable[[], None]:
     return proxy.come_back
 
 
-def _sqlite_location(database: Path) -> str | None:
+def _sqlite_location(database: Path, name: str) -> str | None:
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=60)) as connection:
-        found = connection.execute(_QUERY).fetchone()
+        found = connection.execute(_QUERY.format(*name.split("."))).fetchone()
     return None if found is None else str(found[0])
 
 
-def _postgres_location(address: str) -> str | None:
+def _postgres_location(address: str, name: str) -> str | None:
     with closing(psycopg2.connect(address.replace("+psycopg2", ""))) as connection, connection.cursor() as cursor:
-        cursor.execute(_QUERY)
+        cursor.execute(_QUERY.format(*name.split(".")))
         found = cursor.fetchone()
     return None if found is None else str(found[0])
 
 
-def _rest_location(address: str) -> str | None:
-    namespace, table = _TABLE
+def _rest_location(address: str, name: str) -> str | None:
+    namespace, table = name.split(".")
     with urllib.request.urlopen(f"{address}/v1/namespaces/{namespace}/tables/{table}", timeout=30) as answer:  # noqa: S310  # ours
         return str(json.load(answer)["metadata-location"])
 
