@@ -199,6 +199,16 @@ WRITING = (
         ),
     ),
     Mutation(
+        name="one file of deletes hides rows of several data files",
+        file="commits/settling.py",
+        before="if len(hidden) <= _MOST_SINGLE_FILES:",
+        after="if len(hidden) <= 1:",
+        tests=("unit/commits/test_keyed_commits.py::test_each_data_file_has_position_deletes_of_its_own",),
+        spark_tests=(
+            "acceptance/test_jvm_peer_keyed_upkeep.py::test_compaction_that_runs_beside_an_epoch_brings_nothing_back",
+        ),
+    ),
+    Mutation(
         name="deletes stand in a manifest of rows",
         file="commits/producer.py",
         before=', name="d", content=ManifestContent.DELETES',
