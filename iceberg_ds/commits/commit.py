@@ -62,6 +62,7 @@ from iceberg_ds.commits.creating import create_without_rows
 from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.commits.publishing import fast_forward
 from iceberg_ds.commits.settling import KeyReports
+from iceberg_ds.commits.swapping import Swap
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
@@ -112,6 +113,29 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
     return result
 
 
+@tidying_metadata()
+def commit_swap(catalog: CatalogClient, write: WriteIdentity, added: Added, swap: Swap) -> CommitResult:
+    """Commit files that take the place of others; the write has no epoch, no number and nothing that it overwrites.
+
+    Args:
+        catalog: The catalog of the table.
+        write: The write, with an id of its own for each call.
+        added: What takes the place.
+        swap: What it takes the place of.
+
+    Raises:
+        StaleWorkError: Other writers have changed what the files were made from; nothing was committed, and the files
+            are still there.
+        CommitConflictError, CommitStateUnknownError, SchemaMismatchError, CatalogError: As `commit_write`.
+        DataFileError: The driver does not see a file that a task has written; nothing was committed, and the files
+            are still there.
+    """
+    reach(Step.COMMIT_BEGUN)
+    if (unseen := _unseen(added)) is not None:
+        raise DataFileError(f"Cannot commit to {write.table}: {unseen}")
+    return CommitLoop(catalog, write, added, GatheredRows(catalog, write, []), swap=swap).run()
+
+
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:
     try:
         fast_forward(catalog, write.table.split("."), write.branch, to)
@@ -138,12 +162,17 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
 
 def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], added: Added) -> None:
     """Refuse local files that the driver does not see: other readers would not see them either."""
+    if (unseen := _unseen(added)) is not None:
+        delete_reported_files(catalog, commits)
+        raise DataFileError(f"Cannot commit to {commits[0].write.table}: {unseen}")
+
+
+def _unseen(added: Added) -> str | None:
+    """Return which local file the driver does not see, None if it sees all."""
     for path, size in added.told_sizes():
-        if is_local(path) and local_size(path) != size:
-            seen = local_size(path)
-            delete_reported_files(catalog, commits)
-            raise DataFileError(
-                f"Cannot commit to {commits[0].write.table}: a task reports {path} with {size} bytes, and the driver "
-                f"sees {seen}. On a cluster, use an object store or a shared file system as warehouse. "
-                "Nothing was committed."
+        if is_local(path) and (seen := local_size(path)) != size:
+            return (
+                f"a task reports {path} with {size} bytes, and the driver sees {seen}. On a cluster, use an object "
+                "store or a shared file system as warehouse. Nothing was committed."
             )
+    return None

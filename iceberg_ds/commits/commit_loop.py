@@ -31,6 +31,7 @@ from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.retry import RetryPolicy
 from iceberg_ds.commits.settling import KeyReports
+from iceberg_ds.commits.swapping import StaleWorkError, Swap
 from iceberg_ds.commits.target import check_target
 from iceberg_ds.diagnosis.causes import LASTING
 from iceberg_ds.diagnosis.diagnosing import diagnose
@@ -80,15 +81,17 @@ class CommitLoop:
         added: The files that its tasks wrote.
         gathered: The rows that tasks handed over instead.
         keys: What they say of the keys of their rows, None if the write knows no keys.
+        swap: What they take the place of, None if the write itself says that.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # one for each thing that tasks report
         self,
         catalog: CatalogClient,
         write: WriteIdentity,
         added: Added,
         gathered: GatheredRows,
         keys: KeyReports | None = None,
+        swap: Swap | None = None,
     ) -> None:
         self._catalog = catalog
         self._write = write
@@ -98,7 +101,7 @@ class CommitLoop:
         self._written_count = added.record_count + gathered.record_count
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
-        self._producer = SnapshotProducer(write, added)
+        self._producer = SnapshotProducer(write, added, swap)
         self._is_first_of_writer = False
         self._load_ms = 0.0
         self._started = time.monotonic()
@@ -281,10 +284,16 @@ class CommitLoop:
             delete_files(table.io, self._producer.all_paths(table.io), proof)
 
     def _clean_up_refused(self, finding: Finding, table: Table, refusal: Exception) -> None:
-        """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands."""
+        """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands.
+
+        Files that tasks have made for a swap are used again.
+        """
         if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
-        self._delete_if(finding, table)
+        if isinstance(refusal, StaleWorkError):
+            delete_files(table.io, self._producer.own_paths, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
+        else:
+            self._delete_if(finding, table)
 
     def _give_up(self, table: Table, finding: Finding, problem: Exception | None) -> NoReturn:
         if not finding.is_final:

@@ -7,7 +7,8 @@ hold both). Source: Iceberg spec, "Manifests" and "Manifest Lists".
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -22,12 +23,13 @@ from iceberg_ds.messages import WriteIdentity
 _ADDED_SNAPSHOT_ID = 6
 
 
-def draft_added(
+def draft_added(  # noqa: PLR0913, PLR0917  # most are seldom given
     metadata: TableMetadata,
     data_files: Iterable[DataFile],
     write: WriteIdentity,
     name: str = "m",
     content: ManifestContent = ManifestContent.DATA,
+    numbers: Mapping[str, int] = MappingProxyType({}),
 ) -> list[ManifestDraft]:
     """Return the manifests that add `data_files`, one for each partition spec among them.
 
@@ -37,6 +39,7 @@ def draft_added(
         write: The write that adds them.
         name: Tells these manifests from others of the same write.
         content: Whether these are data files or delete files.
+        numbers: Data sequence numbers, by path, of files whose rows are older than the snapshot.
     """
     by_spec: dict[int, list[DataFile]] = defaultdict(list)
     for data_file in data_files:
@@ -45,7 +48,9 @@ def draft_added(
         ManifestDraft(
             path=metadata_path(metadata, f"{write.operation_id}-{name}{number}.avro"),
             spec_id=spec_id,
-            entries=tuple(added_entry(data_file, write.snapshot_id) for data_file in files),
+            entries=tuple(
+                added_entry(data_file, write.snapshot_id, numbers.get(data_file.file_path)) for data_file in files
+            ),
             content=content,
         )
         for number, (spec_id, files) in enumerate(sorted(by_spec.items()))

@@ -26,6 +26,7 @@ from iceberg_ds.commits.manifests import (
 from iceberg_ds.commits.merging import Merged, merged_for
 from iceberg_ds.commits.replacing import Replacement, find_replacement
 from iceberg_ds.commits.rewriting import PartialRewriter
+from iceberg_ds.commits.swapping import Swap
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.snapshots.branches import write_base
 from iceberg_ds.snapshots.snapshots import Change, change_summary, manifest_counts, new_snapshot
@@ -37,10 +38,12 @@ class SnapshotProducer:
     Args:
         write: The write.
         added: What its tasks wrote.
+        swap: What it takes the place of, None if the write itself says that.
     """
 
-    def __init__(self, write: WriteIdentity, added: Added) -> None:
+    def __init__(self, write: WriteIdentity, added: Added, swap: Swap | None = None) -> None:
         self._write = write
+        self._swap = swap
         self._of_tasks = added
         self._one_by_one: Added | None = None
         self._rewriter = PartialRewriter(write)
@@ -59,6 +62,11 @@ class SnapshotProducer:
     def all_paths(self, io: FileIO) -> list[str]:
         """Return every file that this write has made, those of its tasks included."""
         return [*self._of_tasks.every_path(io), *self._rewriter.all_paths, *self._written]
+
+    @property
+    def own_paths(self) -> list[str]:
+        """Every file that was made here, without those of tasks."""
+        return [*self._rewriter.all_paths, *self._written]
 
     @property
     def any_path(self) -> str | None:
@@ -87,13 +95,20 @@ class SnapshotProducer:
 
         Raises:
             CommitConflictError: Another writer changed what this write replaces.
+            StaleWorkError: The same of a swap.
             UnsupportedTableError: What it replaces cannot be told, or not be read.
         """
         metadata, write = table.metadata, self._write
         added = self._fitting(table)
-        replacement = find_replacement(table, write, added.data_files)
+        swap = self._swap
+        replacement = find_replacement(table, write, added.data_files) if swap is None else swap.replacement(table)
         again = self._rewrite(table, replacement)
-        change = Change(added=[*added.files, *again], removed=replacement.removed, manifests=added.manifests)
+        change = Change(
+            added=[*added.files, *again],
+            removed=replacement.removed,
+            manifests=added.manifests,
+            keeps_rows=swap is not None and swap.keeps_rows,
+        )
         if change.is_empty and write.txn is None:
             return None
         ours = self._manifests(table, added, replacement, again)
@@ -133,7 +148,7 @@ class SnapshotProducer:
     def _merge(self, table: Table, listed: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Merged]]:
         """Return which manifests stay, and which stand for the others; what replaces rows leaves them as they are."""
         metadata, write = table.metadata, self._write
-        if write.overwrite is not None:
+        if write.overwrite is not None or self._swap is not None:
             return list(listed), []
         if self._merged is None:
             self._merged = merged_for(table.io, metadata, listed, write)
@@ -165,7 +180,8 @@ class SnapshotProducer:
         """Write the manifests that this snapshot adds, those of an earlier attempt as far as they are the same."""
         metadata, write = table.metadata, self._write
         if added not in self._added:
-            drafts = draft_added(metadata, added.data_files, write, name="m" if added is self._of_tasks else "o")
+            name, numbers = "m" if added is self._of_tasks else "o", self._swap.sequence_numbers if self._swap else {}
+            drafts = draft_added(metadata, added.data_files, write, name=name, numbers=numbers)
             drafts += draft_added(metadata, added.delete_files, write, name="d", content=ManifestContent.DELETES)
             self._written += [draft.path for draft in drafts]
             of_tasks = [manifest.file for manifest in added.manifests]

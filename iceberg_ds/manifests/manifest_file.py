@@ -68,12 +68,18 @@ class ManifestDraft:
     content: ManifestContent = ManifestContent.DATA
 
 
-def added_entry(data_file: DataFile, snapshot_id: int) -> ManifestEntry:
-    """Return the entry by which a snapshot adds a file; the commit that lands gives it its sequence numbers."""
+def added_entry(data_file: DataFile, snapshot_id: int, sequence_number: int | None = None) -> ManifestEntry:
+    """Return the entry by which a snapshot adds a file; the commit that lands gives it its sequence numbers.
+
+    Args:
+        data_file: The file.
+        snapshot_id: The snapshot.
+        sequence_number: Its data sequence number if it is older than its snapshot, as its rows are; else None.
+    """
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,
         snapshot_id=snapshot_id,
-        sequence_number=None,
+        sequence_number=sequence_number,
         file_sequence_number=None,
         data_file=data_file,
     )
@@ -145,8 +151,8 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
 
 
 def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
-    """Return the lowest data sequence number of files that stay, or that the commit gives it."""
-    known = [entry.sequence_number for entry in entries if entry.status is ManifestEntryStatus.EXISTING]
+    """Return the lowest data sequence number of live files that have one, or that the commit gives it."""
+    known = [entry.sequence_number for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
     return min((number for number in known if number is not None), default=UNASSIGNED_SEQ)
 
 

@@ -63,15 +63,19 @@ class Change:
         added: Data files that it adds, or delete files.
         removed: Data and delete files that it drops.
         manifests: Manifests of further data files that it adds; none if it drops any, or adds delete files.
+        keeps_rows: Whether the table has the same rows after it, in other files.
     """
 
     added: Sequence[DataFile]
     removed: Sequence[DataFile] = ()
     manifests: Sequence[TaskManifest] = ()
+    keeps_rows: bool = False
 
     @property
     def operation(self) -> Operation:
         """The spec's word for it (table metadata, "Snapshots"), chosen as Iceberg's Java library does."""
+        if self.keeps_rows:
+            return Operation.REPLACE
         adds_rows = bool(self.manifests) or any(found.content == DataFileContent.DATA for found in self.added)
         adds_deletes = any(found.content != DataFileContent.DATA for found in self.added)
         if not (self.removed or adds_deletes):
@@ -131,7 +135,8 @@ def new_snapshot(
     marks = summary_mark(write.numbered) if write.numbered else {}
     summary = update_snapshot_summaries(
         Summary(
-            operation=operation,
+            # PyIceberg sums up no replacements, which count like overwrites.
+            operation=Operation.OVERWRITE if operation is Operation.REPLACE else operation,
             **write.snapshot_properties,
             **{"engine-name": "icebergsink", "engine-version": __version__},
             **counts,
@@ -139,6 +144,7 @@ def new_snapshot(
         ),
         previous_summary=parent.summary if parent is not None else None,
     )
+    summary = Summary(operation=operation, **summary.additional_properties)
     return Snapshot(
         snapshot_id=write.snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent is not None else None,

@@ -258,8 +258,8 @@ WRITING = (
     Mutation(
         name="a file that only the executor sees is committed",
         file="commits/commit.py",
-        before="if is_local(path) and local_size(path) != size:",
-        after="if is_local(path) and size < 0:",
+        before="if is_local(path) and (seen := local_size(path)) != size:",
+        after="if is_local(path) and (seen := size) < 0:",
         tests=("unit/commits/test_commit.py::test_local_file_that_the_driver_does_not_see_is_refused",),
     ),
     Mutation(
