@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from iceberg_ds.checks.checking import check
     from iceberg_ds.commits.publishing import publish
     from iceberg_ds.distribution import distribute
+    from iceberg_ds.resolving.converting import convert_deletes
     from iceberg_ds.verification.verifying import verify
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
     "check": "iceberg_ds.checks.checking",
+    "convert_deletes": "iceberg_ds.resolving.converting",
     "distribute": "iceberg_ds.distribution",
     "publish": "iceberg_ds.commits.publishing",
     "verify": "iceberg_ds.verification.verifying",
@@ -63,6 +65,7 @@ __all__ = [
     "UnsupportedTableError",
     "__version__",
     "check",
+    "convert_deletes",
     "distribute",
     "publish",
     "register",

@@ -104,6 +104,44 @@ def verify(
     sys.exit(0 if result.ok else _FAILED)
 
 
+@main.command("convert-deletes")
+@click.argument("table")
+@click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
+@click.option("--branch", help="The branch whose deletes are converted; main if none is named.")
+@click.option(
+    "--encoding",
+    type=click.Choice(["position", "copy-on-write"]),
+    default="position",
+    show_default=True,
+    help="Mark rows by position, or write their files without them.",
+)
+@click.option("--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077.")
+@click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002, instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a sentence.")
+def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    table: str,
+    pairs: Sequence[str],
+    branch: str | None,
+    encoding: str,
+    master: str,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Turn the equality deletes of TABLE into position deletes, or rewrite files, so that every reader reads it."""
+    from iceberg_ds.resolving.converting import convert_deletes as convert  # noqa: PLC0415  # --help needs none of it
+
+    options = _options(pairs, None)
+    try:
+        with _session(None if remote else master, remote, "iceberg-ds convert-deletes") as spark:
+            result = convert(table, spark, encoding=encoding, branch=branch, options=options)  # type: ignore[arg-type]  # one of the choices
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
+    except IcebergSinkError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(_FAILED)
+    click.echo(result.to_json() if as_json else str(result))
+
+
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
 
@@ -120,7 +158,7 @@ def _options(pairs: Sequence[str], table: str | None) -> dict[str, str]:
 
 
 @contextmanager
-def _session(master: str | None, remote: str | None) -> Iterator[SparkSession | None]:
+def _session(master: str | None, remote: str | None, name: str = "iceberg-ds check") -> Iterator[SparkSession | None]:
     """Yield a Spark session, stopped at the end; None if none is asked for."""
     if master is None and remote is None:
         yield None
@@ -130,7 +168,7 @@ def _session(master: str | None, remote: str | None) -> Iterator[SparkSession | 
     # It takes seconds that most checks need not spend.
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    builder = SparkSession.builder.appName("iceberg-ds check")
+    builder = SparkSession.builder.appName(name)
     builder = builder.remote(remote) if remote is not None else builder.master(str(master))
     spark = builder.getOrCreate()
     try:

@@ -32,6 +32,9 @@ VALUES = {
     "spark_workers",
     "changes.values",
 }
+# Of the search for keys, what tasks do; and what the driver does beside commits, with Spark or without.
+SEARCH = {f"resolving.{name}" for name in ("columns", "hidden", "key_sets", "matching", "rewriting", "tasks")}
+RESOLVE = {"resolving"}
 PURE = {
     "secrets",
     "changes",
@@ -47,9 +50,10 @@ PURE = {
     "layouts",
     "predicates",
     "snapshots",
+    *(f"resolving.{name}" for name in ("values", "bounds", "scan", "canonical", "result")),
 }
 FILES = {"storage", "manifests"}
-EXECUTOR = {"writing"}
+EXECUTOR = {"writing", *SEARCH}
 DRIVER = {
     "options",
     "option_scope",
@@ -72,7 +76,13 @@ COMMAND = {"command_line"}
 ADAPTER = {"datasource"}
 ENTRANCE = {"registration", "__init__"}
 # What the package's functions are in.
-LOADED_LATER = {"distribution", "commits.publishing", "checks.checking", "verification.verifying"}
+LOADED_LATER = {
+    "distribution",
+    "commits.publishing",
+    "checks.checking",
+    "verification.verifying",
+    "resolving.converting",
+}
 
 MAY_IMPORT = [
     (VALUES, VALUES),
@@ -80,11 +90,12 @@ MAY_IMPORT = [
     (FILES, VALUES | PURE | FILES),
     (EXECUTOR, VALUES | PURE | FILES | EXECUTOR),
     (DRIVER, VALUES | PURE | FILES | EXECUTOR | DRIVER),
+    (RESOLVE, VALUES | PURE | FILES | EXECUTOR | DRIVER | RESOLVE),
     (DATAFRAME, VALUES | PURE | DRIVER | DATAFRAME),
     (PROBE, VALUES | PURE | FILES | PROBE),
     (CHECK, VALUES | PURE | FILES | DRIVER | CHECK),
     (VERIFY, VALUES | PURE | FILES | DRIVER | {"checks.result", "checks.checklist", "checks.growth"} | VERIFY),
-    (COMMAND, VALUES | PURE | DRIVER | CHECK | VERIFY | COMMAND),
+    (COMMAND, VALUES | PURE | DRIVER | CHECK | VERIFY | RESOLVE | COMMAND),
     (ADAPTER, VALUES | EXECUTOR | DRIVER),
     (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "_version"} | LOADED_LATER),
 ]

@@ -1,0 +1,142 @@
+"""Keys to look for, in memory: for each one its digest and the highest sequence number below which it hides rows.
+
+Keys are told apart by digests of 128 bits, as everywhere (`changes.digests`), with a seed of the moment. A null is a
+key like any other. Keys that are too many for the memory come in several sets, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+from pyiceberg.types import IcebergType
+
+from iceberg_ds.changes.digests import digest_keys
+from iceberg_ds.resolving.columns import ColumnReader
+from iceberg_ds.resolving.values import KeyFile
+
+# Arrow bytes of keys, as they are in files, of one set; and how many they are at most.
+SET_BYTES = 96 * 1024 * 1024
+SET_ROWS = 4_000_000
+LAST_NUMBER = 2**63 - 1
+_SEED_BYTES = 16
+_HIGH, _LOW, _NUMBER = "high", "low", "number"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """The digests of rows, null where the row cannot have any of the keys."""
+
+    high: pa.Array
+    low: pa.Array
+
+    @property
+    def nbytes(self) -> int:
+        """Arrow bytes of both."""
+        return int(self.high.nbytes + self.low.nbytes)
+
+
+class KeySet:
+    """Some keys of the same columns.
+
+    Args:
+        columns: Their canonical values, column by column.
+        numbers: Of each key, the sequence number below which it hides rows.
+    """
+
+    def __init__(self, columns: Sequence[pa.Array], numbers: pa.Array) -> None:
+        self._has_null = [bool(column.null_count) for column in columns]
+        self._seed = b""
+        keys = self._told_apart(columns, numbers)
+        while len(pc.unique(keys[_HIGH])) < keys.num_rows:  # by chance; another seed tells them apart
+            keys = self._told_apart(columns, numbers)
+        self._high, self._low = (keys[name].combine_chunks() for name in (_HIGH, _LOW))
+        self._numbers = keys[f"{_NUMBER}_max"].combine_chunks()
+
+    def __len__(self) -> int:
+        return len(self._high)
+
+    def lanes(self, columns: Sequence[pa.Array]) -> Lanes:
+        """Return the digests of rows of these canonical columns."""
+        wanted, missing = [], None
+        for column, has_null in zip(columns, self._has_null, strict=True):
+            if column.null_count or has_null:
+                is_null = column.is_null()
+                column = pc.fill_null(column, _anything(column.type))  # noqa: PLW2901  # the same without nulls
+                if has_null:
+                    wanted.append(is_null)
+                else:
+                    missing = is_null if missing is None else pc.or_(missing, is_null)
+            wanted.append(column)
+        digests = digest_keys(wanted, self._seed)
+        high = digests.high if missing is None else pc.if_else(missing, pa.scalar(None, pa.uint64()), digests.high)
+        return Lanes(high=high, low=digests.low)
+
+    def find(self, lanes: Lanes, numbers: pa.Array) -> pa.Array:
+        """Return which rows have one of the keys, as their places among `lanes`, ascending.
+
+        Args:
+            lanes: Digests of rows.
+            numbers: The sequence numbers of these rows' files.
+        """
+        found = pc.index_in(lanes.high, value_set=self._high, skip_nulls=True)
+        places = pc.indices_nonzero(found.is_valid())
+        keys = found.take(places)
+        is_same = pc.equal(lanes.low.take(places), self._low.take(keys))
+        is_meant = pc.greater(self._numbers.take(keys), numbers.take(places))
+        return places.filter(pc.and_(is_same, is_meant)).cast(pa.int64())
+
+    def _told_apart(self, columns: Sequence[pa.Array], numbers: pa.Array) -> pa.Table:
+        self._seed = os.urandom(_SEED_BYTES)
+        lanes = self.lanes(columns)
+        rows = pa.table({_HIGH: lanes.high, _LOW: lanes.low, _NUMBER: numbers})
+        return rows.group_by([_HIGH, _LOW]).aggregate([(_NUMBER, "max")])
+
+
+def read_key_sets(
+    io: FileIO, keys: Sequence[KeyFile], types: Mapping[int, IcebergType], note_bytes: list[int]
+) -> Iterator[KeySet]:
+    """Yield the keys of files that delete by the same columns, as many at once as the memory may hold.
+
+    Args:
+        io: Opens the table's storage.
+        keys: The files.
+        types: The types of the key columns, by field id, in the order in which rows are to be looked at.
+        note_bytes: Gets how many compressed bytes were read of each file.
+
+    Raises:
+        UnsupportedTableError: A file cannot be read.
+    """
+    waiting: list[list[pa.Array]] = []
+    numbers: list[pa.Array] = []
+    size = rows = 0
+    for key_file in keys:
+        reader = ColumnReader(io, key_file.path, types)
+        number = LAST_NUMBER if key_file.sequence_number is None else key_file.sequence_number
+        for batch in reader.batches():
+            count = len(batch.columns[0])
+            waiting.append(batch.columns)
+            numbers.append(pa.repeat(pa.scalar(number, pa.int64()), count))
+            size, rows = size + sum(column.nbytes for column in batch.columns), rows + count
+            if size >= SET_BYTES or rows >= SET_ROWS:
+                yield _joined(waiting, numbers)
+                waiting, numbers, size, rows = [], [], 0, 0
+        note_bytes.append(reader.read_bytes)
+    if rows:
+        yield _joined(waiting, numbers)
+
+
+def _joined(waiting: list[list[pa.Array]], numbers: list[pa.Array]) -> KeySet:
+    columns = [pa.concat_arrays(parts) for parts in zip(*waiting, strict=True)]
+    return KeySet(columns, pa.concat_arrays(numbers))
+
+
+def _anything(data_type: pa.DataType) -> pa.Scalar:
+    """Return a value to put in place of nulls, which are told from it otherwise."""
+    if pa.types.is_boolean(data_type):
+        return pa.scalar(value=False)
+    return pa.scalar(b"" if pa.types.is_binary(data_type) else 0, data_type)

@@ -1,0 +1,106 @@
+"""Writes the rows of a data file again, in their order and into the same partition, but for some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import VoidTransform
+
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.layouts.partitioning import PartitionKey
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.schemas.conform import conform
+from iceberg_ds.schemas.projection import has_field_ids, project
+from iceberg_ds.schemas.shape import FileShape, file_shape
+from iceberg_ds.writing.rolling import RollingWriter, TaskFiles
+from iceberg_ds.writing.writers import TaskAttempt, name_prefix
+
+_BATCH_ROWS = 65_536
+
+
+class FileRewriter:
+    """Writes data files of a table again, in the columns that it has now.
+
+    Args:
+        io: Opens the table's storage.
+        plan: How files are written.
+        attempt: Becomes part of the files' names.
+
+    Attributes:
+        read_bytes: Bytes of the files that were read so far.
+    """
+
+    def __init__(self, io: FileIO, plan: WritePlan, attempt: TaskAttempt) -> None:
+        self.read_bytes = 0
+        self._io = io
+        self._plan = plan
+        self._prefix = name_prefix(plan, attempt)
+        self._count = 0
+        self._named = file_shape(plan.schema).named
+        self._schema = file_shape(plan.schema).schema
+
+    def rewrite(self, data_file: DataFile, spec: PartitionSpec, left_out: pa.Array) -> tuple[DataFile, ...]:
+        """Return files with the rows of a data file; none if no row is left. What fails leaves no file.
+
+        Args:
+            data_file: The file.
+            spec: Its partition spec.
+            left_out: The positions of rows that are not written, from 0.
+
+        Raises:
+            UnsupportedTableError: The file does not say which of the table's fields its columns are.
+        """
+        self._count += 1
+        # The folder means nothing, and a column that is gone gives it no name.
+        place = spec if has_sources(spec, self._plan) else PartitionSpec(spec_id=spec.spec_id)
+        plan = replace(self._plan, spec=place, sort_order=None)
+        files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._schema)
+        values = tuple(data_file.partition[position] for position in range(len(data_file.partition)))
+        writer = RollingWriter(PartitionKey(values), files)
+        try:
+            for rows in self._rows(data_file.file_path, left_out):
+                if rows.num_rows:
+                    writer.append(rows)
+            writer.close()
+            written = files.close()
+        except BaseException:
+            files.discard_all()
+            raise
+        self.read_bytes += data_file.file_size_in_bytes
+        return written
+
+    def _rows(self, path: str, left_out: pa.Array) -> Iterator[pa.RecordBatch]:
+        shape = FileShape(schema=self._schema, named=self._named, case_sensitive=True)
+        first = 0
+        with self._io.new_input(path).open() as stream:
+            file = pq.ParquetFile(stream)
+            if not has_field_ids(file.schema_arrow):
+                raise UnsupportedTableError(
+                    f"Cannot rewrite {path}: its columns have no field ids, as in files that were written without "
+                    "Iceberg and added to the table. Rewrite it first with Iceberg's rewrite_data_files, or mark rows "
+                    "by position."
+                )
+            for batch in file.iter_batches(_BATCH_ROWS):
+                rows = conform(project(_but(batch, first, left_out), self._plan.schema), shape)
+                first += batch.num_rows
+                yield rows
+
+
+def _but(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.RecordBatch:
+    """Return the rows of a batch, whose first one is at `first`, that are not left out."""
+    own = pc.add(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)), first - 1)
+    is_out = pc.is_in(own, value_set=left_out)
+    return batch.filter(pc.invert(is_out)) if is_out.true_count else batch
+
+
+def has_sources(spec: PartitionSpec, plan: WritePlan) -> bool:
+    """Return whether the table still has the columns that a spec is computed from, which name its folders."""
+    known = plan.schema.field_ids
+    return all(part.source_id in known or isinstance(part.transform, VoidTransform) for part in spec.fields)

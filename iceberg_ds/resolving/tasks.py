@@ -1,0 +1,155 @@
+"""One task of a search for keys: finds rows, and marks them by position or rewrites their files.
+
+Knows neither Spark nor the catalog, and publishes nothing. A task that fails says so in its answer and leaves no file;
+so no message of another task is lost, as it would be with the job.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.locations import load_location_provider
+
+from iceberg_ds.errors import IcebergSinkError
+from iceberg_ds.layouts.partitioning import PartitionKey, PartitionPath
+from iceberg_ds.resolving.hidden import hidden_positions, without
+from iceberg_ds.resolving.matching import Matcher
+from iceberg_ds.resolving.rewriting import FileRewriter, has_sources
+from iceberg_ds.resolving.values import FileAnswer, FileWork, GroupAnswer, Marks, ResolvePlan
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.steps import Step, reach
+from iceberg_ds.storage.cleanup import Proof, delete_files
+from iceberg_ds.storage.files import file_io
+from iceberg_ds.writing.position_deletes import HiddenRows, write_position_deletes
+from iceberg_ds.writing.writers import TaskAttempt, name_prefix
+
+# Positions of a task that wait for their file at most: 8 bytes each.
+MOST_POSITIONS = 4_000_000
+
+
+def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> GroupAnswer:
+    """Look for keys in some data files, and return what was found and written.
+
+    Args:
+        plan: What the driver decided.
+        number: Which group of the search this is.
+        work: The data files; those of one partition follow each other.
+    """
+    # A number of its own, so that no two attempts share a path.
+    attempt = TaskAttempt(partition_id=number, task_attempt_id=uuid.uuid4().int >> 96)
+    task = _Task(plan, attempt)
+    try:
+        return task.run(work)
+    except Exception as error:  # of whatever storage library
+        task.discard()
+        text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
+        return GroupAnswer(problem=mask_text(text, plan.write.io_properties))
+    except BaseException:
+        task.discard()
+        raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Rows of a data file that have one of the keys and are not hidden, and those that are."""
+
+    work: FileWork
+    positions: pa.Array
+    hidden: pa.Array
+
+
+class _Task:
+    def __init__(self, plan: ResolvePlan, attempt: TaskAttempt) -> None:
+        self._plan = plan
+        self._io: FileIO = file_io(plan.write.io_properties, plan.write.location)
+        self._matcher = Matcher(self._io, plan.key_types)
+        self._rewriter = FileRewriter(self._io, plan.write, attempt)
+        self._paths = _DeletePaths(plan, name_prefix(plan.write, attempt))
+        self._marks: list[Marks] = []
+        self._rewritten: list[DataFile] = []
+        self._waiting: list[HiddenRows] = []
+        self._waiting_count = 0
+
+    def run(self, work: Sequence[FileWork]) -> GroupAnswer:
+        answers = []
+        for _, items in itertools.groupby(work, key=lambda item: item.place):
+            for found in self._find(list(items)):
+                rewritten = self._hide(found) if len(found.positions) else None
+                answers.append(
+                    FileAnswer(
+                        path=found.work.path,
+                        sequence_number=found.work.sequence_number,
+                        rows=len(found.positions),
+                        rewritten=rewritten,
+                        positions=frozenset(file.path for file in found.work.positions),
+                    )
+                )
+            self._write_marks()
+        reach(Step.TASK_WRITTEN)
+        read_bytes = self._matcher.read_bytes + self._rewriter.read_bytes
+        return GroupAnswer(files=tuple(answers), marks=tuple(self._marks), read_bytes=read_bytes)
+
+    def discard(self) -> None:
+        """Delete every file of this attempt."""
+        written = [*(marks.file for marks in self._marks), *self._rewritten]
+        delete_files(self._io, [file.file_path for file in written], Proof.TASK_FAILED)
+
+    def _find(self, work: Sequence[FileWork]) -> Iterator[_Found]:
+        found = self._matcher.find(work)
+        for item in work:
+            positions = found.get(item.path)
+            if positions is None:
+                nothing = pa.array([], pa.int64())
+                yield _Found(work=item, positions=nothing, hidden=nothing)
+                continue
+            hidden = hidden_positions(self._io, item.positions, item.path)
+            yield _Found(work=item, positions=without(positions, hidden), hidden=hidden)
+
+    def _hide(self, found: _Found) -> tuple[DataFile, ...] | None:
+        if self._plan.encoding == "position":
+            self._waiting.append(HiddenRows(data_file=found.work.data_file, positions=found.positions))
+            self._waiting_count += len(found.positions)
+            if self._waiting_count > MOST_POSITIONS or self._plan.is_by_file:
+                self._write_marks()
+            return None
+        spec = self._plan.specs[found.work.data_file.spec_id]
+        left_out = pa.concat_arrays([found.positions, found.hidden])
+        written = self._rewriter.rewrite(found.work.data_file, spec, left_out)
+        self._rewritten += written
+        return written
+
+    def _write_marks(self) -> None:
+        if not self._waiting:
+            return
+        path = self._paths.next(self._waiting[0].data_file)
+        file = write_position_deletes(self._io, path, self._waiting, self._plan.write.files)
+        self._marks.append(Marks(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting)))
+        self._waiting, self._waiting_count = [], 0
+        reach(Step.FILE_CLOSED)
+
+
+class _DeletePaths:
+    """Names files of position deletes one after the other, beside the data files whose rows they hide."""
+
+    def __init__(self, plan: ResolvePlan, prefix: str) -> None:
+        self._plan = plan
+        self._location = load_location_provider(plan.write.location, dict(plan.write.properties))
+        self._prefix = prefix
+        self._numbers = itertools.count()
+
+    def next(self, data_file: DataFile) -> str:
+        name = f"{self._prefix}-{next(self._numbers):05d}-deletes.parquet"
+        spec: PartitionSpec = self._plan.specs[data_file.spec_id]
+        if spec.is_unpartitioned() or not has_sources(spec, self._plan.write):
+            return self._location.new_data_location(name)
+        values = tuple(data_file.partition[position] for position in range(len(data_file.partition)))
+        path = PartitionPath(PartitionKey(values), spec, self._plan.write.schema)
+        # Location providers only ever ask a partition key for its path.
+        return self._location.new_data_location(name, path)  # type: ignore[arg-type]

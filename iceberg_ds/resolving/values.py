@@ -1,0 +1,146 @@
+"""The values of a search for keys that travel: work and its plan to the tasks, answers back to the driver.
+
+Frozen and picklable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.types import IcebergType
+
+from iceberg_ds.plan import WritePlan
+
+RowEncoding: TypeAlias = Literal["position", "copy-on-write"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFile:
+    """A Parquet file of keys whose rows are to be found.
+
+    Attributes:
+        path: Where it is.
+        size_bytes: Its size.
+        field_ids: The columns that a row must share with one of its rows, ascending.
+        sequence_number: Rows of data files below it are meant; None for rows of all data files.
+    """
+
+    path: str
+    size_bytes: int
+    field_ids: tuple[int, ...]
+    sequence_number: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionFile:
+    """A Parquet file of position deletes that may hide rows of a data file.
+
+    Attributes:
+        path: Where it is.
+        size_bytes: Its size.
+    """
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWork:
+    """A data file to look for keys in.
+
+    Attributes:
+        data_file: Its manifest entry, without metrics.
+        sequence_number: Its data sequence number.
+        keys: The files of keys that it may have.
+        positions: The position deletes that may hide rows of it already.
+        read_bytes: About how much is read of it.
+    """
+
+    data_file: DataFile
+    sequence_number: int
+    keys: tuple[KeyFile, ...]
+    positions: tuple[PositionFile, ...] = ()
+    read_bytes: int = 0
+
+    @property
+    def path(self) -> str:
+        """Where the data file is."""
+        return self.data_file.file_path
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its partition: deletes of one file are of one place."""
+        # Zeros of either sign are equal, and two partitions.
+        return self.data_file.spec_id, repr(self.data_file.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvePlan:
+    """Everything that tasks are told of a search.
+
+    Attributes:
+        write: How files are written, and what opens storage.
+        specs: The table's partition specs, by id.
+        key_types: The types of key columns as the table has them now, by field id.
+        encoding: What becomes of the rows that are found: marked by position, or left out of a new file.
+        is_by_file: Whether each file of position deletes is of one data file only.
+    """
+
+    write: WritePlan
+    specs: Mapping[int, PartitionSpec]
+    key_types: Mapping[int, IcebergType]
+    encoding: RowEncoding = "position"
+    is_by_file: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileAnswer:
+    """What was found in a data file.
+
+    Attributes:
+        path: Where it is.
+        sequence_number: Its data sequence number.
+        rows: How many of its rows, not hidden before, have one of the keys.
+        rewritten: The files that hold its other rows, none if there is no such row; None if it was not rewritten.
+        positions: The files of position deletes that were looked at.
+    """
+
+    path: str
+    sequence_number: int
+    rows: int
+    rewritten: tuple[DataFile, ...] | None = None
+    positions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """A file of position deletes that a task has written.
+
+    Attributes:
+        file: The file.
+        paths: The data files whose rows it hides.
+    """
+
+    file: DataFile
+    paths: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAnswer:
+    """What a task found and wrote.
+
+    Attributes:
+        files: One answer for each data file; none if it failed.
+        marks: Files of position deletes that it wrote.
+        read_bytes: Compressed bytes of the columns that it read.
+        problem: Why it failed, None if it did not; then it has deleted its files.
+    """
+
+    files: tuple[FileAnswer, ...] = ()
+    marks: tuple[Marks, ...] = ()
+    read_bytes: int = 0
+    problem: str | None = None
