@@ -84,7 +84,7 @@ def convert_deletes(
     parsed = parse_options({**given, "table": table, **({} if branch is None else {"branch": branch})})
     catalog = connect(catalog_settings(parsed))
     with catalog.hiding_secrets():
-        return _Conversion(catalog, parsed, spark or _active_session(), encoding).run()
+        return Conversion(catalog, parsed, spark or _active_session(), encoding).run()
 
 
 def _active_session() -> SparkSession | None:
@@ -104,8 +104,15 @@ class _Look:
     work: list[FileWork]
 
 
-class _Conversion:
-    """The conversion of one branch."""
+class Conversion:
+    """The conversion of one branch.
+
+    Args:
+        catalog: The catalog of the table.
+        options: Which table and branch, and how files are written.
+        spark: Runs the tasks; None to run them in this process.
+        encoding: What becomes of the rows that deletes by keys hide.
+    """
 
     def __init__(
         self, catalog: CatalogClient, options: SinkOptions, spark: SparkSession | None, encoding: RowEncoding

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+from pyspark.sql.types import BinaryType
 
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.resolving.tasks import resolve_group
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_WORK, _ANSWER = "number INT, work BINARY", "answer BINARY"
+_WORK = "number INT, work BINARY"
 # What a task reads at least, if it can be spared, and at most, if files are not larger.
 _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 512 * 1024 * 1024
 _PARALLELISM_IF_UNKNOWN = 16
@@ -87,7 +88,9 @@ def _run(spark: SparkSession | None, plan: ResolvePlan, groups: Sequence[Sequenc
         return [resolve_group(plan, number, group) for number, group in enumerate(groups)]
     rows = [(number, pickle.dumps(group)) for number, group in enumerate(groups)]
     try:
-        answered = _frame(spark, rows).mapInArrow(_task(plan), _ANSWER).collect()
+        # A plain function, because those on Arrow batches need pandas.
+        function = F.udf(_task(plan), BinaryType(), useArrow=False).asNondeterministic()
+        answered = _frame(spark, rows).select(function("number", "work").alias("answer")).collect()
     except Exception as error:  # Spark's own
         raise DataFileError(
             f"Cannot search {plan.write.table} for keys, nothing was committed: Spark's job failed: {error}. Files "
@@ -106,13 +109,9 @@ def _frame(spark: SparkSession, rows: Sequence[tuple[int, bytes]]) -> DataFrame:
     return spark.createDataFrame(context.parallelize(rows, len(rows)), _WORK)
 
 
-def _task(plan: ResolvePlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                work = pickle.loads(row["work"])  # noqa: S301  # made by our own driver
-                answer = row["number"], resolve_group(plan, row["number"], work)
-                yield pa.RecordBatch.from_pydict({"answer": pa.array([pickle.dumps(answer)], pa.binary())})
+def _task(plan: ResolvePlan) -> Callable[[int, bytes], bytes]:
+    def run(number: int, work: bytes) -> bytes:
+        return pickle.dumps((number, resolve_group(plan, number, pickle.loads(work))))  # noqa: S301  # our own driver's
 
     return run
 

@@ -151,6 +151,7 @@ class ResolvedSwap:
         sources = self._goal.sources(read.files)
         if not sources:
             raise StaleWorkError(f"another writer has taken all deletes by keys out of branch '{self._branch}'")
+        self._check_rewritten(read)
         work = plan_work(read.files, sources, self._specs, self._goal.key_types)
         missing = [item.path for item in work if not self._resolution.covers(item)]
         if missing:
@@ -158,7 +159,6 @@ class ResolvedSwap:
                 f"another writer has brought {missing[0]} and {len(missing) - 1} more data files that deletes by keys "
                 f"of branch '{self._branch}' apply to"
             )
-        self._check_rewritten(read)
         gone = {source.data_file.file_path for source in sources} | self._resolution.rewritten.keys()
         found = _replacement(read, gone | _left_alone(read.files, self._resolution.rewritten.keys()))
         self.dropped = found.removed

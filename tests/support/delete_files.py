@@ -50,6 +50,27 @@ def delete_ids(sink: Sink, *ids: int, branch: str = "main") -> int:
     return _commit(sink, rows, of, branch)
 
 
+def delete_equal(
+    sink: Sink, rows: pa.Table, ids: Sequence[int], of: DataFile | None = None, branch: str = "main"
+) -> int:
+    """Delete rows that are equal in the columns with these ids, and return the id of the snapshot.
+
+    Args:
+        sink: The table.
+        rows: The keys; their schema says the field ids.
+        ids: The columns to compare.
+        of: A file of the partition that is meant; None for the first one's.
+        branch: The branch.
+    """
+    return _commit(sink, rows, of or entries(sink, branch)[0].data_file, branch, ids)
+
+
+def with_ids(rows: pa.Table, **ids: int) -> pa.Table:
+    """Return the rows with field ids, by the names of their columns."""
+    fields = [field.with_metadata({"PARQUET:field_id": str(ids[field.name])}) for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
 def entries(sink: Sink, branch: str = "main", *, live: bool = True) -> list[ManifestEntry]:
     """Return the manifest entries of the branch's newest snapshot, those of delete files included."""
     table = sink.table()
@@ -59,7 +80,7 @@ def entries(sink: Sink, branch: str = "main", *, live: bool = True) -> list[Mani
     return [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=live)]
 
 
-def _commit(sink: Sink, rows: pa.Table, of: DataFile, branch: str) -> int:
+def _commit(sink: Sink, rows: pa.Table, of: DataFile, branch: str, ids: Sequence[int] = (1,)) -> int:
     """Commit a file with these deletes, in the partition of `of`."""
     table = sink.table()
     is_by_position = rows.schema == _POSITIONS
@@ -77,7 +98,7 @@ def _commit(sink: Sink, rows: pa.Table, of: DataFile, branch: str) -> int:
         file_size_in_bytes=local(path).stat().st_size,
         lower_bounds=bounds,
         upper_bounds=bounds,
-        equality_ids=None if is_by_position else [1],
+        equality_ids=None if is_by_position else list(ids),
     )
     delete_file.spec_id = of.spec_id
     write = _identity(number, branch)
