@@ -19,6 +19,7 @@ from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.commit import commit_swap
 from iceberg_ds.commits.swapping import StaleWorkError
+from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
@@ -30,6 +31,7 @@ from iceberg_ds.resolving.resolution import Goal, Resolution, ResolvedSwap
 from iceberg_ds.resolving.result import ConvertResult
 from iceberg_ds.resolving.scan import LiveFiles, field_ids, plan_work
 from iceberg_ds.resolving.values import FileWork, ResolvePlan, RowEncoding
+from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, why_not_writable
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -168,7 +170,7 @@ class Conversion:
     def _find_work(self, table: Table) -> _Look | None:
         metadata = table.metadata
         self._check(metadata)
-        live = self._reader.read(table.io, branch_head(metadata, self._branch)).files
+        live = self._files_of(table)
         if self._goal is None:
             self._goal = self._goal_of(metadata, live)
         delete_files(table.io, [file.file_path for file in self._resolution.prune(live)], Proof.REFUSED)
@@ -183,6 +185,16 @@ class Conversion:
         read += [found.data_file for found in live.data if found.path in searched]
         self._check_readable([*read, *(found.data_file for found in live.positions)])
         return _Look(table=table, goal=self._goal, work=left)
+
+    def _files_of(self, table: Table) -> LiveFiles:
+        try:
+            return self._reader.read(table.io, branch_head(table.metadata, self._branch)).files
+        except Exception as error:  # of whatever storage library
+            reason = mask_text(f"{type(error).__name__}: {error}", table.io.properties)
+            raise DataFileError(
+                f"Cannot convert deletes of {self._name}, nothing was committed: its manifests cannot be read: "
+                f"{reason}. {advice(error)}".rstrip()
+            ) from masked_cause(error, table.io.properties)
 
     def _check(self, metadata: TableMetadata) -> None:
         if metadata.format_version > _VERSION:

@@ -26,26 +26,32 @@ from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.replacing import ReplacedManifest, Replacement
 from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.resolving.live_files import ReadSnapshot, SnapshotReader
-from iceberg_ds.resolving.scan import KeySource, LiveFiles, applying_positions, only_path, plan_work
+from iceberg_ds.resolving.scan import KeySource, LiveFile, LiveFiles, applying_positions, only_path, plan_work
 from iceberg_ds.resolving.values import FileAnswer, FileWork, GroupAnswer, Marks
 from iceberg_ds.snapshots.branches import branch_head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The deletes by keys that are to go: those that the branch had at the beginning.
+    """The keys whose rows are to be hidden, and the deletes by keys that are to go then.
 
     Attributes:
-        paths: Their files.
+        paths: The files of deletes that are to go: those that the branch had at the beginning.
         key_types: The types of all key columns, by field id.
+        written: Further files of keys, which are in no snapshot and come into none.
     """
 
     paths: frozenset[str]
     key_types: Mapping[int, IcebergType]
+    written: tuple[KeySource, ...] = ()
 
     def sources(self, live: LiveFiles) -> list[KeySource]:
-        """Return those that are still there."""
-        return [KeySource.of(found) for found in live.equalities if found.path in self.paths]
+        """Return all keys, of the deletes those that are still there."""
+        return [*(KeySource.of(found) for found in self.deletes(live)), *self.written]
+
+    def deletes(self, live: LiveFiles) -> list[LiveFile]:
+        """Return the deletes that are still there."""
+        return [found for found in live.equalities if found.path in self.paths]
 
 
 class Resolution:
@@ -102,10 +108,10 @@ def _still_fits(answer: FileAnswer, present: Mapping[str, frozenset[str]]) -> bo
 
 
 class ResolvedSwap:
-    """Takes deletes by keys out of a branch that were searched for, and the data files that were rewritten.
+    """Takes deletes by keys out of a branch whose rows were found, and the data files that were rewritten.
 
     Args:
-        goal: The deletes.
+        goal: The keys and the deletes.
         resolution: What was found.
         branch: The branch.
         reader: Reads its snapshots.
@@ -114,8 +120,6 @@ class ResolvedSwap:
     Attributes:
         dropped: The files that the last attempt takes out.
     """
-
-    keeps_rows = True
 
     def __init__(
         self,
@@ -131,6 +135,11 @@ class ResolvedSwap:
         self._reader = reader
         self._specs = specs
         self.dropped: Sequence[DataFile] = ()
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether nothing is hidden that was not hidden before."""
+        return not self._goal.written
 
     @property
     def sequence_numbers(self) -> dict[str, int]:
@@ -159,8 +168,9 @@ class ResolvedSwap:
                 f"another writer has brought {missing[0]} and {len(missing) - 1} more data files that deletes by keys "
                 f"of branch '{self._branch}' apply to"
             )
-        gone = {source.data_file.file_path for source in sources} | self._resolution.rewritten.keys()
-        found = _replacement(read, gone | _left_alone(read.files, self._resolution.rewritten.keys()))
+        rewritten = self._resolution.rewritten.keys()
+        gone = {found.path for found in self._goal.deletes(read.files)} | rewritten
+        found = _replacement(read, gone | _left_alone(read.files, rewritten))
         self.dropped = found.removed
         return found
 

@@ -32,6 +32,8 @@ from iceberg_ds.writing.writers import TaskAttempt, name_prefix
 
 # Positions of a task that wait for their file at most: 8 bytes each.
 MOST_POSITIONS = 4_000_000
+# Rows of data files that are searched together at most, whose positions may all be in memory.
+PORTION_ROWS = 20_000_000
 
 
 def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> GroupAnswer:
@@ -79,8 +81,8 @@ class _Task:
 
     def run(self, work: Sequence[FileWork]) -> GroupAnswer:
         answers = []
-        for _, items in itertools.groupby(work, key=lambda item: item.place):
-            for found in self._find(list(items)):
+        for items in _portions(work):
+            for found in self._find(items):
                 rewritten = self._hide(found) if len(found.positions) else None
                 answers.append(
                     FileAnswer(
@@ -133,6 +135,20 @@ class _Task:
         self._marks.append(Marks(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting)))
         self._waiting, self._waiting_count = [], 0
         reach(Step.FILE_CLOSED)
+
+
+def _portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:
+    """Yield data files of one partition, so many that the positions of all their rows would fit into memory."""
+    for _, items in itertools.groupby(work, key=lambda item: item.place):
+        portion: list[FileWork] = []
+        rows = 0
+        for item in items:
+            if portion and rows + item.data_file.record_count > PORTION_ROWS:
+                yield portion
+                portion, rows = [], 0
+            portion.append(item)
+            rows += item.data_file.record_count
+        yield portion
 
 
 class _DeletePaths:

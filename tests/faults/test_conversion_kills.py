@@ -1,0 +1,69 @@
+"""SIGKILL at every named step of a conversion: the rows stay, another conversion ends it, and a stream goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.conversions import ENCODINGS, convert, keyed_deletes
+from support.converter import die_in_conversion
+from support.invariants import check_sound, unreferenced_files
+from support.keyed_messages import KEYED_SCHEMA, keyed_tasks, plan_by_keys
+from support.keyed_reader import rows_of
+from support.tables import NAME, Sink, epoch
+
+import iceberg_ds
+from iceberg_ds.resolving.values import RowEncoding
+from iceberg_ds.steps import Step
+
+STEPS = [
+    Step.PLANNED,
+    Step.FILE_CLOSED,
+    Step.TASK_WRITTEN,
+    Step.COMMIT_BEGUN,
+    Step.TABLE_LOADED,
+    Step.MANIFESTS_WRITTEN,
+    Step.REQUEST_ANSWERED,
+    Step.LANDED,
+]
+LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED}
+AFTER = [(0, "EU", 0), (1, "US", 10), (3, "EU", 3), (5, "DE", 50)]
+
+
+@pytest.fixture
+def keyed(sink: Sink) -> Sink:
+    """Return the sink of a table with two epochs by key."""
+    sink.create(KEYED_SCHEMA)
+    put(sink, 0, *[("I", key, "EU", key, 0) for key in range(4)])
+    put(sink, 1, ("U", 1, "US", 10, 1), ("D", 2, "EU", None, 1), ("I", 5, "DE", 50, 1))
+    return sink
+
+
+def put(sink: Sink, number: int, *events: Any) -> None:
+    """Write and commit an epoch by key."""
+    sink.commit(keyed_tasks(plan_by_keys(sink), list(events), of_epoch=epoch(number)))
+
+
+def values(sink: Sink) -> list[tuple[Any, ...]]:
+    """Return the rows, read as the spec says."""
+    return sorted(tuple(row.values()) for row in rows_of(sink.table()))
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_conversion_that_is_killed_changes_no_row(keyed: Sink, encoding: RowEncoding, step: Step) -> None:
+    """Rows would be there twice, or deleted ones come back, and nobody could tell what was left behind."""
+    options = {"warehouse": str(keyed.options.warehouse)}
+
+    die_in_conversion(NAME, options, encoding, step)
+
+    has_landed = step in LANDED_BY_THEN
+    assert values(keyed) == AFTER
+    assert bool(keyed_deletes(keyed.table())) != has_landed
+    check_sound(keyed.table())
+    assert (convert(keyed, encoding).snapshot_id is None) == has_landed
+    put(keyed, 2, ("U", 0, "EU", 7, 1))
+    assert values(keyed) == [(0, "EU", 7), *AFTER[1:]]
+    result = iceberg_ds.verify(NAME, options=options, older_than="0s", delete_orphans=True, force=True)
+    assert result.ok, str(result)
+    assert unreferenced_files(keyed.table()) == set()

@@ -1,0 +1,58 @@
+"""The program of a conversion that is killed: converts the deletes of a table, and dies at a step if it comes to it.
+
+Its arguments are the table, the options (JSON), the encoding, the name of the step, and how often it comes there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from support.jvm_peer import TESTS
+
+import iceberg_ds
+from iceberg_ds.resolving.values import RowEncoding
+from iceberg_ds.steps import Step, listen
+
+_TIMEOUT_S = 120
+
+
+def die_in_conversion(
+    table: str, options: Mapping[str, str], encoding: RowEncoding, step: Step, number: int = 1
+) -> None:
+    """Convert in a process of its own that is killed when it comes to `step`, and assert that it did.
+
+    Args:
+        table: The table.
+        options: Lead to its catalog.
+        encoding: That of the conversion.
+        step: Where it dies.
+        number: Which time, from 1.
+    """
+    arguments = [table, json.dumps(dict(options)), encoding, step.name, str(number)]
+    command = [sys.executable, "-m", "support.converter", *arguments]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def main() -> None:
+    """Convert, and die."""
+    table, options, encoding, name, number = sys.argv[1:]
+    left = int(number)
+
+    def die(step: Step) -> None:
+        nonlocal left
+        left -= step is Step[name]
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    listen(die)
+    iceberg_ds.convert_deletes(table, encoding=encoding, options=json.loads(options))  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
