@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 import uuid
@@ -133,30 +134,30 @@ class Conversion:
 
     def run(self) -> ConvertResult:
         """Look, search and commit, until no deletes of the beginning are left."""
-        stale: StaleWorkError | None = None
-        for _ in range(_ROUNDS):
+        for number in itertools.count(1):
             look = self._look()
             if look is None:
-                return ConvertResult(table=self._name, branch=self._branch, seconds=self._seconds)
+                break
             plan = self._plan(look.table)
             self._search(look, plan)
-            specs = look.table.metadata.specs()
+            specs, write = look.table.metadata.specs(), WriteIdentity.of(plan.write, None)
             swap = ResolvedSwap(look.goal, self._resolution, self._branch, self._reader, specs)
             try:
-                committed = commit_swap(self._catalog, WriteIdentity.of(plan.write, None), self._resolution.added, swap)
-            except StaleWorkError as problem:
-                logger.info("Searching %s again: %s", self._name, problem)
-                stale = problem
+                committed = commit_swap(self._catalog, write, self._resolution.added, swap)
+            except StaleWorkError as stale:
+                if number == _ROUNDS:
+                    self._discard(look.table.io)
+                    raise CommitConflictError(
+                        f"Cannot convert deletes of {self._name} in {_ROUNDS} tries, nothing was committed: {stale}. "
+                        "Run it again while no compaction runs."
+                    ) from stale
+                logger.info("Searching %s again: %s", self._name, stale)
             except DataFileError:
                 self._discard(look.table.io)
                 raise
             else:
                 return self._result(committed.snapshot_id, swap)
-        self._discard(self._catalog.load_table(self._options.table).io)
-        raise CommitConflictError(
-            f"Cannot convert deletes of {self._name} in {_ROUNDS} tries, nothing was committed: {stale}. Run it again "
-            "while no compaction runs."
-        )
+        return ConvertResult(table=self._name, branch=self._branch, seconds=self._seconds)
 
     def _look(self) -> _Look | None:
         """Return what is to be done in the table as it is now, None if nothing is left."""
@@ -251,6 +252,7 @@ class Conversion:
         return ResolvePlan(
             write=write,
             specs=metadata.specs(),
+            sort_orders={order.order_id: order for order in metadata.sort_orders},
             key_types={} if self._goal is None else self._goal.key_types,
             encoding=self._encoding,
             is_by_file=metadata.properties.get(_GRANULARITY, "").lower() == "file",

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import BinaryType
 
+from iceberg_ds._version import __version__
 from iceberg_ds.errors import DataFileError
-from iceberg_ds.resolving.tasks import resolve_group
+from iceberg_ds.resolving.tasks import answer_of_task, resolve_group
 from iceberg_ds.resolving.values import FileWork, GroupAnswer, ResolvePlan
 
 if TYPE_CHECKING:
@@ -110,8 +111,10 @@ def _frame(spark: SparkSession, rows: Sequence[tuple[int, bytes]]) -> DataFrame:
 
 
 def _task(plan: ResolvePlan) -> Callable[[int, bytes], bytes]:
+    version, packed = __version__, pickle.dumps(plan)
+
     def run(number: int, work: bytes) -> bytes:
-        return pickle.dumps((number, resolve_group(plan, number, pickle.loads(work))))  # noqa: S301  # our own driver's
+        return answer_of_task(version, packed, number, work)
 
     return run
 

@@ -14,10 +14,11 @@ before, meanwhile or later, applies to it if and only if it applied to that file
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
@@ -29,6 +30,9 @@ from iceberg_ds.resolving.live_files import ReadSnapshot, SnapshotReader
 from iceberg_ds.resolving.scan import KeySource, LiveFile, LiveFiles, applying_positions, only_path, plan_work
 from iceberg_ds.resolving.values import FileAnswer, FileWork, GroupAnswer, Marks
 from iceberg_ds.snapshots.branches import branch_head
+
+# Entries of a manifest that is written in place of others at most.
+MANIFEST_ENTRIES = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,12 +193,36 @@ def _left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:
 
 
 def _replacement(read: ReadSnapshot, gone: set[str]) -> Replacement:
-    untouched, replaced = [], []
+    """Return what drops these files; manifests that have to be written anyway become few."""
+    untouched: list[ManifestFile] = []
+    alike: dict[tuple[ManifestContent, int], list[_Touched]] = defaultdict(list)
     for manifest, entries in read.manifests.items():
-        dropped = [entry for entry in entries if entry.data_file.file_path in gone]
-        if not dropped:
+        if all(entry.data_file.file_path not in gone for entry in entries):
             untouched.append(manifest)
             continue
-        kept = tuple(entry for entry in entries if entry.data_file.file_path not in gone)
-        replaced.append(ReplacedManifest(manifest=manifest, kept=kept, dropped=tuple(dropped)))
+        parts = alike[ManifestContent(manifest.content), manifest.partition_spec_id]
+        if not parts or parts[-1].count + len(entries) > MANIFEST_ENTRIES:
+            parts.append(_Touched(manifest=manifest))
+        parts[-1].take(entries, gone)
+    replaced = (touched.replaced() for parts in alike.values() for touched in parts)
     return Replacement(untouched=tuple(untouched), replaced=tuple(replaced))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Touched:
+    """Entries of manifests of one kind, which become one manifest."""
+
+    manifest: ManifestFile
+    kept: list[ManifestEntry] = field(default_factory=list)
+    dropped: list[ManifestEntry] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return len(self.kept) + len(self.dropped)
+
+    def take(self, entries: Iterable[ManifestEntry], gone: set[str]) -> None:
+        for entry in entries:
+            (self.dropped if entry.data_file.file_path in gone else self.kept).append(entry)
+
+    def replaced(self) -> ReplacedManifest:
+        return ReplacedManifest(manifest=self.manifest, kept=tuple(self.kept), dropped=tuple(self.dropped))

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import VoidTransform
 
 from iceberg_ds.errors import UnsupportedTableError
@@ -46,12 +47,15 @@ class FileRewriter:
         self._named = file_shape(plan.schema).named
         self._schema = file_shape(plan.schema).schema
 
-    def rewrite(self, data_file: DataFile, spec: PartitionSpec, left_out: pa.Array) -> tuple[DataFile, ...]:
+    def rewrite(
+        self, data_file: DataFile, spec: PartitionSpec, order: SortOrder | None, left_out: pa.Array
+    ) -> tuple[DataFile, ...]:
         """Return files with the rows of a data file; none if no row is left. What fails leaves no file.
 
         Args:
             data_file: The file.
             spec: Its partition spec.
+            order: The sort order that its rows are in, None for none.
             left_out: The positions of rows that are not written, from 0.
 
         Raises:
@@ -60,7 +64,7 @@ class FileRewriter:
         self._count += 1
         # The folder means nothing, and a column that is gone gives it no name.
         place = spec if has_sources(spec, self._plan) else PartitionSpec(spec_id=spec.spec_id)
-        plan = replace(self._plan, spec=place, sort_order=None)
+        plan = replace(self._plan, spec=place, sort_order=order)
         files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._schema)
         values = tuple(data_file.partition[position] for position in range(len(data_file.partition)))
         writer = RollingWriter(PartitionKey(values), files)

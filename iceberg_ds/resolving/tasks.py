@@ -7,6 +7,7 @@ so no message of another task is lost, as it would be with the job.
 from __future__ import annotations
 
 import itertools
+import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.locations import load_location_provider
 
+from iceberg_ds._version import __version__
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.layouts.partitioning import PartitionKey, PartitionPath
 from iceberg_ds.resolving.hidden import hidden_positions, without
@@ -34,6 +36,22 @@ from iceberg_ds.writing.writers import TaskAttempt, name_prefix
 MOST_POSITIONS = 4_000_000
 # Rows of data files that are searched together at most, whose positions may all be in memory.
 PORTION_ROWS = 20_000_000
+
+
+def answer_of_task(version: str, plan: bytes, number: int, work: bytes) -> bytes:
+    """Return the number of a group and its answer, as Spark carries them.
+
+    Args:
+        version: That of the driver's package.
+        plan: The plan of the search, pickled.
+        number: Which group this is.
+        work: Its data files, pickled.
+    """
+    if version != __version__:
+        problem = f"the driver has iceberg_ds {version}, and an executor {__version__}: install one version on all"
+        return pickle.dumps((number, GroupAnswer(problem=problem)))
+    answer = resolve_group(pickle.loads(plan), number, pickle.loads(work))  # noqa: S301  # our own driver's
+    return pickle.dumps((number, answer))
 
 
 def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> GroupAnswer:
@@ -121,9 +139,10 @@ class _Task:
             if self._waiting_count > MOST_POSITIONS or self._plan.is_by_file:
                 self._write_marks()
             return None
-        spec = self._plan.specs[found.work.data_file.spec_id]
+        data_file = found.work.data_file
+        spec, order = self._plan.specs[data_file.spec_id], self._plan.sort_orders.get(data_file.sort_order_id or 0)
         left_out = pa.concat_arrays([found.positions, found.hidden])
-        written = self._rewriter.rewrite(found.work.data_file, spec, left_out)
+        written = self._rewriter.rewrite(data_file, spec, order, left_out)
         self._rewritten += written
         return written
 

@@ -6,11 +6,12 @@ Frozen and picklable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import WritePlan
@@ -85,6 +86,7 @@ class ResolvePlan:
     Attributes:
         write: How files are written, and what opens storage.
         specs: The table's partition specs, by id.
+        sort_orders: Its sort orders, by id.
         key_types: The types of key columns as the table has them now, by field id.
         encoding: What becomes of the rows that are found: marked by position, or left out of a new file.
         is_by_file: Whether each file of position deletes is of one data file only.
@@ -93,6 +95,7 @@ class ResolvePlan:
     write: WritePlan
     specs: Mapping[int, PartitionSpec]
     key_types: Mapping[int, IcebergType]
+    sort_orders: Mapping[int, SortOrder] = field(default_factory=dict)
     encoding: RowEncoding = "position"
     is_by_file: bool = False
 

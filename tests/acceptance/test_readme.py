@@ -118,7 +118,7 @@ def test_examples_of_rows_with_keys_leave_the_rows_that_they_promise(tmp_path: P
     assert printed["changelog"].strip() == "[(1, 'ann', 8, 1)]"
     outdated = "[(1, 'ann', True), (1, 'anna', False), (2, 'bob', True), (2, 'bob', True)]"
     assert printed["outdated"].strip() == outdated
-    assert "Converted 1 files of deletes by keys" in printed["convert"]
+    assert "they hid 10 rows of 1 data files" in printed["convert"]
     newest = rows("regions", "id, region, version", "version")
     assert len(newest) == 300
     assert [version for _, _, version in newest] == list(range(700, 1000))

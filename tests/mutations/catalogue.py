@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutations.landing_mutations import LANDING
+from mutations.resolving_mutations import RESOLVING
 from mutations.writing_mutations import WRITING
 
-MUTATIONS = (*LANDING, *WRITING)
+MUTATIONS = (*LANDING, *RESOLVING, *WRITING)

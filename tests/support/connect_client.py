@@ -86,8 +86,19 @@ def package(spark: SparkSession, table: str, options: Options) -> str | None:
     return spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
 
 
+def convert(spark: SparkSession, table: str, options: Options) -> list[int | None]:
+    """Replace half of a table's rows by key, convert the deletes twice; return counts and whether there was more."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    for first in (0, 20):
+        rows = spark.range(first, first + 40, 1, 2).selectExpr("id", f"'from {first}' AS name")
+        rows.write.format(FORMAT).mode("append").options(**options, keys="id").save(table)
+    result = iceberg_ds.convert_deletes(table, spark, options=options)
+    return [result.rows, result.data_files, iceberg_ds.convert_deletes(table, spark, options=options).snapshot_id]
+
+
 STEPS: dict[str, Callable[..., Any]] = {
-    step.__name__: step for step in (modules, write, stream, split, refusal, package)
+    step.__name__: step for step in (modules, write, stream, split, refusal, package, convert)
 }
 
 

@@ -84,6 +84,15 @@ def test_client_that_has_the_sink_can_register_distribute_and_publish(full_clien
     assert len(lake.summaries(table)) == 2
 
 
+def test_client_that_has_the_sink_can_convert_deletes(full_client: Client, lake: Lake) -> None:
+    """A notebook that connects could not make a table readable for all."""
+    table = lake.new_name()
+
+    assert full_client.run(("convert", [table, lake.options])) == [[20, 1, None]]
+
+    assert lake.ids(table) == list(range(60))
+
+
 def test_client_that_registers_has_its_secrets_hidden_in_event_logs(
     full_client: Client, lake: Lake, connect_folder: Path
 ) -> None:

@@ -27,8 +27,9 @@ import iceberg_ds
 from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.commit import commit_swap
 from iceberg_ds.errors import CommitConflictError, OptionError, TableNotFoundError, UnsupportedTableError
+from iceberg_ds.layouts.layout import parse_sort_by
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.resolving import converting
+from iceberg_ds.resolving import converting, resolution
 from iceberg_ds.resolving.values import RowEncoding
 from iceberg_ds.steps import Step
 
@@ -233,6 +234,57 @@ def test_files_of_deletes_are_of_one_data_file_where_the_table_asks_for_it(sink:
 
     assert convert(sink).position_delete_files == 2
     check(sink, [row for row in before_any() if row[0] not in {1, 7}])
+
+
+def test_manifests_of_many_epochs_become_few(sink: Sink) -> None:
+    """A conversion after a thousand epochs would write a thousand manifests, one after the other."""
+    make(sink)
+    for number in range(3, 9):
+        put(sink, number, [("U", 0, "EU", number, number)])
+    before = sink.table().current_snapshot()
+    assert before is not None
+
+    convert(sink, "copy-on-write")
+
+    after = sink.table().current_snapshot()
+    assert after is not None
+    assert len(before.manifests(sink.table().io)) > 15
+    known = {manifest.manifest_path for manifest in before.manifests(sink.table().io)}
+    written = [found for found in after.manifests(sink.table().io) if found.manifest_path not in known]
+    assert len(written) == 3  # of new files, of old ones, and of deletes
+    check(sink, [(0, "EU", 8), *AFTER[1:]])
+
+
+def test_manifests_do_not_become_too_large(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers that want one file would read the list of all of them."""
+    monkeypatch.setattr(resolution, "MANIFEST_ENTRIES", 3)
+    make(sink)
+
+    convert(sink)
+
+    head = sink.table().current_snapshot()
+    assert head is not None
+    counts = [
+        (found.existing_files_count or 0) + (found.deleted_files_count or 0)
+        for found in head.manifests(sink.table().io)
+    ]
+    assert max(counts) <= 3
+    check(sink, AFTER)
+
+
+def test_rewritten_file_keeps_its_sort_order(sink: Sink) -> None:
+    """Engines would sort rows again that are sorted."""
+    sink.create(Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType())))
+    plan = sink.plan(sort_by=parse_sort_by("id desc"))
+    sink.commit(sink.write(rows(3, 1, 2), plan=plan))
+    (before,) = listed(sink.table())[REPLACED]
+    delete_ids(sink, 2)
+
+    convert(sink, "copy-on-write")
+
+    (after,) = listed(sink.table())[REPLACED]
+    assert after.entry.data_file.sort_order_id == before.entry.data_file.sort_order_id > 0
+    assert [row["id"] for row in after.rows()] == [3, 1]
 
 
 # What others do meanwhile.
