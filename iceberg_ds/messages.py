@@ -17,6 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from iceberg_ds.changes.values import ChangeFeed, TaskKeys
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.plan import (
+    NO_SPEC,
     EpochId,
     FileSettings,
     NumberedWrite,
@@ -53,7 +54,7 @@ class WriteIdentity:
         txn: The number that the application gave to this batch, None if it did not, and in a stream.
         stream: The name of the stream, None if it has none, and in a batch.
         changes: How rows change keys of the table, None for a write that knows no keys.
-        delete_spec_id: Partition spec of the files of equality deletes, None without `changes`.
+        delete_spec_id: Partition spec of the files of equality deletes, None if the table gets none of them.
     """
 
     table: str
@@ -96,7 +97,7 @@ class WriteIdentity:
             txn=plan.txn,
             stream=plan.stream,
             changes=plan.changes,
-            delete_spec_id=None if plan.delete_spec is None else plan.delete_spec.spec_id,
+            delete_spec_id=None if plan.delete_spec in (None, NO_SPEC) else plan.delete_spec.spec_id,
         )
 
     @property

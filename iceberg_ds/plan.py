@@ -17,6 +17,9 @@ from pyiceberg.types import NestedField
 
 from iceberg_ds.changes.values import AddedColumns, ChangeFeed
 
+# The spec of files that are in no table, such as those of keys to look for; never in a table's metadata.
+NO_SPEC = PartitionSpec(spec_id=-1)
+
 IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
 ParquetEncodings: TypeAlias = Literal["auto", "classic"]
 
@@ -244,7 +247,8 @@ class WritePlan:
         small_task_size_bytes: Arrow bytes of rows that a task hands over instead of writing files, 0 for none.
         driver_host: Name of the driver's machine, None if it does not matter where a file is written.
         changes: How rows change keys of the table, None for a write that knows no keys. Never with `overwrite`.
-        delete_spec: Partition spec that files of equality deletes are written with, None without `changes`.
+        delete_spec: Partition spec that files of equality deletes are written with, `NO_SPEC` if the table gets none of
+            them, None without `changes`.
         frame: The columns of the DataFrame that `delete_when` of `changes` or `added` is bound to, by their names
             there; None without it.
         added: The columns that tasks fill in, None for none.

@@ -73,15 +73,19 @@ logger = logging.getLogger(__name__)
 
 
 @tidying_metadata()
-def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id: int | None = None) -> CommitResult:
+def commit_write(
+    catalog: CatalogClient, messages: Sequence[object], *, epoch_id: int | None = None, swap: Swap | None = None
+) -> CommitResult:
     """Commit what the tasks of one write report.
 
     Args:
         catalog: The catalog of the table.
         messages: What Spark hands to `commit`: a message per task.
         epoch_id: The micro-batch that Spark commits, None for a batch write.
+        swap: What takes the place of what besides, None for nothing.
 
     Raises:
+        StaleWorkError: The swap does not fit the table any more; nothing was committed, and all files are still there.
         CommitMessageError: Messages are missing or contradict each other; nothing was committed.
         CommitConflictError: Nothing was committed, for certain.
         CommitStateUnknownError: It may have been committed; nothing was deleted.
@@ -100,28 +104,27 @@ def commit_write(catalog: CatalogClient, messages: Sequence[object], *, epoch_id
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = GatheredRows(catalog, write, commits)
     keys = KeyReports(write, commits)
-    is_empty = not (added or gathered.record_count or keys.have_unreadable_rows)
+    is_empty = swap is None and not (added or gathered.record_count or keys.have_unreadable_rows)
     if is_empty and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:
             create_without_rows(catalog, write)
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     _check_visible(catalog, commits, added)
-    result = CommitLoop(catalog, write, added, gathered, keys).run()
+    result = CommitLoop(catalog, write, added, gathered, keys, swap).run()
     if write.publish_to is not None and result.snapshot_id is not None:
         _publish(catalog, write, write.publish_to, result.snapshot_id)
     return result
 
 
 @tidying_metadata()
-def commit_swap(catalog: CatalogClient, write: WriteIdentity, added: Added, swap: Swap) -> CommitResult:
-    """Commit files that take the place of others; the write has no epoch, no number and nothing that it overwrites.
+def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> CommitResult:
+    """Commit files that take the place of others, without a row of its own; the write has no epoch and no number.
 
     Args:
         catalog: The catalog of the table.
         write: The write, with an id of its own for each call.
-        added: What takes the place.
-        swap: What it takes the place of.
+        swap: What takes the place of what.
 
     Raises:
         StaleWorkError: Other writers have changed what the files were made from; nothing was committed, and the files
@@ -131,9 +134,9 @@ def commit_swap(catalog: CatalogClient, write: WriteIdentity, added: Added, swap
             are still there.
     """
     reach(Step.COMMIT_BEGUN)
-    if (unseen := _unseen(added)) is not None:
+    if (unseen := _unseen(swap.added)) is not None:
         raise DataFileError(f"Cannot commit to {write.table}: {unseen}")
-    return CommitLoop(catalog, write, added, GatheredRows(catalog, write, []), swap=swap).run()
+    return CommitLoop(catalog, write, Added(()), GatheredRows(catalog, write, []), swap=swap).run()
 
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:

@@ -81,7 +81,7 @@ class CommitLoop:
         added: The files that its tasks wrote.
         gathered: The rows that tasks handed over instead.
         keys: What they say of the keys of their rows, None if the write knows no keys.
-        swap: What they take the place of, None if the write itself says that.
+        swap: What takes the place of what besides, None for nothing.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  # one for each thing that tasks report
@@ -95,13 +95,14 @@ class CommitLoop:
     ) -> None:
         self._catalog = catalog
         self._write = write
-        self._added = added
+        self._added = added if swap is None else added.with_files(swap.added.data_files, swap.added.delete_files)
         self._gathered = gathered
         self._keys = keys or KeyReports(write, [])
         self._written_count = added.record_count + gathered.record_count
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
-        self._producer = SnapshotProducer(write, added, swap)
+        self._producer = SnapshotProducer(write, self._added, swap)
+        self._own: list[str] = []
         self._is_first_of_writer = False
         self._load_ms = 0.0
         self._started = time.monotonic()
@@ -208,6 +209,7 @@ class CommitLoop:
         data_files, delete_files = self._gathered.write_once(table, is_new=is_new), self._keys.hide_once(table)
         if data_files or delete_files:
             self._added = self._added.with_files(data_files, delete_files)
+            self._own += [file.file_path for file in (*data_files, *delete_files)]
             self._producer.take(self._added)
 
     @property
@@ -291,7 +293,8 @@ class CommitLoop:
         if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
         if isinstance(refusal, StaleWorkError):
-            delete_files(table.io, self._producer.own_paths, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
+            own = [*self._own, *self._producer.own_paths]
+            delete_files(table.io, own, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
         else:
             self._delete_if(finding, table)
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from pyiceberg.table import Table
 
+from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.replacing import Replacement
 from iceberg_ds.errors import CommitConflictError
 
@@ -25,6 +26,10 @@ class Swap(Protocol):
     @property
     def keeps_rows(self) -> bool:
         """Whether the table has the same rows afterwards."""
+
+    @property
+    def added(self) -> Added:
+        """The files that take the place of others; those of the write's own rows are not among them."""
 
     @property
     def sequence_numbers(self) -> Mapping[str, int]:

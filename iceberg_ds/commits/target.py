@@ -60,7 +60,7 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: Abstra
 
 def _change_under_keys(metadata: TableMetadata, write: WriteIdentity) -> str | None:
     """Return what has changed in the table so that deletes by keys may not reach the rows they are meant for."""
-    if write.changes is None or write.delete_spec_id is None:
+    if write.changes is None:
         return None
     schema, key_ids = metadata.schema(), set(write.changes.key_ids)
     if not key_ids <= schema.field_ids:
@@ -68,6 +68,8 @@ def _change_under_keys(metadata: TableMetadata, write: WriteIdentity) -> str | N
     if set(schema.identifier_field_ids) != key_ids:
         names = ", ".join(sorted(str(schema.find_column_name(number)) for number in schema.identifier_field_ids))
         return f"its identifier fields became {names or 'none'}"
+    if write.delete_spec_id is None:
+        return None
     spec = metadata.specs().get(write.delete_spec_id)
     if spec is None:
         return "the partition spec of its deletes was removed"

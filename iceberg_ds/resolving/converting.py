@@ -6,36 +6,33 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.commit import commit_swap
 from iceberg_ds.commits.swapping import StaleWorkError
-from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.resolving.job import resolve
-from iceberg_ds.resolving.live_files import SnapshotReader, key_types
-from iceberg_ds.resolving.resolution import Goal, Resolution, ResolvedSwap
+from iceberg_ds.resolving.live_files import key_types
+from iceberg_ds.resolving.resolution import Goal
 from iceberg_ds.resolving.result import ConvertResult
-from iceberg_ds.resolving.scan import LiveFiles, field_ids, plan_work
-from iceberg_ds.resolving.values import FileWork, ResolvePlan, RowEncoding
-from iceberg_ds.secrets import mask_text, masked_cause
+from iceberg_ds.resolving.scan import field_ids
+from iceberg_ds.resolving.search import KeySearch
+from iceberg_ds.resolving.swap import ResolvedSwap
+from iceberg_ds.resolving.values import ResolvePlan, RowEncoding
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, why_not_writable
 from iceberg_ds.steps import Step, reach
-from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.supported import check_supported
 
 if TYPE_CHECKING:
@@ -48,7 +45,6 @@ _VERSION = 2
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 # How often data files that others have brought meanwhile are searched, too.
 _ROUNDS = 5
-_GRANULARITY = "write.delete.granularity"
 
 
 def convert_deletes(
@@ -98,15 +94,6 @@ def _active_session() -> SparkSession | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """The table at one moment, and what is to be done."""
-
-    table: Table
-    goal: Goal
-    work: list[FileWork]
-
-
 class Conversion:
     """The conversion of one branch.
 
@@ -122,80 +109,50 @@ class Conversion:
     ) -> None:
         self._catalog = catalog
         self._options = options
-        self._spark = spark
         self._encoding: RowEncoding = encoding
         self._name = ".".join(options.table)
         self._branch = options.branch or MAIN_BRANCH
-        self._reader = SnapshotReader()
-        self._resolution = Resolution()
-        self._goal: Goal | None = None
-        self._read_bytes = 0
+        self._search = KeySearch(f"convert deletes of {self._name}", spark, self._head)
         self._started = time.monotonic()
 
     def run(self) -> ConvertResult:
         """Look, search and commit, until no deletes of the beginning are left."""
+        goal: Goal | None = None
         for number in itertools.count(1):
-            look = self._look()
-            if look is None:
-                break
-            plan = self._plan(look.table)
-            self._search(look, plan)
-            specs, write = look.table.metadata.specs(), WriteIdentity.of(plan.write, None)
-            swap = ResolvedSwap(look.goal, self._resolution, self._branch, self._reader, specs)
+            table = self._catalog.load_table(self._options.table)
             try:
-                committed = commit_swap(self._catalog, write, self._resolution.added, swap)
+                self._check(table.metadata)
+                goal = goal or self._goal_of(table)
+                look = self._search.look(table, goal)
+                if look is None:
+                    self._search.discard(table.io)
+                    break
+                plan = self._plan(table, goal)
+                reach(Step.PLANNED)
+                self._search.run(look, plan)
+            except BaseException:
+                self._search.discard(table.io)
+                raise
+            swap, write = ResolvedSwap(goal, self._search), WriteIdentity.of(plan.write, None)
+            try:
+                committed = commit_swap(self._catalog, write, swap)
             except StaleWorkError as stale:
                 if number == _ROUNDS:
-                    self._discard(look.table.io)
+                    self._search.discard(table.io)
                     raise CommitConflictError(
                         f"Cannot convert deletes of {self._name} in {_ROUNDS} tries, nothing was committed: {stale}. "
                         "Run it again while no compaction runs."
                     ) from stale
                 logger.info("Searching %s again: %s", self._name, stale)
             except DataFileError:
-                self._discard(look.table.io)
+                self._search.discard(table.io)
                 raise
             else:
                 return self._result(committed.snapshot_id, swap)
         return ConvertResult(table=self._name, branch=self._branch, seconds=self._seconds)
 
-    def _look(self) -> _Look | None:
-        """Return what is to be done in the table as it is now, None if nothing is left."""
-        table = self._catalog.load_table(self._options.table)
-        try:
-            return self._find_work(table)
-        except BaseException:
-            self._discard(table.io)
-            raise
-
-    def _find_work(self, table: Table) -> _Look | None:
-        metadata = table.metadata
-        self._check(metadata)
-        live = self._files_of(table)
-        if self._goal is None:
-            self._goal = self._goal_of(metadata, live)
-        delete_files(table.io, [file.file_path for file in self._resolution.prune(live)], Proof.REFUSED)
-        sources = self._goal.sources(live)
-        if not sources:
-            self._discard(table.io)
-            return None
-        work = plan_work(live, sources, metadata.specs(), self._goal.key_types)
-        left = [item for item in work if not self._resolution.covers(item)]
-        searched = {item.path for item in left}
-        read = [source.data_file for source in sources]
-        read += [found.data_file for found in live.data if found.path in searched]
-        self._check_readable([*read, *(found.data_file for found in live.positions)])
-        return _Look(table=table, goal=self._goal, work=left)
-
-    def _files_of(self, table: Table) -> LiveFiles:
-        try:
-            return self._reader.read(table.io, branch_head(table.metadata, self._branch)).files
-        except Exception as error:  # of whatever storage library
-            reason = mask_text(f"{type(error).__name__}: {error}", table.io.properties)
-            raise DataFileError(
-                f"Cannot convert deletes of {self._name}, nothing was committed: its manifests cannot be read: "
-                f"{reason}. {advice(error)}".rstrip()
-            ) from masked_cause(error, table.io.properties)
+    def _head(self, metadata: TableMetadata) -> Snapshot | None:
+        return branch_head(metadata, self._branch)
 
     def _check(self, metadata: TableMetadata) -> None:
         if metadata.format_version > _VERSION:
@@ -207,33 +164,15 @@ class Conversion:
         if (reason := why_not_writable(metadata, self._branch, None)) is not None:
             raise OptionError(f"Cannot convert deletes of {self._name}: {reason}.")
 
-    def _goal_of(self, metadata: TableMetadata, live: LiveFiles) -> Goal:
+    def _goal_of(self, table: Table) -> Goal:
+        deletes = self._search.read(table).files.equalities
         try:
-            types = key_types(metadata, (number for found in live.equalities for number in field_ids(found.data_file)))
+            types = key_types(table.metadata, (number for found in deletes for number in field_ids(found.data_file)))
         except ValueError as problem:
             raise UnsupportedTableError(f"Cannot convert deletes of {self._name}: {problem}.") from problem
-        return Goal(paths=frozenset(found.path for found in live.equalities), key_types=types)
+        return Goal(paths=frozenset(found.path for found in deletes), key_types=types)
 
-    def _check_readable(self, files: Sequence[DataFile]) -> None:
-        """Refuse files that cannot be searched, or that say nothing of what they delete by."""
-        for file in files:
-            is_by_key = file.content == DataFileContent.EQUALITY_DELETES
-            reason = (
-                f"is a file of {file.file_format.value}, and only Parquet is read"
-                if file.file_format is not FileFormat.PARQUET
-                else "is encrypted"
-                if file.key_metadata is not None
-                else "does not say by which columns it deletes"
-                if is_by_key and not file.equality_ids
-                else None
-            )
-            if reason is not None:
-                raise UnsupportedTableError(
-                    f"Cannot convert deletes of {self._name}: {file.file_path} {reason}. Rewrite its files with "
-                    "Iceberg's rewrite_data_files instead."
-                )
-
-    def _plan(self, table: Table) -> ResolvePlan:
+    def _plan(self, table: Table, goal: Goal) -> ResolvePlan:
         metadata, operation_id = table.metadata, uuid.uuid4()
         write = WritePlan(
             table=self._name,
@@ -253,38 +192,17 @@ class Conversion:
             write=write,
             specs=metadata.specs(),
             sort_orders={order.order_id: order for order in metadata.sort_orders},
-            key_types={} if self._goal is None else self._goal.key_types,
+            key_types=goal.key_types,
             encoding=self._encoding,
-            is_by_file=metadata.properties.get(_GRANULARITY, "").lower() == "file",
         )
-
-    def _search(self, look: _Look, plan: ResolvePlan) -> None:
-        """Search what was not searched yet."""
-        reach(Step.PLANNED)
-        try:
-            answers = resolve(self._spark, plan, look.work)
-        except BaseException:
-            self._discard(look.table.io)
-            raise
-        self._resolution.take(answers)
-        self._read_bytes += sum(answer.read_bytes for answer in answers)
-        if (problem := next((answer.problem for answer in answers if answer.problem), None)) is not None:
-            self._discard(look.table.io)
-            raise DataFileError(
-                f"Cannot convert deletes of {self._name}, nothing was committed: a task failed: {problem}"
-            )
-
-    def _discard(self, io: FileIO) -> None:
-        """Delete what tasks have written; no commit has landed, and none can land any more."""
-        delete_files(io, [file.file_path for file in self._resolution.added.files], Proof.REFUSED)
-        self._resolution = Resolution()
 
     @property
     def _seconds(self) -> float:
         return time.monotonic() - self._started
 
     def _result(self, snapshot_id: int | None, swap: ResolvedSwap) -> ConvertResult:
-        hit, added = self._resolution.hit, self._resolution.added
+        found = self._search.resolution
+        hit, added = found.hit, found.added
         result = ConvertResult(
             table=self._name,
             branch=self._branch,
@@ -293,8 +211,8 @@ class Conversion:
             data_files=len(hit),
             rows=sum(answer.rows for answer in hit),
             position_delete_files=len(added.delete_files),
-            rewritten_files=len(self._resolution.rewritten),
-            read_bytes=self._read_bytes,
+            rewritten_files=len(found.rewritten),
+            read_bytes=self._search.read_bytes,
             seconds=self._seconds,
         )
         logger.info("%s", result)

@@ -1,38 +1,16 @@
-"""What a search for keys has found so far, and whether that still fits the table.
-
-Deletes by keys may go once every live data file that they apply to was searched for them. That is found out anew at
-each attempt to commit, from the manifests of the branch as it is then, so it does not matter what came meanwhile:
-
-* rows and deletes that a stream adds have higher sequence numbers; its deletes stay;
-* a file that a compaction has written, with the sequence number of its rows, was not searched: the work is stale;
-* a data file that was marked by position and is gone takes its marks with it;
-* a data file that was rewritten must be there still, and no other position deletes may have come: else the same.
-
-A rewritten file keeps the data sequence number of the file whose rows it has. So every delete by keys, whether it came
-before, meanwhile or later, applies to it if and only if it applied to that file.
-"""
+"""What a search for keys is to find, what it has found so far, and what of that still fits the table."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table import Table
+from pyiceberg.manifest import DataFile
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.commits.added import Added
-from iceberg_ds.commits.replacing import ReplacedManifest, Replacement
-from iceberg_ds.commits.swapping import StaleWorkError
-from iceberg_ds.resolving.live_files import ReadSnapshot, SnapshotReader
-from iceberg_ds.resolving.scan import KeySource, LiveFile, LiveFiles, applying_positions, only_path, plan_work
+from iceberg_ds.resolving.scan import KeySource, LiveFile, LiveFiles, applying_positions
 from iceberg_ds.resolving.values import FileAnswer, FileWork, GroupAnswer, Marks
-from iceberg_ds.snapshots.branches import branch_head
-
-# Entries of a manifest that is written in place of others at most.
-MANIFEST_ENTRIES = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,120 +87,3 @@ def _still_fits(answer: FileAnswer, present: Mapping[str, frozenset[str]]) -> bo
     if answer.path not in present:
         return False
     return answer.rewritten is None or answer.positions == present[answer.path]
-
-
-class ResolvedSwap:
-    """Takes deletes by keys out of a branch whose rows were found, and the data files that were rewritten.
-
-    Args:
-        goal: The keys and the deletes.
-        resolution: What was found.
-        branch: The branch.
-        reader: Reads its snapshots.
-        specs: The table's partition specs, by id.
-
-    Attributes:
-        dropped: The files that the last attempt takes out.
-    """
-
-    def __init__(
-        self,
-        goal: Goal,
-        resolution: Resolution,
-        branch: str,
-        reader: SnapshotReader,
-        specs: Mapping[int, PartitionSpec],
-    ) -> None:
-        self._goal = goal
-        self._resolution = resolution
-        self._branch = branch
-        self._reader = reader
-        self._specs = specs
-        self.dropped: Sequence[DataFile] = ()
-
-    @property
-    def keeps_rows(self) -> bool:
-        """Whether nothing is hidden that was not hidden before."""
-        return not self._goal.written
-
-    @property
-    def sequence_numbers(self) -> dict[str, int]:
-        """Each rewritten file has the number of the file whose rows it has."""
-        return {
-            file.file_path: answer.sequence_number
-            for answer in self._resolution.rewritten.values()
-            for file in answer.rewritten or ()
-        }
-
-    def replacement(self, table: Table) -> Replacement:
-        """Return what to drop from the branch as it is now.
-
-        Raises:
-            StaleWorkError: A data file has to be searched first, or a rewritten one is not as it was.
-        """
-        read = self._reader.read(table.io, branch_head(table.metadata, self._branch))
-        sources = self._goal.sources(read.files)
-        if not sources:
-            raise StaleWorkError(f"another writer has taken all deletes by keys out of branch '{self._branch}'")
-        self._check_rewritten(read)
-        work = plan_work(read.files, sources, self._specs, self._goal.key_types)
-        missing = [item.path for item in work if not self._resolution.covers(item)]
-        if missing:
-            raise StaleWorkError(
-                f"another writer has brought {missing[0]} and {len(missing) - 1} more data files that deletes by keys "
-                f"of branch '{self._branch}' apply to"
-            )
-        rewritten = self._resolution.rewritten.keys()
-        gone = {found.path for found in self._goal.deletes(read.files)} | rewritten
-        found = _replacement(read, gone | _left_alone(read.files, rewritten))
-        self.dropped = found.removed
-        return found
-
-    def _check_rewritten(self, read: ReadSnapshot) -> None:
-        rewritten = self._resolution.rewritten
-        present = applying_positions(read.files, rewritten)
-        changed = [path for path, answer in rewritten.items() if present.get(path) != answer.positions]
-        if changed:
-            raise StaleWorkError(f"another writer has removed, or deleted rows of, {changed[0]} while it was rewritten")
-
-
-def _left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:
-    """Return the position deletes that hide rows of rewritten files alone."""
-    paths = set(rewritten)
-    return {found.path for found in files.positions if only_path(found.data_file) in paths}
-
-
-def _replacement(read: ReadSnapshot, gone: set[str]) -> Replacement:
-    """Return what drops these files; manifests that have to be written anyway become few."""
-    untouched: list[ManifestFile] = []
-    alike: dict[tuple[ManifestContent, int], list[_Touched]] = defaultdict(list)
-    for manifest, entries in read.manifests.items():
-        if all(entry.data_file.file_path not in gone for entry in entries):
-            untouched.append(manifest)
-            continue
-        parts = alike[ManifestContent(manifest.content), manifest.partition_spec_id]
-        if not parts or parts[-1].count + len(entries) > MANIFEST_ENTRIES:
-            parts.append(_Touched(manifest=manifest))
-        parts[-1].take(entries, gone)
-    replaced = (touched.replaced() for parts in alike.values() for touched in parts)
-    return Replacement(untouched=tuple(untouched), replaced=tuple(replaced))
-
-
-@dataclass(slots=True, kw_only=True)
-class _Touched:
-    """Entries of manifests of one kind, which become one manifest."""
-
-    manifest: ManifestFile
-    kept: list[ManifestEntry] = field(default_factory=list)
-    dropped: list[ManifestEntry] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        return len(self.kept) + len(self.dropped)
-
-    def take(self, entries: Iterable[ManifestEntry], gone: set[str]) -> None:
-        for entry in entries:
-            (self.dropped if entry.data_file.file_path in gone else self.kept).append(entry)
-
-    def replaced(self) -> ReplacedManifest:
-        return ReplacedManifest(manifest=self.manifest, kept=tuple(self.kept), dropped=tuple(self.dropped))

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.resolving.bounds import FactsOf, may_share_rows
 from iceberg_ds.resolving.values import FileWork, KeyFile, PositionFile
 
@@ -99,6 +101,11 @@ class KeySource:
 def field_ids(data_file: DataFile) -> tuple[int, ...]:
     """Return the columns by which a file deletes, ascending."""
     return tuple(sorted(data_file.equality_ids or ()))
+
+
+def all_specs(metadata: TableMetadata) -> dict[int, PartitionSpec]:
+    """Return the partition specs of a table's files, and of files of keys that are in no table, by id."""
+    return {**metadata.specs(), NO_SPEC.spec_id: NO_SPEC}
 
 
 def is_global(spec: PartitionSpec) -> bool:

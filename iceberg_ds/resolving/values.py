@@ -16,6 +16,8 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import WritePlan
 
+_GRANULARITY = "write.delete.granularity"
+
 RowEncoding: TypeAlias = Literal["position", "copy-on-write"]
 
 
@@ -89,7 +91,6 @@ class ResolvePlan:
         sort_orders: Its sort orders, by id.
         key_types: The types of key columns as the table has them now, by field id.
         encoding: What becomes of the rows that are found: marked by position, or left out of a new file.
-        is_by_file: Whether each file of position deletes is of one data file only.
     """
 
     write: WritePlan
@@ -97,7 +98,11 @@ class ResolvePlan:
     key_types: Mapping[int, IcebergType]
     sort_orders: Mapping[int, SortOrder] = field(default_factory=dict)
     encoding: RowEncoding = "position"
-    is_by_file: bool = False
+
+    @property
+    def is_by_file(self) -> bool:
+        """Whether each file of position deletes is of one data file only."""
+        return self.write.properties.get(_GRANULARITY, "").lower() == "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
