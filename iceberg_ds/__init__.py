@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from iceberg_ds.commits.publishing import publish
     from iceberg_ds.distribution import distribute
     from iceberg_ds.resolving.converting import convert_deletes
+    from iceberg_ds.upserts.upserting import upsert, upsert_into
     from iceberg_ds.verification.verifying import verify
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
@@ -40,6 +41,8 @@ _LATER = {
     "convert_deletes": "iceberg_ds.resolving.converting",
     "distribute": "iceberg_ds.distribution",
     "publish": "iceberg_ds.commits.publishing",
+    "upsert": "iceberg_ds.upserts.upserting",
+    "upsert_into": "iceberg_ds.upserts.upserting",
     "verify": "iceberg_ds.verification.verifying",
 }
 
@@ -69,5 +72,7 @@ __all__ = [
     "distribute",
     "publish",
     "register",
+    "upsert",
+    "upsert_into",
     "verify",
 ]

@@ -71,8 +71,10 @@ KEY_OPTIONS: tuple[Option, ...] = (
         name="delete-encoding",
         default="`auto`",
         parse=values.delete_encoding,
-        doc="With `keys`: how old rows are deleted: `equality`, by files of keys; `auto` is the same. Refused if not "
-        "all `readers` can read them.",
+        doc="With `keys`: how old rows are deleted. `equality`: by files of keys, which all writes with "
+        '`format("icebergsink")` make. `position` or `copy-on-write`: by marks, or by writing files again, which '
+        "`iceberg_ds.upsert` and `upsert_into` do. `auto`: the first of these that counts there. Refused if not all "
+        "`readers` can read them.",
     ),
     Option(
         name="readers",

@@ -27,6 +27,7 @@ from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.options import SinkOptions, naming_action
+from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.readers import DeleteEncoding, describe, pick_encoding, unable_readers
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
@@ -37,7 +38,6 @@ from iceberg_ds.written_columns import WrittenColumns
 logger = logging.getLogger(__name__)
 
 _KEYED_VERSION = 2
-_OFFERED: tuple[DeleteEncoding, ...] = ("equality",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,18 @@ class KeyedWrite:
         options: The options of the write; they name keys.
         dataframe: All columns of the DataFrame, those too that are not written.
         written: The columns that are written.
+        looks_for_rows: Whether old rows are looked for, so that the table gets no deletes by keys.
 
     Raises:
         SchemaMismatchError: Two columns have one name.
     """
 
-    def __init__(self, options: SinkOptions, dataframe: StructType, written: WrittenColumns) -> None:
+    def __init__(
+        self, options: SinkOptions, dataframe: StructType, written: WrittenColumns, *, looks_for_rows: bool = False
+    ) -> None:
         self._table = options.table
+        self._looks_for_rows = looks_for_rows
+        self._offered = _offered(options, looks_for_rows=looks_for_rows)
         self._name = ".".join(options.table)
         self._dataframe = dataframe
         self._written = written
@@ -81,9 +86,11 @@ class KeyedWrite:
         )
 
     @classmethod
-    def of(cls, options: SinkOptions, dataframe: StructType, written: WrittenColumns) -> KeyedWrite | None:
-        """Return the write by keys, None if the options name none."""
-        return None if options.keys is None else cls(options, dataframe, written)
+    def of(
+        cls, options: SinkOptions, dataframe: StructType, written: WrittenColumns, *, looks_for_rows: bool = False
+    ) -> KeyedWrite | None:
+        """Return the write by keys, None if the options name none; arguments as above."""
+        return None if options.keys is None else cls(options, dataframe, written, looks_for_rows=looks_for_rows)
 
     def new_schema(self) -> Schema:
         """Return the columns of a new table, the keys among them required and its identifier fields.
@@ -156,7 +163,7 @@ class KeyedWrite:
         """Return the spec that the table needs for deletes, None if it has one."""
         with self._naming():
             feed = self._feed(metadata)
-        if delete_spec(metadata.specs(), metadata.spec(), feed) is not None:
+        if self._looks_for_rows or delete_spec(metadata.specs(), metadata.spec(), feed) is not None:
             return None
         return PartitionSpec(spec_id=1 + max(metadata.specs()))
 
@@ -173,8 +180,7 @@ class KeyedWrite:
             feed = self._feed(metadata)
             self._log(self._pick(metadata))
         spec = delete_spec(metadata.specs(), metadata.spec(), feed)
-        assert spec is not None  # noqa: S101  # it was added
-        return PlannedKeys(changes=feed, delete_spec=spec)
+        return PlannedKeys(changes=feed, delete_spec=NO_SPEC if spec is None else spec)
 
     def foresee(self, metadata: TableMetadata) -> str:
         """Return, in words, what the write does to an existing table because of its keys; changes nothing.
@@ -213,7 +219,7 @@ class KeyedWrite:
         names = ", ".join(self._readers)
         try:
             encoding = pick_encoding(
-                self._readers, format_version=_KEYED_VERSION, are_global=are_global, offered=_OFFERED
+                self._readers, format_version=_KEYED_VERSION, are_global=are_global, offered=self._offered
             )
         except ValueError as problem:
             by_partition = unable_readers(self._readers, "equality", format_version=_KEYED_VERSION, are_global=False)
@@ -261,6 +267,13 @@ def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
     except ValueError as problem:
         return str(problem)
     return None
+
+
+def _offered(options: SinkOptions, *, looks_for_rows: bool) -> tuple[DeleteEncoding, ...]:
+    """Return how old rows may be taken away, the best way first."""
+    if not looks_for_rows:
+        return ("equality",)
+    return ("copy-on-write",) if options.delete_encoding == "copy-on-write" else ("position",)
 
 
 def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest:

@@ -6,7 +6,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.options import SinkOptions
 
 
-def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool) -> None:
+def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool, is_upsert: bool = False) -> None:
     """Refuse options that do not count in this kind of write.
 
     Raises:
@@ -36,6 +36,7 @@ def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool) ->
             f"Cannot write to {name}: options 'operation-column' and 'delete-when' are for change feeds, which are "
             "appended, and this write replaces rows. Append, or drop them."
         )
+    _check_encoding(options, name, is_upsert=is_upsert)
     if is_stream and options.staging_branch is not None:
         raise OptionError(
             f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "
@@ -51,4 +52,21 @@ def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool) ->
         raise OptionError(
             f"Cannot write to {name}: option 'stream-name' is for writeStream.format(\"icebergsink\"), and this is a "
             "batch. In foreachBatch, 'txn-app-id' and 'txn-version' take its place."
+        )
+
+
+def _check_encoding(options: SinkOptions, name: str, *, is_upsert: bool) -> None:
+    encoding = options.delete_encoding
+    if is_upsert and options.keys is None:
+        raise OptionError(f"Cannot upsert into {name}: name the key columns, by argument 'keys' or the option.")
+    if is_upsert and encoding == "equality":
+        raise OptionError(
+            f"Cannot upsert into {name}: option 'delete-encoding' is equality, which format(\"icebergsink\") writes. "
+            "Expected position or copy-on-write."
+        )
+    if not is_upsert and encoding in ("position", "copy-on-write"):
+        raise OptionError(
+            f"Cannot write to {name}: option 'delete-encoding' is {encoding}, for which old rows must be looked for by "
+            "a job of Spark. Write with iceberg_ds.upsert(df, table, ...), or a stream with "
+            "foreachBatch(iceberg_ds.upsert_into(table, ...))."
         )

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 _HIGHEST_VERSION = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
+_DELETE_ENCODINGS = ("auto", "equality", "position", "copy-on-write")
 
 
 def boolean(text: str) -> bool:
@@ -112,15 +113,12 @@ def names_among(*known: str) -> Callable[[str], tuple[str, ...]]:
 
 
 def delete_encoding(text: str) -> str:
-    """Return how deletes are written: `auto` or `equality`."""
+    """Return how old rows are taken away."""
     word = text.lower()
-    if word in ("position", "copy-on-write", "deletion-vector"):
-        raise ValueError(
-            f"deletes are written by key, and {word} is not supported: expected auto or equality. Readers that cannot "
-            "read equality deletes need the table rewritten, for example by Iceberg's rewrite_data_files"
-        )
-    if word not in ("auto", "equality"):
-        raise ValueError("expected auto or equality")
+    if word == "deletion-vector":
+        raise ValueError("deletion vectors need format version 3, which is not written: expected position instead")
+    if word not in _DELETE_ENCODINGS:
+        raise ValueError(f"expected one of {', '.join(_DELETE_ENCODINGS)}")
     return word
 
 

@@ -77,6 +77,7 @@ class SinkOptions:
     keys_not_enforced: bool = False
     inserts_are_new: bool = False
     evolve_keys: bool = False
+    delete_encoding: str = "auto"
     soft_delete_column: str | None = None
     readers: tuple[str, ...] = ()
     metadata_columns: tuple[str, ...] = ()
@@ -123,8 +124,7 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
     problems += _contradictions(raw, parsed, groups)
     if problems:
         raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    for name in ("write-format", "delete-encoding"):  # they have one meaning
-        parsed.pop(name, None)
+    parsed.pop("write-format", None)  # it has one meaning
     return SinkOptions(
         **{name.replace("-", "_"): value for name, value in parsed.items()},  # type: ignore[arg-type]  # parsers give the types
         catalog_properties=groups[CATALOG_PREFIX],

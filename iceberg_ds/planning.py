@@ -57,10 +57,14 @@ _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class WriteMode(Enum):
-    """What Spark asks for: `mode("append")` and `outputMode("append")`, or `"overwrite"` and `"complete"`."""
+    """What Spark asks for: `mode("append")` and `outputMode("append")`, or `"overwrite"` and `"complete"`.
+
+    Or what `upsert` does: an append by key that looks for the old rows before it commits.
+    """
 
     APPEND = auto()
     OVERWRITE = auto()
+    UPSERT = auto()
 
 
 def plan_write(
@@ -84,14 +88,19 @@ def plan_write(
             the table could not be committed.
     """
     name = ".".join(options.table)
-    check_scope(options, is_overwrite=mode is WriteMode.OVERWRITE, is_stream=is_stream)
+    check_scope(
+        options,
+        is_overwrite=mode is WriteMode.OVERWRITE,
+        is_stream=is_stream,
+        is_upsert=mode is WriteMode.UPSERT,
+    )
     if not catalog.holds_branches:
         for branch in (options.branch or MAIN_BRANCH, options.staging_branch or MAIN_BRANCH):
             check_branch(branch, table_name=name)
     if options.nested_as_json:
         dataframe = json_schema(dataframe)
     written = WrittenColumns.of(options, dataframe)
-    keyed = KeyedWrite.of(options, dataframe, written)
+    keyed = KeyedWrite.of(options, dataframe, written, looks_for_rows=mode is WriteMode.UPSERT)
     table, metadata = _find_or_stage(catalog, options, written, keyed)
     schema_change: SchemaChange | None = None
     if table is None:

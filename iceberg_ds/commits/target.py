@@ -68,9 +68,11 @@ def _change_under_keys(metadata: TableMetadata, write: WriteIdentity) -> str | N
     if set(schema.identifier_field_ids) != key_ids:
         names = ", ".join(sorted(str(schema.find_column_name(number)) for number in schema.identifier_field_ids))
         return f"its identifier fields became {names or 'none'}"
-    if write.delete_spec_id is None:
-        return None
-    spec = metadata.specs().get(write.delete_spec_id)
+    return None if write.delete_spec_id is None else _change_of_specs(metadata, write.delete_spec_id)
+
+
+def _change_of_specs(metadata: TableMetadata, delete_spec_id: int) -> str | None:
+    spec = metadata.specs().get(delete_spec_id)
     if spec is None:
         return "the partition spec of its deletes was removed"
     if not spec.is_unpartitioned() and len(metadata.specs()) > 1:

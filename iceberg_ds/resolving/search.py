@@ -47,7 +47,9 @@ class KeySearch:
         read_bytes: Compressed bytes that tasks have read.
     """
 
-    def __init__(self, action: str, spark: SparkSession | None, base: Callable[[TableMetadata], Snapshot | None]) -> None:
+    def __init__(
+        self, action: str, spark: SparkSession | None, base: Callable[[TableMetadata], Snapshot | None]
+    ) -> None:
         self.resolution = Resolution()
         self._reader = SnapshotReader()
         self.read_bytes = 0

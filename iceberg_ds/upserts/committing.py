@@ -1,0 +1,199 @@
+"""The second half of an upsert: from what tasks have written to one snapshot without the old rows.
+
+The tasks of a search look for the keys in the table, and mark or rewrite what they find. Then one commit adds the new
+rows and takes the old ones away. If others bring data files meanwhile, these are searched, too: what commits later
+wins.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IcebergType
+
+from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.commits.commit import commit_write
+from iceberg_ds.commits.commit_loop import CommitResult
+from iceberg_ds.commits.settling import KeyReports
+from iceberg_ds.commits.swapping import StaleWorkError
+from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError
+from iceberg_ds.messages import TaskCommit
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.resolving.scan import KeySource, LiveFiles
+from iceberg_ds.resolving.search import KeySearch
+from iceberg_ds.resolving.swap import ResolvedSwap
+from iceberg_ds.resolving.values import ResolvePlan, RowEncoding
+from iceberg_ds.snapshots.branches import write_base
+from iceberg_ds.storage.cleanup import Proof, delete_files
+from iceberg_ds.upserts.result import UpsertResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+# How often data files that others have brought meanwhile are searched, too.
+ROUNDS = 10
+_SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenKeys:
+    """The keys of the rows that tasks have written, in files of no snapshot.
+
+    Attributes:
+        files: The files.
+        key_types: The types of the key columns, by field id.
+    """
+
+    files: Sequence[DataFile]
+    key_types: Mapping[int, IcebergType]
+
+    def sources(self, live: LiveFiles) -> list[KeySource]:  # noqa: ARG002  # what is there changes nothing
+        """Return the files, which mean rows of all data files."""
+        return [KeySource(data_file=file, sequence_number=None) for file in self.files]
+
+
+class UpsertCommit:
+    """The commit of one upsert.
+
+    Args:
+        catalog: The catalog of the table.
+        plan: What the driver decided.
+        encoding: How old rows are taken away.
+        spark: Runs the tasks of the search; None to run them here.
+    """
+
+    def __init__(
+        self, catalog: CatalogClient, plan: WritePlan, encoding: RowEncoding, spark: SparkSession | None
+    ) -> None:
+        self._catalog = catalog
+        self._plan = plan
+        self._encoding: RowEncoding = encoding
+        self._identifier = tuple(plan.table.split("."))
+        self._search = KeySearch(f"upsert into {plan.table}", spark, _base_of(plan))
+        self._started = time.monotonic()
+
+    def run(self, commits: Sequence[TaskCommit]) -> UpsertResult:
+        """Search and commit, and leave no file that is in no snapshot, unless it is not known what became of a request.
+
+        Args:
+            commits: What the tasks report; their deletes by keys are the keys to look for.
+
+        Raises:
+            IcebergSinkError: As `upsert`.
+        """
+        key_files = [file for commit in commits for file in commit.delete_files]
+        try:
+            return self._commit([replace(commit, delete_files=()) for commit in commits], key_files)
+        finally:
+            self._discard(key_files)
+
+    def _commit(self, commits: Sequence[TaskCommit], key_files: Sequence[DataFile]) -> UpsertResult:
+        self._check_losers(commits)
+        goal = WrittenKeys(files=key_files, key_types=_key_types(self._plan))
+        swap = ResolvedSwap(goal, self._search, keeps_rows=False) if key_files else None
+        stale: StaleWorkError | None = None
+        for number in range(ROUNDS):
+            named = commits if number == 0 else _renamed(commits)
+            self._look_for_rows(goal, named)
+            try:
+                committed = commit_write(self._catalog, named, swap=swap)
+            except StaleWorkError as problem:
+                logger.info("Searching %s again: %s", self._plan.table, problem)
+                stale = problem
+            else:
+                return self._result(commits, committed)
+        self._give_up(commits)
+        raise CommitConflictError(
+            f"Cannot upsert into {self._plan.table} in {ROUNDS} tries, nothing was committed: {stale}. Run it again."
+        ) from stale
+
+    def _check_losers(self, commits: Sequence[TaskCommit]) -> None:
+        """Refuse rows that lose to other tasks' rows where no mark may hide them."""
+        if self._encoding == "copy-on-write" and KeyReports(commits[0].write, commits).hidden_count:
+            self._give_up(commits)
+            raise RefusedRowsError(
+                f"Cannot upsert into {self._plan.table}, nothing was committed: rows of one key came to several tasks, "
+                "because Spark and the table tell these keys apart in different ways, such as UUIDs as text. Bring "
+                "them into one form, or write with delete-encoding=position."
+            )
+
+    def _look_for_rows(self, goal: WrittenKeys, commits: Sequence[TaskCommit]) -> None:
+        try:
+            table = self._catalog.find_table(self._identifier)
+            if table is None:  # it is created by the commit, or the commit says that it is gone
+                return
+            if (look := self._search.look(table, goal)) is not None:
+                specs = table.metadata.specs()
+                self._search.run(
+                    look,
+                    ResolvePlan(write=self._plan, specs=specs, key_types=goal.key_types, encoding=self._encoding),
+                )
+        except BaseException:
+            self._give_up(commits)
+            raise
+
+    def _give_up(self, commits: Sequence[TaskCommit]) -> None:
+        """Delete what tasks have written; no commit has landed, and none can land any more."""
+        self._discard([file for commit in commits for file in commit.data_files])
+        self._discard(self._search.resolution.added.files)
+
+    def _discard(self, files: Sequence[DataFile]) -> None:
+        """Delete files that no table has; where the catalog cannot be reached they stay, and that is logged."""
+        if not files:
+            return
+        try:
+            io = self._catalog.file_io(self._identifier, files[0].file_path)
+        except CatalogError as unreachable:  # there is an outcome to report already
+            logger.warning("Left behind %d files, such as %s: %s", len(files), files[0].file_path, unreachable)
+        else:
+            delete_files(io, [file.file_path for file in files], Proof.REFUSED)
+
+    def _result(self, commits: Sequence[TaskCommit], committed: CommitResult) -> UpsertResult:
+        if committed.snapshot_id is None:
+            return UpsertResult(
+                table=self._plan.table,
+                branch=self._plan.branch,
+                was_replayed=committed.was_replayed,
+                seconds=time.monotonic() - self._started,
+            )
+        found = self._search.resolution
+        data_files = [file for commit in commits for file in commit.data_files]
+        return UpsertResult(
+            table=self._plan.table,
+            branch=self._plan.branch,
+            snapshot_id=committed.snapshot_id,
+            rows=sum(file.record_count for file in data_files),
+            replaced_rows=sum(answer.rows for answer in found.hit),
+            data_files=len(data_files),
+            position_delete_files=len(found.added.delete_files),
+            rewritten_files=len(found.rewritten),
+            read_bytes=self._search.read_bytes,
+            seconds=time.monotonic() - self._started,
+        )
+
+
+def _key_types(plan: WritePlan) -> dict[int, IcebergType]:
+    return {number: plan.schema.find_type(number) for number in plan.changes.key_ids} if plan.changes else {}
+
+
+def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:
+    return partial(write_base, branch=plan.branch, fork_from=plan.fork_from, publish_to=plan.publish_to)
+
+
+def _renamed(commits: Sequence[TaskCommit]) -> list[TaskCommit]:
+    """Return the messages as those of another write, whose commit has other names and another id."""
+    operation_id = uuid.uuid4()
+    snapshot_id = (operation_id.int & _SIGNED_64_BIT) or 1
+    write = replace(commits[0].write, operation_id=str(operation_id), snapshot_id=snapshot_id)
+    return [replace(commit, write=write) for commit in commits]
