@@ -1,0 +1,99 @@
+"""Random upserts by marks and by rewriting, others between them: PyIceberg finds the rows of a dictionary."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from support.invariants import check_clean
+from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.keyed_reader import rows_of
+from support.tables import Sink, embedded_options
+from support.upserts import ENCODINGS, apart, upsert
+
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
+
+LAYOUTS = {
+    "none": PartitionSpec(),
+    "by a column that moves": PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")),
+    "by the key": PartitionSpec(PartitionField(1, 1000, BucketTransform(2), "bucket")),
+}
+
+changes = st.tuples(
+    st.sampled_from(["I", "U", "D"]),
+    st.integers(0, 7),
+    st.sampled_from(["EU", "US", "DE"]),
+    st.one_of(st.none(), st.integers(0, 99)),
+)
+# How each batch of changes is written: by which kind of write, in files of one row or of all.
+batches = st.lists(
+    st.tuples(
+        st.lists(changes, max_size=10),
+        st.sampled_from([*ENCODINGS, "equality"]),
+        st.sampled_from([1, 2**29]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=25)
+@given(written=batches, layout=st.sampled_from(sorted(LAYOUTS)))
+def test_table_has_the_row_that_came_last_for_each_key(*, written: Any, layout: str) -> None:
+    """A key would have two rows, an old one, or none, for some order of writes of each kind."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        sink = _sink(folder, LAYOUTS[layout])
+        expected: dict[int, tuple[Any, ...]] = {}
+        numbers = itertools.count()
+        has_deletes_by_key = False
+        for events, encoding, file_bytes, evolves in written:
+            feed: list[Event] = [(*change, next(numbers)) for change in events]
+            for operation, key, region, amount in events:
+                expected.pop(key, None)
+                if operation != "D":
+                    expected[key] = (key, region, amount)
+            if encoding == "equality":
+                # Of the whole table: files of several specs may have rows of a key.
+                spec = _global_spec(sink)
+                plan = plan_by_keys(sink, delete_spec=spec, target_file_size_bytes=file_bytes)
+                sink.commit(keyed_tasks(plan, *apart(feed)))
+                has_deletes_by_key = has_deletes_by_key or bool(feed)
+            else:
+                upsert(sink, encoding, *apart(feed), target_file_size_bytes=file_bytes)
+            _check(sink, expected, reads_with_pyiceberg=not has_deletes_by_key)
+            if evolves and layout == "none" and len(sink.table().specs()) == 1:
+                with sink.table().update_spec() as change_of_spec:
+                    change_of_spec.add_identity("region")
+    finally:
+        shutil.rmtree(folder)
+
+
+def _sink(folder: Path, spec: PartitionSpec) -> Sink:
+    options = embedded_options(folder)
+    sink = Sink(catalog=connect(catalog_settings(options)), options=options)
+    sink.create(KEYED_SCHEMA, spec)
+    return sink
+
+
+def _global_spec(sink: Sink) -> PartitionSpec:
+    plan = sink.plan(COLUMNS, keys=("id",))
+    assert plan.delete_spec is not None
+    return plan.delete_spec
+
+
+def _check(sink: Sink, expected: dict[int, tuple[Any, ...]], *, reads_with_pyiceberg: bool) -> None:
+    table = sink.table()
+    assert [tuple(row.values()) for row in rows_of(table)] == sorted(expected.values())
+    if reads_with_pyiceberg:
+        assert [tuple(row.values()) for row in sink.rows()] == sorted(expected.values())
+    check_clean(table)
