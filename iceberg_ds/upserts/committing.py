@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,8 @@ from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.resolving.scan import KeySource, LiveFiles
+from iceberg_ds.resolving.resolution import Goal
+from iceberg_ds.resolving.scan import KeySource
 from iceberg_ds.resolving.search import KeySearch
 from iceberg_ds.resolving.swap import ResolvedSwap
 from iceberg_ds.resolving.values import ResolvePlan, RowEncoding
@@ -44,23 +45,6 @@ logger = logging.getLogger(__name__)
 # How often data files that others have brought meanwhile are searched, too.
 ROUNDS = 10
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenKeys:
-    """The keys of the rows that tasks have written, in files of no snapshot.
-
-    Attributes:
-        files: The files.
-        key_types: The types of the key columns, by field id.
-    """
-
-    files: Sequence[DataFile]
-    key_types: Mapping[int, IcebergType]
-
-    def sources(self, live: LiveFiles) -> list[KeySource]:  # noqa: ARG002  # what is there changes nothing
-        """Return the files, which mean rows of all data files."""
-        return [KeySource(data_file=file, sequence_number=None) for file in self.files]
 
 
 class UpsertCommit:
@@ -100,8 +84,9 @@ class UpsertCommit:
 
     def _commit(self, commits: Sequence[TaskCommit], key_files: Sequence[DataFile]) -> UpsertResult:
         self._check_losers(commits)
-        goal = WrittenKeys(files=key_files, key_types=_key_types(self._plan))
-        swap = ResolvedSwap(goal, self._search, keeps_rows=False) if key_files else None
+        keys = tuple(KeySource(data_file=file, sequence_number=None) for file in key_files)
+        goal = Goal(paths=frozenset(), key_types=_key_types(self._plan), written=keys)
+        swap = ResolvedSwap(goal, self._search) if keys else None
         stale: StaleWorkError | None = None
         for number in range(ROUNDS):
             named = commits if number == 0 else _renamed(commits)
@@ -128,20 +113,25 @@ class UpsertCommit:
                 "them into one form, or write with delete-encoding=position."
             )
 
-    def _look_for_rows(self, goal: WrittenKeys, commits: Sequence[TaskCommit]) -> None:
+    def _look_for_rows(self, goal: Goal, commits: Sequence[TaskCommit]) -> None:
         try:
             table = self._catalog.find_table(self._identifier)
             if table is None:  # it is created by the commit, or the commit says that it is gone
                 return
             if (look := self._search.look(table, goal)) is not None:
-                specs = table.metadata.specs()
-                self._search.run(
-                    look,
-                    ResolvePlan(write=self._plan, specs=specs, key_types=goal.key_types, encoding=self._encoding),
-                )
+                self._search.run(look, self._plan_search(table.metadata, goal))
         except BaseException:
             self._give_up(commits)
             raise
+
+    def _plan_search(self, metadata: TableMetadata, goal: Goal) -> ResolvePlan:
+        return ResolvePlan(
+            write=self._plan,
+            specs=metadata.specs(),
+            sort_orders={order.order_id: order for order in metadata.sort_orders},
+            key_types=goal.key_types,
+            encoding=self._encoding,
+        )
 
     def _give_up(self, commits: Sequence[TaskCommit]) -> None:
         """Delete what tasks have written; no commit has landed, and none can land any more."""
