@@ -111,6 +111,6 @@ def _tries(spark: SparkSession) -> int:
         context = spark.sparkContext
     except Exception:  # Spark Connect has none
         return 1
-    if context.master.startswith("local"):
+    if str(context.master).startswith("local"):
         return 1
     return int(context.getConf().get("spark.task.maxFailures", str(_DEFAULT_TRIES)))

@@ -39,14 +39,14 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="data files that came meanwhile are not searched",
-        file="resolving/resolution.py",
+        file="resolving/swap.py",
         before="        if missing:\n            raise StaleWorkError(",
         after="        if missing is None:\n            raise StaleWorkError(",
         tests=(_CONVERTING + "test_compaction_that_lands_meanwhile_brings_no_row_back",),
     ),
     Mutation(
         name="a rewritten file takes the place of one that is gone",
-        file="resolving/resolution.py",
+        file="resolving/swap.py",
         before="        if changed:\n",
         after="        if changed is None:\n",
         tests=(_CONVERTING + "test_two_conversions_at_once_leave_each_row_once",),

@@ -35,6 +35,8 @@ VALUES = {
 # Of the search for keys, what tasks do; and what the driver does beside commits, with Spark or without.
 SEARCH = {f"resolving.{name}" for name in ("columns", "hidden", "key_sets", "matching", "rewriting", "tasks")}
 RESOLVE = {"resolving"}
+# Upserts that search first: a job that writes, and a commit.
+UPSERT = {"upserts"}
 PURE = {
     "secrets",
     "changes",
@@ -82,6 +84,7 @@ LOADED_LATER = {
     "checks.checking",
     "verification.verifying",
     "resolving.converting",
+    "upserts.upserting",
 }
 
 MAY_IMPORT = [
@@ -92,6 +95,7 @@ MAY_IMPORT = [
     (DRIVER, VALUES | PURE | FILES | EXECUTOR | DRIVER),
     (RESOLVE, VALUES | PURE | FILES | EXECUTOR | DRIVER | RESOLVE),
     (DATAFRAME, VALUES | PURE | DRIVER | DATAFRAME),
+    (UPSERT, VALUES | PURE | FILES | EXECUTOR | DRIVER | RESOLVE | DATAFRAME | UPSERT),
     (PROBE, VALUES | PURE | FILES | PROBE),
     (CHECK, VALUES | PURE | FILES | DRIVER | CHECK),
     (VERIFY, VALUES | PURE | FILES | DRIVER | {"checks.result", "checks.checklist", "checks.growth"} | VERIFY),

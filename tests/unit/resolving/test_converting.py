@@ -29,7 +29,6 @@ from iceberg_ds.commits.commit import commit_swap
 from iceberg_ds.errors import CommitConflictError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.layouts.layout import parse_sort_by
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.resolving import converting, resolution
 from iceberg_ds.resolving.values import RowEncoding
 from iceberg_ds.steps import Step
 
@@ -257,7 +256,7 @@ def test_manifests_of_many_epochs_become_few(sink: Sink) -> None:
 
 def test_manifests_do_not_become_too_large(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that want one file would read the list of all of them."""
-    monkeypatch.setattr(resolution, "MANIFEST_ENTRIES", 3)
+    monkeypatch.setattr(swap, "MANIFEST_ENTRIES", 3)
     make(sink)
 
     convert(sink)
@@ -331,7 +330,7 @@ def test_search_is_not_repeated_for_files_that_stay(sink: Sink, encoding: RowEnc
     """Each compaction of one partition would have the whole table searched again."""
     make(sink, "by the key")
     spans: list[int] = []
-    real = converting.resolve
+    real = search.resolve
 
     def noting(spark: Any, plan: Any, work: Any) -> Any:
         spans.append(len(work))
@@ -347,7 +346,7 @@ def test_search_is_not_repeated_for_files_that_stay(sink: Sink, encoding: RowEnc
         commit_swap(sink.catalog, write, Added(tuple(files)), swap)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(converting, "resolve", noting)
+        patch.setattr(search, "resolve", noting)
         with meanwhile(Step.COMMIT_BEGUN, rewrite_one):
             convert(sink, encoding)
 
