@@ -76,10 +76,12 @@ class Compaction:
 
     Attributes:
         paths: The data files.
-        sequence_numbers: Those of the new ones.
+        added: The new ones.
+        sequence_numbers: Their data sequence numbers.
     """
 
     paths: frozenset[str]
+    added: Added
     sequence_numbers: Mapping[str, int] = field(default_factory=dict)
     keeps_rows: bool = True
 
@@ -109,6 +111,7 @@ def compact(sink: Sink, begun: Table | None = None) -> None:
     files = write_batches(plan, rows_of(base), COLUMNS, partition_id=uuid.uuid4().int % 10_000)
     swap = Compaction(
         paths=frozenset(found.path for found in listed(base)[DataFileContent.DATA]),
+        added=Added(tuple(files)),
         sequence_numbers={file.file_path: head.sequence_number or 0 for file in files},
     )
-    commit_swap(sink.catalog, WriteIdentity.of(plan, None), Added(tuple(files)), swap)
+    commit_swap(sink.catalog, WriteIdentity.of(plan, None), swap)

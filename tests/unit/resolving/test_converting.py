@@ -29,6 +29,7 @@ from iceberg_ds.commits.commit import commit_swap
 from iceberg_ds.errors import CommitConflictError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.layouts.layout import parse_sort_by
 from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.resolving import search, swap
 from iceberg_ds.resolving.values import RowEncoding
 from iceberg_ds.steps import Step
 
@@ -341,9 +342,10 @@ def test_search_is_not_repeated_for_files_that_stay(sink: Sink, encoding: RowEnc
         found = next(file for file in listed(table)[REPLACED] if file.number == 1)
         plan = plan_by_keys(sink)
         files = write_batches(replace(plan, changes=None), found.rows(), COLUMNS, partition_id=7)
-        swap = Compaction(paths=frozenset({found.path}), sequence_numbers={file.file_path: 1 for file in files})
+        numbers = {file.file_path: 1 for file in files}
+        compaction = Compaction(paths=frozenset({found.path}), added=Added(tuple(files)), sequence_numbers=numbers)
         write = WriteIdentity.of(replace(plan, changes=None, delete_spec=None), None)
-        commit_swap(sink.catalog, write, Added(tuple(files)), swap)
+        commit_swap(sink.catalog, write, compaction)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "resolve", noting)
