@@ -7,6 +7,7 @@ table is staged so; an existing one is changed in small commits, if options allo
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.layouts.layout import describes
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.readers import DeleteEncoding, describe, pick_encoding, unable_readers
@@ -70,8 +72,7 @@ class KeyedWrite:
         self._name = ".".join(options.table)
         self._dataframe = dataframe
         self._written = written
-        self._readers = options.readers
-        self._partition_by = options.partition_by or ()
+        self._sink = options
         self._frame = written.frame
         self._options = FeedOptions(
             keys=options.keys or (),
@@ -201,35 +202,14 @@ class KeyedWrite:
     def foresee_new(self) -> str:
         """Return, in words, how a new table is written, as `foresee`."""
         keys = {key.lower() for key in self._options.keys}
+        terms = self._sink.partition_by or ()
         with self._naming():
-            picked = self._pick_for(are_global=any(term.source.lower() not in keys for term in self._partition_by))
+            are_global = any(term.source.lower() not in keys for term in terms)
+            picked = _pick_for(self._sink.readers, self._offered, are_global=are_global)
         return "; ".join([f"by key ({', '.join(self._options.keys)})", *([picked] if picked else [])])
 
     def _pick(self, metadata: TableMetadata) -> str:
-        """Return in words which deletes the named readers will meet; raise ValueError if one cannot read them."""
-        if not self._readers:
-            return ""
-        spec = delete_spec(metadata.specs(), metadata.spec(), self._feed(metadata))
-        is_by_partition = spec is not None and (not spec.is_unpartitioned() or len(metadata.specs()) == 1)
-        return self._pick_for(are_global=not is_by_partition)
-
-    def _pick_for(self, *, are_global: bool) -> str:
-        if not self._readers:
-            return ""
-        names = ", ".join(self._readers)
-        try:
-            encoding = pick_encoding(
-                self._readers, format_version=_KEYED_VERSION, are_global=are_global, offered=self._offered
-            )
-        except ValueError as problem:
-            by_partition = unable_readers(self._readers, "equality", format_version=_KEYED_VERSION, are_global=False)
-            remedy = "" if by_partition or not are_global else "let all partition columns be keys, or "
-            raise ValueError(
-                f"option 'readers' is {names}, and {problem}: {remedy}write with iceberg_ds.upsert(df, table, ...) or "
-                "foreachBatch(iceberg_ds.upsert_into(...)), which need no such deletes, or let others read what "
-                "iceberg_ds.convert_deletes or publish-converted=true makes of them"
-            ) from None
-        return f"delete-encoding={encoding}: {describe(encoding, are_global=are_global)}, which {names} can read"
+        return _pick(self._sink, metadata, self._feed(metadata), self._offered) if self._sink.readers else ""
 
     def _log(self, picked: str) -> None:
         if picked:
@@ -263,7 +243,8 @@ def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
         return None
     asked = FeedOptions(keys=options.keys, evolve_keys=options.evolve_keys, case_sensitive=options.case_sensitive)
     try:
-        make_feed(asked, metadata.schema(), metadata.schema(), format_version=metadata.format_version)
+        feed = make_feed(asked, metadata.schema(), metadata.schema(), format_version=metadata.format_version)
+        _pick(options, metadata, feed, _offered(options, looks_for_rows=False))
     except ValueError as problem:
         return str(problem)
     return None
@@ -274,6 +255,34 @@ def _offered(options: SinkOptions, *, looks_for_rows: bool) -> tuple[DeleteEncod
     if not looks_for_rows:
         return ("equality",)
     return ("copy-on-write",) if options.delete_encoding == "copy-on-write" else ("position",)
+
+
+def _pick(options: SinkOptions, metadata: TableMetadata, feed: ChangeFeed, offered: Sequence[DeleteEncoding]) -> str:
+    """Return in words which deletes the named readers will meet; raise ValueError if one of them cannot read them."""
+    spec = delete_spec(metadata.specs(), metadata.spec(), feed)
+    is_by_partition = spec is not None and (not spec.is_unpartitioned() or len(metadata.specs()) == 1)
+    # Deletes of one partition reach files of the same spec only.
+    will_evolve = options.evolve_partitioning and not describes(
+        options.partition_by or (), metadata.spec(), metadata.schema()
+    )
+    return _pick_for(options.readers, offered, are_global=not is_by_partition or will_evolve)
+
+
+def _pick_for(readers: Sequence[str], offered: Sequence[DeleteEncoding], *, are_global: bool) -> str:
+    if not readers:
+        return ""
+    names = ", ".join(readers)
+    try:
+        encoding = pick_encoding(readers, format_version=_KEYED_VERSION, are_global=are_global, offered=offered)
+    except ValueError as problem:
+        by_partition = unable_readers(readers, "equality", format_version=_KEYED_VERSION, are_global=False)
+        remedy = "" if by_partition or not are_global else "let all partition columns be keys, or "
+        raise ValueError(
+            f"option 'readers' is {names}, and {problem}: {remedy}write with iceberg_ds.upsert(df, table, ...) or "
+            "foreachBatch(iceberg_ds.upsert_into(...)), which need no such deletes, or let others read what "
+            "iceberg_ds.convert_deletes or publish-converted=true makes of them"
+        ) from None
+    return f"delete-encoding={encoding}: {describe(encoding, are_global=are_global)}, which {names} can read"
 
 
 def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest:

@@ -470,6 +470,8 @@ def test_deletes_that_a_named_reader_cannot_read_are_refused_with_the_way_out(si
 
     assert "option 'readers' is clickhouse, spark, and equality deletes of the whole table cannot be read by" in text
     assert "by clickhouse: let all partition columns be keys, or write with iceberg_ds.upsert(" in text
+    with pytest.raises(OptionError, match="cannot be read by clickhouse"):
+        foresee(replace(sink.options, keys=("id",), readers=("clickhouse",)), sink.table().metadata, None)
     assert "by duckdb, clickhouse: write with iceberg_ds.upsert(df, table, ...) or foreachBatch(" in nowhere
     assert sink.plan(keys=("id",), readers=("spark",)).delete_spec == PartitionSpec(spec_id=1)
 
@@ -496,3 +498,13 @@ def test_deletes_are_of_the_whole_table_once_partitioning_has_changed_to_readers
         update.remove_field("name")
 
     assert "equality deletes of the whole table cannot be read by clickhouse" in refusal(sink, readers=("clickhouse",))
+
+
+def test_partitioning_is_not_changed_for_readers_that_are_refused_then(sink: Sink) -> None:
+    """A write that is refused would have changed how the table is partitioned."""
+    sink.create(KEYED)
+    terms = parse_partition_by("bucket(4, id)")
+
+    text = refusal(sink, readers=("clickhouse",), partition_by=terms, evolve_partitioning=True)
+
+    assert "equality deletes of the whole table cannot be read by clickhouse" in text
