@@ -146,6 +146,10 @@ bench: $(TOOLS) ## Measure writes and commits, and draw the charts
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_write.py $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_commit.py $(BENCH_ARGS)
 
+.PHONY: bench-upserts
+bench-upserts: $(TOOLS) $(PEER) ## Measure writes by keys beside MERGE INTO of Iceberg's own Spark runtime, and reading afterwards
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_upserts.py $(BENCH_ARGS)
+
 .PHONY: bench-peer
 bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits beside Iceberg's own Spark runtime; about an hour
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_peer.py $(BENCH_ARGS)

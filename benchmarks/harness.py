@@ -55,6 +55,9 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], object, str]] = {
     "tasks": (_numbers, (1, 2, 8, 64), "tasks of a micro-batch, separated by commas"),
     "batches": (int, 8, "micro-batches of each query that are counted"),
     "consecutive": (int, 1_000, "commits in a row to one table"),
+    "keys": (int, 100_000, "keys of a write by keys"),
+    "orders": (_words, ("random", "clustered"), "how these keys lie in the table, separated by commas"),
+    "read-epochs": (_numbers, (1, 10, 100), "epochs of changes after which a table is read, separated by commas"),
     "data-dir": (Path, HERE / ".data", "folder of the input, kept between runs, and of what is written meanwhile"),
     "results-dir": (Path, HERE / "results", "folder that the results go to"),
 }
@@ -79,6 +82,9 @@ class Settings:
     tasks: tuple[int, ...]
     batches: int
     consecutive: int
+    keys: int
+    orders: tuple[str, ...]
+    read_epochs: tuple[int, ...]
     data_dir: Path
     results_dir: Path
 

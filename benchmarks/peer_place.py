@@ -78,13 +78,18 @@ class Place:
             "spark.sql.defaultCatalog": CATALOG,
         }
 
-    def session_of_both(self, conf: Mapping[str, str] | None = None) -> Remote:
-        """Start a session that writes with the runtime and with the sink, and make the namespace."""
+    def session_of_both(self, conf: Mapping[str, str] | None = None, script: str = "peer_server.py") -> Remote:
+        """Start a session that writes with the runtime and with the sink, and make the namespace.
+
+        Args:
+            conf: Settings beside or instead of the usual ones.
+            script: What it runs.
+        """
         self.database.parent.mkdir(parents=True, exist_ok=True)
         jars = sorted(str(path) for path in (install_peer() / "jars").glob("*.jar"))
         settings = {**self.settings, **(conf or {})}
         arguments = {"folder": str(self.folder / "both"), "jars": jars, "conf": settings}
-        remote = Remote(python_of_both(), "peer_server.py", self.folder, arguments)
+        remote = Remote(python_of_both(), script, self.folder, arguments)
         remote.ask("sql", statement=f"CREATE NAMESPACE IF NOT EXISTS {NAMESPACE}")
         return remote
 

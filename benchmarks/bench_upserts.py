@@ -1,0 +1,206 @@
+"""What does a write by keys cost beside MERGE INTO of Iceberg's own Spark runtime, and what does reading cost then?
+
+    python benchmarks/bench_upserts.py --rounds 5 --rows 10000000 --keys 100000 --read-epochs 1,10,100
+
+One warm session of the runtime's Spark has both. A table of `--rows` rows, in 16 files of neighbouring keys and without
+partitions, takes changes of `--keys` keys (of ten, eight are updates, one is a delete, one an insert), which lie
+anywhere in it or side by side: by equality deletes, as the rows come and distributed by key, and by MERGE INTO,
+merge-on-read and copy-on-write. All come to the same rows, which is checked, and begin with the same snapshot. One
+round before is not counted. Then ten times as many keys are written with the digests of all keys, and without them
+because the layout of the rows proves that no two tasks share one. Then the runtime reads the table after some epochs
+of a tenth of the keys.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from charts import Bar, Chart, draw
+from harness import (
+    MEGABYTE,
+    Report,
+    Sample,
+    Settings,
+    Spread,
+    machine,
+    parse_arguments,
+    ratios,
+    scratch_folder,
+    spread_of,
+    write_report,
+)
+from peer_tables import median_of
+from upsert_cases import (
+    LAYOUTS,
+    TREATMENTS,
+    WRITES,
+    measure_digests,
+    measure_reads,
+    measure_writes,
+    prepared,
+    read_label,
+)
+
+QUESTION = "What does a write by keys cost beside MERGE INTO of Iceberg's own Spark runtime?"
+READ_QUESTION = "What does it cost Iceberg's own Spark runtime to read a table after epochs of changes by keys?"
+USES = {
+    "rows": "of the table",
+    "rounds": "one more is run first and not counted",
+    "keys": "ten times as many for the digests, a tenth in an epoch before a read",
+    "orders": "",
+    "read-epochs": "",
+}
+# Ours has to be so many times as fast, on random keys.
+_MARKS = {"jvm-cow": 10.0, "jvm-mor": 5.0}
+_MOST_FOR_DIGESTS = 0.15
+
+
+def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, str], seconds: float) -> Report:
+    """Return the writes as a table."""
+    labels = {**WRITES, **LAYOUTS}
+    cases = dict.fromkeys((sample.case, sample.variant) for sample in samples)
+    ordered = [(case, name) for case in dict.fromkeys(c for c, _ in cases) for name in labels if (case, name) in cases]
+    return Report(
+        name="upserts",
+        question=QUESTION,
+        unit="seconds",
+        samples=samples,
+        header=(
+            "changes",
+            "job",
+            "seconds: median (min-max)",
+            "MB written",
+            "data files",
+            "delete files",
+            "time / the first line's, per round",
+        ),
+        lines=[
+            [
+                case,
+                labels[name],
+                _show(spread_of(samples, case, name)),
+                _cell(median_of(samples, case, name, "added-files-size"), MEGABYTE, 1),
+                _cell(median_of(samples, case, name, "added-data-files")),
+                _cell(median_of(samples, case, name, "added-delete-files")),
+                _show(_ratio(samples, (case, name), (case, _first(ordered, case)))),
+            ]
+            for case, name in ordered
+        ],
+        notes=(
+            *_marks(samples),
+            (
+                f"{settings.rounds} rounds, twice as many for digests, local[2]; all in turn in a warm session: Spark "
+                f"{versions['spark']}, Iceberg {versions['iceberg']}. A table of {settings.rows:,} rows."
+            ),
+            f"The whole took {seconds:.0f} s, checks and reads included.",
+        ),
+    )
+
+
+def _first(ordered: Sequence[tuple[str, str]], case: str) -> str:
+    return next(name for found, name in ordered if found == case)
+
+
+def _ratio(samples: Sequence[Sample], above: tuple[str, str], below: tuple[str, str]) -> Spread | None:
+    values = ratios(samples, above, below)
+    return Spread.of(values) if values else None
+
+
+def _marks(samples: Sequence[Sample]) -> list[str]:
+    """Return what the marks ask for and what was measured."""
+    notes = []
+    for variant, least in _MARKS.items():
+        for ours in ("ours", "ours-distributed"):
+            speed = _ratio(samples, ("random keys", variant), ("random keys", ours))
+            if speed is not None:
+                verdict = "met" if speed.median >= least else "not met"
+                what = f"{WRITES[ours]} is {speed.show()} x as fast as {WRITES[variant]} on random keys"
+                notes.append(f"{what}; the mark is {least:.0f} x: {verdict}.")
+    case = next((sample.case for sample in samples if sample.variant in LAYOUTS), "")
+    share = _ratio(samples, (case, "reported"), (case, "proven"))
+    if share is not None:
+        verdict = "met" if share.median - 1 <= _MOST_FOR_DIGESTS else "not met"
+        notes.append(
+            f"Digests make a write {share.show()} x as long; the mark is {1 + _MOST_FOR_DIGESTS} x: {verdict}."
+        )
+    return notes
+
+
+def reads_report(settings: Settings, samples: Sequence[Sample], versions: dict[str, str]) -> Report:
+    """Return the reads as a table."""
+    cases = [read_label(count) for count in (0, *settings.read_epochs)]
+    return Report(
+        name="upserts-reads",
+        question=READ_QUESTION,
+        unit="seconds",
+        samples=samples,
+        header=("after", "table", "seconds: median (min-max)", "time / that before any change"),
+        lines=[
+            [
+                case,
+                name,
+                _show(spread_of(samples, case, name)),
+                _show(_ratio(samples, (case, name), (cases[0], "as written"))),
+            ]
+            for case in cases
+            for name in TREATMENTS
+            if spread_of(samples, case, name) is not None
+        ],
+        notes=(
+            (
+                f"Each epoch changes {max(10, settings.keys // 10):,} random keys of {settings.rows:,} rows. All are "
+                f"read, four columns of six. {settings.rounds} rounds, local[2], Spark {versions['spark']}, Iceberg "
+                f"{versions['iceberg']}."
+            ),
+        ),
+    )
+
+
+def _show(spread: Spread | None) -> str:
+    return "-" if spread is None else spread.show()
+
+
+def _cell(value: float | None, unit: float = 1, digits: int = 0) -> str:
+    return "-" if value is None else f"{value / unit:,.{digits}f}"
+
+
+def chart(samples: Sequence[Sample]) -> Chart:
+    """Return the writes as bars, on a logarithmic axis."""
+    bars = [
+        Bar(label=f"{case}: {label}", group="ours" if name.startswith("ours") else name, spread=spread)
+        for case in dict.fromkeys(sample.case for sample in samples)
+        for name, label in WRITES.items()
+        if (spread := spread_of(samples, case, name)) is not None
+    ]
+    return Chart(title="Changing rows by key, two cores", axis="seconds", bars=bars, is_logarithmic=True)
+
+
+def reads_chart(samples: Sequence[Sample]) -> Chart:
+    """Return the reads as bars."""
+    bars = [
+        Bar(label=f"{case}: {name}", group="ours" if name == "as written" else name, spread=spread)
+        for case in dict.fromkeys(sample.case for sample in samples)
+        for name in TREATMENTS
+        if (spread := spread_of(samples, case, name)) is not None
+    ]
+    return Chart(title="Reading a table after epochs of changes by key, two cores", axis="seconds", bars=bars)
+
+
+def main() -> None:
+    """Measure, report and draw."""
+    settings = parse_arguments(QUESTION, USES)
+    host, begun = machine(), time.monotonic()
+    with scratch_folder(settings) as scratch, prepared(settings, scratch / "upserts") as bench:
+        samples = [*measure_writes(bench, settings), *measure_digests(bench, settings)]
+        versions = bench.session.ask("versions")
+        reads = measure_reads(bench, settings) if settings.read_epochs else []
+    write_report(settings, host, report(settings, samples, versions, time.monotonic() - begun))
+    draw(settings.results_dir / "upserts.png", chart(samples))
+    if reads:
+        write_report(settings, host, reads_report(settings, reads, versions))
+        draw(settings.results_dir / "upserts-reads.png", reads_chart(reads))
+
+
+if __name__ == "__main__":
+    main()
