@@ -49,7 +49,24 @@ RESOLVING: tuple[Mutation, ...] = (
         file="resolving/swap.py",
         before="        if changed:\n",
         after="        if changed is None:\n",
+        tests=(_CONVERTING + "test_compaction_with_new_numbers_that_lands_meanwhile_doubles_no_row",),
+    ),
+    Mutation(
+        name="a conversion lands though another one has dropped all deletes",
+        file="resolving/resolution.py",
+        before="        if not sources:\n            raise StaleWorkError(",
+        after="        if sources is None:\n            raise StaleWorkError(",
         tests=(_CONVERTING + "test_two_conversions_at_once_leave_each_row_once",),
+    ),
+    Mutation(
+        name="a branch without deletes is converted",
+        file="resolving/converting.py",
+        before="        if not sources:\n            self._discard(table.io)",
+        after="        if sources is None:\n            self._discard(table.io)",
+        tests=(
+            _CONVERTING + "test_again_there_is_nothing_to_do",
+            "faults/test_conversion_kills.py::test_conversion_that_is_killed_changes_no_row",
+        ),
     ),
     Mutation(
         name="a rewritten file is as new as its snapshot",

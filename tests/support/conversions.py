@@ -99,10 +99,11 @@ class Compaction:
         return Replacement(untouched=tuple(untouched), replaced=tuple(replaced))
 
 
-def compact(sink: Sink, begun: Table | None = None) -> None:
+def compact(sink: Sink, begun: Table | None = None, *, keeps_numbers: bool = True) -> None:
     """Write all rows of `main` into new files, as a compaction that began with the table `begun` (None: just now).
 
-    They get the sequence number that the table had then, so that deletes that came meanwhile apply to them.
+    They get the sequence number that the table had then, so that deletes that came meanwhile apply to them, or a new
+    one.
     """
     base = begun or sink.table()
     head = base.current_snapshot()
@@ -112,6 +113,6 @@ def compact(sink: Sink, begun: Table | None = None) -> None:
     swap = Compaction(
         paths=frozenset(found.path for found in listed(base)[DataFileContent.DATA]),
         added=Added(tuple(files)),
-        sequence_numbers={file.file_path: head.sequence_number or 0 for file in files},
+        sequence_numbers={file.file_path: head.sequence_number or 0 for file in files} if keeps_numbers else {},
     )
     commit_swap(sink.catalog, WriteIdentity.of(plan, None), swap)

@@ -325,6 +325,21 @@ def test_compaction_that_lands_meanwhile_brings_no_row_back(sink: Sink, encoding
     check(sink, AFTER)
 
 
+@pytest.mark.parametrize("step", STEPS[2:], ids=lambda step: step.name)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.usefixtures("waits")
+def test_compaction_with_new_numbers_that_lands_meanwhile_doubles_no_row(
+    sink: Sink, encoding: RowEncoding, step: Step
+) -> None:
+    """Rows would be in a rewritten file and in a compacted one."""
+    make(sink)
+
+    with meanwhile(step, lambda: compact(sink, keeps_numbers=False)):
+        convert(sink, encoding)
+
+    check(sink, AFTER)
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.usefixtures("waits")
 def test_search_is_not_repeated_for_files_that_stay(sink: Sink, encoding: RowEncoding) -> None:
