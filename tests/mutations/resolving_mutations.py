@@ -53,16 +53,16 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a conversion lands though another one has dropped all deletes",
-        file="resolving/resolution.py",
+        file="resolving/swap.py",
         before="        if not sources:\n            raise StaleWorkError(",
         after="        if sources is None:\n            raise StaleWorkError(",
         tests=(_CONVERTING + "test_two_conversions_at_once_leave_each_row_once",),
     ),
     Mutation(
         name="a branch without deletes is converted",
-        file="resolving/converting.py",
-        before="        if not sources:\n            self._discard(table.io)",
-        after="        if sources is None:\n            self._discard(table.io)",
+        file="resolving/search.py",
+        before="        if not sources:\n            return None",
+        after="        if sources is None:\n            return None",
         tests=(
             _CONVERTING + "test_again_there_is_nothing_to_do",
             "faults/test_conversion_kills.py::test_conversion_that_is_killed_changes_no_row",
