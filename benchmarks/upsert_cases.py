@@ -23,10 +23,13 @@ DIGESTS = "digests"
 WRITES: Mapping[str, str] = {
     "ours": "icebergsink, keys",
     "ours-distributed": "icebergsink, distribute and keys",
+    "ours-position": "iceberg_ds.upsert, position deletes",
+    "ours-rewriting": "iceberg_ds.upsert, copy-on-write",
     "jvm-mor": "MERGE INTO, merge-on-read",
     "jvm-cow": "MERGE INTO, copy-on-write",
 }
 LAYOUTS: Mapping[str, str] = {"proven": "layout is proven, no digests", "reported": "digests of all keys"}
+_ENCODINGS = {"ours-position": "position", "ours-rewriting": "copy-on-write"}
 _MODES = {"jvm-mor": "merge-on-read", "jvm-cow": "copy-on-write"}
 _COLUMNS = "id BIGINT NOT NULL, region STRING, amount DOUBLE, units INT, at TIMESTAMP, note STRING"
 _NAMES = ("region", "amount", "units", "at", "note")
@@ -59,6 +62,9 @@ class Bench:
         if variant in _MODES:
             self.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('write.merge.mode' = '{_MODES[variant]}')")
             measured: dict[str, float] = self.session.ask("timed", statement=_merge(source))
+        elif variant in _ENCODINGS:
+            options = {**self.place.options, **_BY_KEY, "delete-encoding": _ENCODINGS[variant]}
+            measured = self.session.ask("upsert", source=source, table=TABLE, options=options)
         else:
             options = {**self.place.options, **_BY_KEY}
             measured = self.session.ask("append", sink="icebergsink", source=source, table=TABLE, options=options)
@@ -88,13 +94,19 @@ class Bench:
         options = "'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'"
         self._call("rewrite_data_files", f"options => map({options})")
 
+    def convert(self) -> None:
+        """Let the sink's package turn deletes by keys into position deletes."""
+        measured = self.session.ask("convert", table=TABLE, options=self.place.options)
+        print(f"converted in {measured['seconds']:.2f} s", flush=True)
+
     def _call(self, procedure: str, arguments: str) -> None:
         self.sql(f"CALL {CATALOG}.system.{procedure}(table => '{TABLE}', {arguments})")
 
 
-# What is done to a table with deletes before it is read, by its label; a conversion of deletes has its place here.
+# What is done to a table with deletes before it is read, by its label.
 TREATMENTS: Mapping[str, Callable[[Bench], None] | None] = {
     "as written": None,
+    "after convert_deletes": Bench.convert,
     "after rewrite_data_files": Bench.compact,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import remote
 from peer_server import PeerServer
@@ -84,12 +84,23 @@ class UpsertServer(PeerServer):
         if {tuple(row) for row in sizes} != expected:
             raise ValueError(f"Spark has laid the rows out otherwise: {sizes}")
 
+    def upsert(self, source: str, table: str, options: dict[str, str]) -> dict[str, float]:
+        """Upsert a source by the function that looks for the old rows; return as `timed`."""
+        return self._timed(lambda: iceberg_ds.upsert(self._sources[source], table, options=options))
+
+    def convert(self, table: str, options: dict[str, str]) -> dict[str, float]:
+        """Convert a table's deletes by keys; return as `timed`."""
+        return self._timed(lambda: iceberg_ds.convert_deletes(table, self._spark, options=options))
+
     def timed(self, statement: str) -> dict[str, float]:
         """Run a statement; return the seconds that it took, and peaks of memory."""
+        return self._timed(lambda: self._spark.sql(statement).collect())
+
+    def _timed(self, work: Callable[[], object]) -> dict[str, float]:
         self._memory.reset()
         os.sync()
         started = time.perf_counter()
-        self._spark.sql(statement).collect()
+        work()
         return {"seconds": time.perf_counter() - started, **self._memory.peaks()}
 
 

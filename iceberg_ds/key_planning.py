@@ -280,7 +280,7 @@ def _pick_for(readers: Sequence[str], offered: Sequence[DeleteEncoding], *, are_
         raise ValueError(
             f"option 'readers' is {names}, and {problem}: {remedy}write with iceberg_ds.upsert(df, table, ...) or "
             "foreachBatch(iceberg_ds.upsert_into(...)), which need no such deletes, or let others read what "
-            "iceberg_ds.convert_deletes or publish-converted=true makes of them"
+            "iceberg_ds.convert_deletes makes of them, without this option"
         ) from None
     return f"delete-encoding={encoding}: {describe(encoding, are_global=are_global)}, which {names} can read"
 
