@@ -52,6 +52,7 @@ CORE = (
     "tests/integration/test_entry_points.py",
     "tests/integration/test_partitioned.py",
     "tests/integration/test_types.py",
+    "tests/integration/test_upsert_function.py::test_batch_replaces_the_rows_of_its_keys",
     "tests/faults/test_batch_failures.py",
     "tests/faults/test_stream_replays.py::test_replay_of_epoch_commits_once",
 )

@@ -25,7 +25,7 @@ from iceberg_ds.commits.commit import commit_write
 from iceberg_ds.commits.commit_loop import CommitResult
 from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.swapping import StaleWorkError
-from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError
+from iceberg_ds.errors import CatalogError, CommitConflictError, CommitMessageError, DataFileError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.resolving.resolution import Goal
@@ -96,6 +96,12 @@ class UpsertCommit:
             except StaleWorkError as problem:
                 logger.info("Searching %s again: %s", self._plan.table, problem)
                 stale = problem
+            except (
+                CommitMessageError,
+                DataFileError,
+            ):  # before any request, maybe; then tasks' files alone were deleted
+                self._discard(self._search.resolution.added.files)
+                raise
             else:
                 return self._result(commits, committed)
         self._give_up(commits)

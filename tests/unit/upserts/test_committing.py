@@ -12,10 +12,16 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from support.invariants import check_clean, stored_files, unreferenced_files
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import listed, rows_of
-from support.tables import Sink, arrow_batch
+from support.tables import Sink, arrow_batch, paths_of
 from support.upserts import ENCODINGS, apart, commit_upsert, upsert, upsert_plan
 
-from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, OptionError, RefusedRowsError
+from iceberg_ds.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    DataFileError,
+    OptionError,
+    RefusedRowsError,
+)
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.planning import WriteMode
 from iceberg_ds.resolving import search
@@ -235,6 +241,21 @@ def test_failed_search_leaves_nothing(keyed: Sink, encoding: RowEncoding, monkey
 
     with pytest.raises(KeyboardInterrupt):
         upsert(keyed, encoding, *apart(SECOND))
+
+    assert stored_files(keyed.table().location()) == before
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_files_that_the_driver_does_not_see_leave_nothing(keyed: Sink, encoding: RowEncoding) -> None:
+    """On a cluster without a shared disk, each try would leave marks or rewritten files."""
+    plan = upsert_plan(keyed)
+    messages = keyed_tasks(plan, *apart(SECOND))
+    before = stored_files(keyed.table().location()) - set(paths_of(messages))
+    with next(iter(paths_of(messages))).open("ab") as file:
+        file.write(b"x")
+
+    with pytest.raises(DataFileError, match="the driver sees"):
+        commit_upsert(keyed, plan, encoding, messages)
 
     assert stored_files(keyed.table().location()) == before
 
