@@ -48,7 +48,7 @@ def write_by_keys(df: DataFrame, plan: WritePlan) -> list[Answer]:
     except ImportError as missing:
         raise DataFileError(
             f"Cannot upsert into {plan.table}, nothing was written: Spark's mapInArrow needs pandas ({missing}). "
-            "Install it here and in the executors' Python, such as by pip install 'iceberg-ds[upserts]'."
+            "Install it here: pip install 'iceberg-ds[upserts]'."
         ) from missing
     except Exception as error:  # Spark's own
         raise DataFileError(
