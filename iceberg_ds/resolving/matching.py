@@ -89,10 +89,10 @@ class _Waiting:
 def _by_columns(work: Sequence[FileWork]) -> dict[tuple[int, ...], list[KeyFile]]:
     """Return all files of keys once, by the columns that they delete by."""
     found: dict[tuple[int, ...], dict[str, KeyFile]] = defaultdict(dict)
-    for item in work:
-        for key in item.keys:
+    for keys in {id(item.keys): item.keys for item in work}.values():  # many share theirs
+        for key in keys:
             found[key.field_ids][key.path] = key
-    return {field_ids: list(keys.values()) for field_ids, keys in found.items()}
+    return {field_ids: list(by_path.values()) for field_ids, by_path in found.items()}
 
 
 def _take(keys: KeySet, waiting: Sequence[_Waiting], found: dict[str, list[pa.Array]]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.commits.added import Added
-from iceberg_ds.resolving.scan import KeySource, LiveFile, LiveFiles, applying_positions
+from iceberg_ds.resolving.scan import KeySource, LiveFile, LiveFiles, applying_positions, plan_work
 from iceberg_ds.resolving.values import FileAnswer, FileWork, GroupAnswer, Marks
 
 
@@ -42,19 +43,28 @@ class Resolution:
     def __init__(self) -> None:
         self._answers: dict[str, FileAnswer] = {}
         self._marks: list[Marks] = []
+        self._looked_at: set[str] = set()  # data files, for keys that stay the same
 
     def take(self, answers: Iterable[GroupAnswer]) -> None:
         """Take the answers of tasks, in place of earlier ones for the same data files."""
         for answer in answers:
             self._answers.update({found.path: found for found in answer.files})
+            self._looked_at.update(found.path for found in answer.files)
             self._marks += answer.marks
 
-    def covers(self, work: FileWork) -> bool:
-        """Return whether a data file was searched already, and what was made of it still fits."""
-        answer = self._answers.get(work.path)
-        if answer is None or answer.sequence_number != work.sequence_number:
-            return False
-        return answer.rewritten is None or answer.positions == {file.path for file in work.positions}
+    def left(self, live: LiveFiles) -> LiveFiles:
+        """Return the files of a snapshot, of the data files only those that were not looked at yet for the same keys.
+
+        Those that were rewritten count as looked at; whether they are as they were is asked elsewhere.
+        """
+        return replace(live, data=[found for found in live.data if found.path not in self._looked_at])
+
+    def plan(self, live: LiveFiles, goal: Goal, specs: Mapping[int, PartitionSpec]) -> list[FileWork]:
+        """Return what is still to be searched in a snapshot; data files without work are not looked at again."""
+        left = self.left(live)
+        work = plan_work(left, goal.sources(live), specs, goal.key_types)
+        self._looked_at |= {found.path for found in left.data} - {item.path for item in work}
+        return work
 
     def prune(self, live: LiveFiles) -> list[DataFile]:
         """Forget what is of no use any more, and return the files that tasks have written for it."""
@@ -62,6 +72,7 @@ class Resolution:
         gone = {path for path, answer in self._answers.items() if not _still_fits(answer, present)}
         useless = [file for path in gone for file in self._answers[path].rewritten or ()]
         self._answers = {path: answer for path, answer in self._answers.items() if path not in gone}
+        self._looked_at -= gone
         useless += [marks.file for marks in self._marks if marks.paths.isdisjoint(self._answers)]
         self._marks = [marks for marks in self._marks if not marks.paths.isdisjoint(self._answers)]
         return useless

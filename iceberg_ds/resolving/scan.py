@@ -19,7 +19,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import NO_SPEC
-from iceberg_ds.resolving.bounds import FactsOf, may_share_rows
+from iceberg_ds.resolving.bounds import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.resolving.values import FileWork, KeyFile, PositionFile
 
 _PATH_ID = 2147483546
@@ -127,55 +127,49 @@ def plan_work(
         specs: The table's partition specs, by id.
         key_types: The types of all key columns, by field id.
     """
-    keys, facts = _Applying([_source(source) for source in sources], specs), FactsOf(key_types)
-    positions = _Applying([_Applied(live=found, number=found.sequence_number + 1) for found in live.positions], None)
-    shared: dict[tuple[KeyFile, ...], tuple[KeyFile, ...]] = {}
+    facts = FactsOf(key_types)
+    keys = _Applying([_source(source, facts) for source in sources], specs)
+    positions = _Applying([_hiding(found) for found in live.positions], None)
+    shared: dict[tuple[int, ...], _Wanted] = {}
     work = []
     for found in live.data:
-        applied = [
-            source.key_file
-            for source in keys.to(found)
-            if source.key_file is not None
-            and may_share_rows(
-                facts(found.data_file, source.key_file.field_ids),
-                facts(source.live.data_file, source.key_file.field_ids),
-            )
-        ]
+        applied = [source for source in keys.to(found) if _may_have(found, source, facts)]
         if not applied:
             continue
-        wanted = tuple(applied)
-        hiding = [deletes.live for deletes in positions.to(found) if may_name(deletes.live.data_file, found.path)]
+        # Few different ones, so that work is short when it is pickled.
+        wanted = shared.setdefault(tuple(map(id, applied)), _Wanted())
+        wanted.take(applied)
+        path = found.path.encode()
         work.append(
             FileWork(
                 data_file=_without_metrics(found.data_file),
                 sequence_number=found.sequence_number,
-                # Few different ones, so that work is short when it is pickled.
-                keys=shared.setdefault(wanted, wanted),
-                positions=tuple(_position_file(deletes) for deletes in hiding),
-                read_bytes=_read_bytes(found.data_file, {number for key in wanted for number in key.field_ids}),
+                keys=wanted.keys,
+                positions=tuple(_position_file(hiding.live) for hiding in positions.to(found) if hiding.may_name(path)),
+                read_bytes=_read_bytes(found.data_file, wanted.columns),
             )
         )
     return work
 
 
+def _may_have(found: LiveFile, source: _Applied, facts: FactsOf) -> bool:
+    return source.key_file is not None and may_share_rows(
+        facts(found.data_file, source.key_file.field_ids), source.facts
+    )
+
+
 def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return, for each of these data files that is live, the files of position deletes that may hide rows of it."""
-    positions = _Applying([_Applied(live=found, number=found.sequence_number + 1) for found in live.positions], None)
+    positions = _Applying([_hiding(found) for found in live.positions], None)
     wanted = set(paths)
-    return {
-        found.path: frozenset(
-            deletes.live.path for deletes in positions.to(found) if may_name(deletes.live.data_file, found.path)
-        )
-        for found in live.data
-        if found.path in wanted
-    }
-
-
-def may_name(deletes: DataFile, path: str) -> bool:
-    """Return whether a file of position deletes may have positions in the data file at `path`, by its bounds."""
-    low, high = (deletes.lower_bounds or {}).get(_PATH_ID), (deletes.upper_bounds or {}).get(_PATH_ID)
-    wanted = path.encode()
-    return (low is None or low <= wanted) and (high is None or high >= wanted)
+    found_in: dict[str, frozenset[str]] = {}
+    for found in live.data:
+        if found.path in wanted:
+            path = found.path.encode()
+            found_in[found.path] = frozenset(
+                hiding.live.path for hiding in positions.to(found) if hiding.may_name(path)
+            )
+    return found_in
 
 
 def only_path(deletes: DataFile) -> str | None:
@@ -192,18 +186,56 @@ class _Applied:
         live: The file.
         number: It applies to data files with lower sequence numbers.
         key_file: The same for tasks, None for position deletes.
+        facts: What its metrics say of the key columns.
+        low: No path that it names is lower, None if that is not known.
+        high: No path that it names is higher, None if that is not known.
     """
 
     live: LiveFile
     number: int
     key_file: KeyFile | None = None
+    facts: tuple[ColumnFacts, ...] = ()
+    low: bytes | None = None
+    high: bytes | None = None
+
+    def may_name(self, path: bytes) -> bool:
+        """Return whether a file of position deletes may have positions in the data file at `path`."""
+        return (self.low is None or self.low <= path) and (self.high is None or self.high >= path)
 
 
-def _source(source: KeySource) -> _Applied:
+def _source(source: KeySource, facts: FactsOf) -> _Applied:
     number = _LAST if source.sequence_number is None else source.sequence_number
+    key_file = source.key_file
     return _Applied(
-        live=LiveFile(data_file=source.data_file, sequence_number=number), number=number, key_file=source.key_file
+        live=LiveFile(data_file=source.data_file, sequence_number=number),
+        number=number,
+        key_file=key_file,
+        facts=facts(source.data_file, key_file.field_ids),
     )
+
+
+def _hiding(live: LiveFile) -> _Applied:
+    deletes = live.data_file
+    return _Applied(
+        live=live,
+        number=live.sequence_number + 1,
+        low=(deletes.lower_bounds or {}).get(_PATH_ID),
+        high=(deletes.upper_bounds or {}).get(_PATH_ID),
+    )
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """The files of keys that several data files may have, and their columns."""
+
+    keys: tuple[KeyFile, ...] = ()
+    columns: frozenset[int] = frozenset()
+
+    def take(self, applied: Sequence[_Applied]) -> None:
+        """Take the files, unless that was done before."""
+        if not self.keys:
+            self.keys = tuple(source.key_file for source in applied if source.key_file is not None)
+            self.columns = frozenset(number for key in self.keys for number in key.field_ids)
 
 
 @dataclass(slots=True)
@@ -262,7 +294,7 @@ def _without_metrics(data_file: DataFile) -> DataFile:
     return slim
 
 
-def _read_bytes(data_file: DataFile, columns: set[int]) -> int:
+def _read_bytes(data_file: DataFile, columns: frozenset[int]) -> int:
     sizes = data_file.column_sizes or {}
     if columns <= sizes.keys():
         return sum(sizes[number] for number in columns)

@@ -17,7 +17,7 @@ from iceberg_ds.errors import DataFileError, UnsupportedTableError
 from iceberg_ds.resolving.job import resolve
 from iceberg_ds.resolving.live_files import ReadSnapshot, SnapshotReader
 from iceberg_ds.resolving.resolution import Goal, Resolution
-from iceberg_ds.resolving.scan import all_specs, plan_work
+from iceberg_ds.resolving.scan import all_specs
 from iceberg_ds.resolving.values import FileWork, ResolvePlan
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -84,8 +84,7 @@ class KeySearch:
         sources = goal.sources(live)
         if not sources:
             return None
-        work = plan_work(live, sources, all_specs(metadata), goal.key_types)
-        left = [item for item in work if not self.resolution.covers(item)]
+        left = self.resolution.plan(live, goal, all_specs(metadata))
         searched = {item.path for item in left}
         read = [source.data_file for source in sources]
         read += [found.data_file for found in live.data if found.path in searched]

@@ -26,7 +26,7 @@ from iceberg_ds.commits.replacing import ReplacedManifest, Replacement
 from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.resolving.live_files import ReadSnapshot
 from iceberg_ds.resolving.resolution import Goal
-from iceberg_ds.resolving.scan import LiveFiles, all_specs, applying_positions, only_path, plan_work
+from iceberg_ds.resolving.scan import LiveFiles, all_specs, applying_positions, only_path
 from iceberg_ds.resolving.search import KeySearch
 
 # Entries of a manifest that is written in place of others at most.
@@ -75,16 +75,14 @@ class ResolvedSwap:
             StaleWorkError: A data file has to be searched first, or a rewritten one is not as it was.
         """
         read = self._search.read(table)
-        sources = self._goal.sources(read.files)
-        if not sources:
+        if not self._goal.sources(read.files):
             raise StaleWorkError("another writer has taken out all deletes by keys")
         self._check_rewritten(read)
-        work = plan_work(read.files, sources, all_specs(table.metadata), self._goal.key_types)
-        missing = [item.path for item in work if not self._search.resolution.covers(item)]
+        missing = self._search.resolution.plan(read.files, self._goal, all_specs(table.metadata))
         if missing:
             raise StaleWorkError(
-                f"another writer has brought {missing[0]} and {len(missing) - 1} more data files that may have rows of "
-                "the same keys"
+                f"another writer has brought {missing[0].path} and {len(missing) - 1} more data files that may have "
+                "rows of the same keys"
             )
         rewritten = self._search.resolution.rewritten.keys()
         gone = {found.path for found in self._goal.deletes(read.files)} | rewritten
