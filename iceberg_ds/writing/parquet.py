@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # About what the footer says of one column chunk, short bounds included.
 _FOOTER_BYTES = 120
+# Rows that Arrow's writer converts at once: it keeps the memory for them until the file is closed.
+_CONVERTED_ROWS = 10_000
 
 
 class ParquetFile:
@@ -96,6 +98,7 @@ class ParquetFile:
         for batch in batches:
             self._nan_counts.update(count_nans(batch, self._leaves))
         table = pa.Table.from_batches(batches)
+        table = pa.Table.from_batches(table.to_batches(_CONVERTED_ROWS))
         if table.num_columns > self._width:
             self.hidden += [batch.select(range(self._width, batch.num_columns)) for batch in batches]
             table = table.select(range(self._width))

@@ -18,6 +18,7 @@ from iceberg_ds.schemas.leaves import leaf_columns
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.files import file_io
+from iceberg_ds.writing.buffers import Buffers
 from iceberg_ds.writing.encodings import Encodings, choose_encodings
 from iceberg_ds.writing.group_sizes import GroupSizes
 from iceberg_ds.writing.parquet import ParquetFile
@@ -85,16 +86,25 @@ class RollingWriter:
         if self._files.may_open(self) and (self._files.has_one_file or size >= LEAST_ROW_GROUP_BYTES):
             self.flush()
         else:
-            self._spill()
+            self.spill()
+
+    def spill(self) -> None:
+        """Move the buffer out of memory into the temporary file."""
+        if not self._buffer:
+            return
+        self._spilled += self._files.spill(self._buffer)
+        self._spilled_bytes += self.buffered_bytes
+        self._count(-self.buffered_bytes)
+        self._buffer = []
 
     def flush(self) -> None:
         """Write all that waits, and finish the file when it is full."""
         held, self._held = self._held, []
         for chunks in held:
-            self._write_group(self._files.spilled_rows(chunks), is_last=False)
+            self._write_group(self._read_back(chunks), is_last=False)
         if not self._waiting_bytes:
             return
-        waiting = [*self._files.spilled_rows(self._spilled), *self._buffer]
+        waiting = [*self._read_back(self._spilled), *self._buffer]
         is_last = self._waiting_bytes < self._flush_at and not held
         self._count(-self.buffered_bytes)
         self._buffer, self._spilled, self._spilled_bytes = [], [], 0
@@ -116,17 +126,13 @@ class RollingWriter:
         if self._files.may_open(self):
             self.flush()
             return
-        self._spill()
+        self.spill()
         self._held.append(self._spilled)
         self._spilled, self._spilled_bytes = [], 0
 
-    def _spill(self) -> None:
-        if not self._buffer:
-            return
-        self._spilled += self._files.spill(self._buffer)
-        self._spilled_bytes += self.buffered_bytes
-        self._count(-self.buffered_bytes)
-        self._buffer = []
+    def _read_back(self, chunks: list[Chunk]) -> list[pa.RecordBatch]:
+        self._files.buffers.make_room(sum(chunk.arrow_bytes for chunk in chunks), self)
+        return self._files.spilled_rows(chunks)
 
     def _write_group(self, rows: list[pa.RecordBatch], *, is_last: bool) -> None:
         if self._file is None:
@@ -140,8 +146,7 @@ class RollingWriter:
         self._files.bound_footers()
 
     def _count(self, added: int) -> None:
-        self.buffered_bytes += added
-        self._files.buffered_bytes += added
+        self._files.buffers.count(self, added)
 
 
 class TaskFiles:
@@ -159,7 +164,7 @@ class TaskFiles:
     ) -> None:
         self.finished: list[DataFile] = []
         self.hidden: list[pa.RecordBatch] = []  # columns behind those of the files, row by row of `finished`
-        self.buffered_bytes = 0  # of all writers
+        self.buffers = Buffers(plan.files)
         self.target_file_size_bytes = plan.files.target_file_size_bytes
         self.row_group_size_bytes = plan.files.row_group_size_bytes
         self.has_one_file = plan.files.max_open_files == 1

@@ -1,7 +1,7 @@
 """From the Arrow batches of one task to its data files, in their order or sorted.
 
-Unsorted rows fan out to one writer for each table partition; memory is bounded by `BUFFER_BYTES` over all
-of them, whatever the size of the DataFrame's partition. Sorted rows come partition by partition, so
+Unsorted rows fan out to one writer for each table partition; memory is bounded over all of them (`buffers`),
+whatever the size of the DataFrame's partition. Sorted rows come partition by partition, so
 that one writer is enough. Knows neither Spark nor the catalog, and publishes nothing: a file counts only if
 the task's message reaches the commit.
 """
@@ -27,12 +27,9 @@ from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.storage.vended import why_ended
 from iceberg_ds.writing.external_sort import ExternalSort
-from iceberg_ds.writing.group_sizes import MOST_EXPANSION
 from iceberg_ds.writing.range_check import RangeCheck
 from iceberg_ds.writing.rolling import RollingWriter, TaskFiles
 
-# Arrow bytes that wait in all buffers of a task at most; more if the table asks for larger row groups.
-BUFFER_BYTES = 64 * 1024 * 1024
 # Rows are split by partition in portions of this many Arrow bytes, not batch by batch.
 SPLIT_BYTES = 16 * 1024 * 1024
 
@@ -179,7 +176,6 @@ class FannedOutRows:
     def __init__(self, plan: WritePlan, files: TaskFiles) -> None:
         self._files = files
         self._splitter = _splitter(plan)
-        self._buffer_bytes = max(BUFFER_BYTES, MOST_EXPANSION * (plan.files.row_group_size_bytes or 0))
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._writers: dict[PartitionKey, RollingWriter] = {}
@@ -219,23 +215,7 @@ class FannedOutRows:
         if writer is None:
             writer = self._writers[key] = RollingWriter(key, self._files)
         writer.append(rows)
-        if self._files.buffered_bytes > self._buffer_bytes:
-            self._shrink_buffers(writer)
-
-    def _shrink_buffers(self, latest: RollingWriter) -> None:
-        """Write or spill the largest buffers until half of the allowance is free, so that this is seldom needed.
-
-        If rows are clustered by partition, all but the latest partition are complete, so its buffer is the last.
-        """
-        enough = self._buffer_bytes // 2
-        if self._files.has_one_file and latest.has_open_file:  # which the others would make it finish
-            latest.flush()
-            enough = self._buffer_bytes
-        others = [writer for writer in self._writers.values() if writer is not latest]
-        for writer in (*sorted(others, key=lambda other: other.buffered_bytes, reverse=True), latest):
-            if self._files.buffered_bytes <= enough:
-                break
-            writer.shrink()
+        self._files.buffers.bound(writer)
 
 
 class SortedRows:

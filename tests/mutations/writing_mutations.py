@@ -310,10 +310,17 @@ WRITING = (
     ),
     Mutation(
         name="buffers grow with the number of partitions",
-        file="writing/writers.py",
-        before="if self._files.buffered_bytes > self._buffer_bytes:",
-        after="if self._files.buffered_bytes < 0:",
+        file="writing/buffers.py",
+        before="if self.buffered_bytes <= self._most_bytes:",
+        after="if self.buffered_bytes >= 0:",
         tests=("unit/writing/test_writers.py::test_buffers_stay_below_the_limit_with_many_partitions",),
+    ),
+    Mutation(
+        name="a row group from disk comes on top of all buffers",
+        file="writing/buffers.py",
+        before="if self.buffered_bytes + size <= self._most_bytes:",
+        after="if self.buffered_bytes <= self._most_bytes:",
+        tests=("unit/writing/test_writers.py::test_a_row_group_from_disk_takes_the_place_of_buffers",),
     ),
     Mutation(
         name="a partition's file is finished as soon as another one needs its place",

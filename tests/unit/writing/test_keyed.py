@@ -43,7 +43,7 @@ from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.changes.winners import Rank
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writing import external_sort, group_sizes, rolling, writers
+from iceberg_ds.writing import buffers, external_sort, group_sizes, rolling, writers
 from iceberg_ds.writing.keyed import KeyedFiles
 from iceberg_ds.writing.parquet import ParquetFile
 from iceberg_ds.writing.spill import SpillFile
@@ -136,7 +136,7 @@ def test_rows_that_go_over_the_disk_and_into_many_files_are_told_of_rightly(
     monkeypatch.setattr(external_sort, "RUN_BYTES", 30_000)
     monkeypatch.setattr(external_sort, "CHUNK_BYTES", 3_000)
     monkeypatch.setattr(external_sort, "_BATCH_BYTES", 3_000)
-    monkeypatch.setattr(writers, "BUFFER_BYTES", 30_000)
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", 30_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 10_000)
     monkeypatch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", 20_000)
     monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", 6_000)
@@ -391,7 +391,8 @@ def test_memory_does_not_grow_with_the_rows(
     for module, names in {
         waiting: ("EVENT_BYTES", "ROW_BYTES"),
         external_sort: ("RUN_BYTES",),
-        writers: ("BUFFER_BYTES", "SPLIT_BYTES"),
+        buffers: ("BUFFER_BYTES",),
+        writers: ("SPLIT_BYTES",),
         rolling: ("LEAST_ROW_GROUP_BYTES",),
         group_sizes: ("ROW_GROUP_BYTES",),
     }.items():

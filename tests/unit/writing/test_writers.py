@@ -25,7 +25,7 @@ from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, local, rows
 
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writing import external_sort, group_sizes, rolling, writers
+from iceberg_ds.writing import buffers, external_sort, group_sizes, rolling, writers
 from iceberg_ds.writing.parquet import ParquetFile
 from iceberg_ds.writing.rolling import RollingWriter
 from iceberg_ds.writing.spill import SpillFile
@@ -201,7 +201,7 @@ def test_each_partition_rolls_at_about_the_target_size(sink: Sink) -> None:
 def test_buffers_stay_below_the_limit_with_many_partitions(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task would run out of memory because its rows go to many partitions."""
     limit, portion = 200_000, 50_000
-    monkeypatch.setattr(writers, "BUFFER_BYTES", limit)
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", limit)
     monkeypatch.setattr(writers, "SPLIT_BYTES", portion)
     writer = TaskWriter(plan_of(sink, PARTITIONED, BY_P), ATTEMPT)
     data = partitioned_rows(6_000, 100)
@@ -209,11 +209,36 @@ def test_buffers_stay_below_the_limit_with_many_partitions(sink: Sink, monkeypat
 
     for batch in batches(data, PARTITIONED, 200):
         writer.write(batch)
-        highest = max(highest, writer._files.buffered_bytes + rows_of(writer)._waiting_bytes)
+        highest = max(highest, writer._files.buffers.buffered_bytes + rows_of(writer)._waiting_bytes)
     files = writer.close()
 
     assert portion < highest <= limit + 2 * portion
     assert sorted(row["id"] for row in read(files)) == list(range(6_000))
+
+
+def test_a_row_group_from_disk_takes_the_place_of_buffers(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of many gigabytes would need memory for all its buffers and a whole row group besides."""
+    limit, portion = 40_000, 4_000
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", limit)
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", limit)
+    monkeypatch.setattr(writers, "SPLIT_BYTES", portion)
+    writer = TaskWriter(plan_of(sink, PARTITIONED, BY_P), ATTEMPT)
+    held: list[tuple[int, int]] = []
+    original = ParquetFile.write_row_group
+
+    def spy(file: ParquetFile, group: list[pa.RecordBatch]) -> None:
+        held.append((sum(batch.nbytes for batch in group), writer._files.buffers.buffered_bytes))
+        original(file, group)
+
+    monkeypatch.setattr(ParquetFile, "write_row_group", spy)
+
+    for batch in batches(partitioned_rows(12_000, 20), PARTITIONED, 200):
+        writer.write(batch)
+    files = writer.close()
+
+    assert max(group for group, _ in held) > limit * 0.9
+    assert max(group + others for group, others in held) <= limit * 1.1
+    assert sorted(row["id"] for row in read(files)) == list(range(12_000))
 
 
 def test_row_groups_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +264,7 @@ def test_row_groups_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyP
 
 def test_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task would run out of file handles, or of memory for connections, with many partitions."""
-    monkeypatch.setattr(writers, "BUFFER_BYTES", 20_000)
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", 20_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
     monkeypatch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", 1)
     writer = TaskWriter(with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=3), ATTEMPT)
@@ -260,7 +285,7 @@ def test_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyP
 def test_footers_of_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long task into many partitions would need ever more memory for the row groups of its open files."""
     monkeypatch.setattr(rolling, "MAX_OPEN_COLUMN_CHUNKS", 40)
-    monkeypatch.setattr(writers, "BUFFER_BYTES", 20_000)
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", 20_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
     monkeypatch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", 1)
     writer = TaskWriter(plan_of(sink, PARTITIONED, BY_P), ATTEMPT)
@@ -279,7 +304,7 @@ def test_footers_of_open_files_stay_below_the_limit(sink: Sink, monkeypatch: pyt
 def with_small_buffers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let a task have room for some 60 rows of `PARTITIONED`, and its temporary file in a new folder of `folder`."""
     (folder / "spark").mkdir()
-    monkeypatch.setattr(writers, "BUFFER_BYTES", 10_000)
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", 10_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 3_000)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder / "spark"))
 
@@ -326,7 +351,7 @@ def test_no_row_is_lost_doubled_or_moved_whatever_the_limits(
         patch.setattr(group_sizes, "ROW_GROUP_BYTES", limits[0])
         patch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", limits[3])
         patch.setattr(rolling, "IDLE_BYTES", limits[4])
-        patch.setattr(writers, "BUFFER_BYTES", limits[1])
+        patch.setattr(buffers, "BUFFER_BYTES", limits[1])
         patch.setattr(writers, "SPLIT_BYTES", limits[2])
         files = write_task(plan, batches(data, PARTITIONED, 37), ATTEMPT)
 
@@ -408,7 +433,7 @@ def test_files_carry_field_ids(sink: Sink) -> None:
 
 def test_least_recently_used_file_is_finished_first(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that gets rows all the time would get a new file each time that another one begins."""
-    monkeypatch.setattr(writers, "BUFFER_BYTES", 1)
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", 1)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1)
     plan = with_files(plan_of(sink, PARTITIONED, BY_P), max_open_files=2)
     data = [{"id": number, "p": 0 if number % 2 else number, "text": ""} for number in range(1, 20)]
@@ -446,7 +471,7 @@ def test_clustered_rows_give_one_file_per_partition_whatever_the_limits(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(group_sizes, "ROW_GROUP_BYTES", limits[0])
-        patch.setattr(writers, "BUFFER_BYTES", limits[1])
+        patch.setattr(buffers, "BUFFER_BYTES", limits[1])
         patch.setattr(writers, "SPLIT_BYTES", limits[2])
         files = write_task(plan, batches(data, PARTITIONED, batch_rows), ATTEMPT)
 
@@ -455,7 +480,7 @@ def test_clustered_rows_give_one_file_per_partition_whatever_the_limits(
 
 def test_only_open_file_is_kept_while_small_partitions_wait(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large partition would get two files, because smaller ones before it were not written yet."""
-    monkeypatch.setattr(writers, "BUFFER_BYTES", 40_000)
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", 40_000)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 1_000)
     sizes = [60] * 9 + [1_000, 10]
     data = [{"id": 0, "p": p, "text": "x" * 30} for p, size in enumerate(sizes) for _ in range(size)]
@@ -532,7 +557,7 @@ def test_sorted_rows_need_one_open_file_and_one_buffer(sink: Sink, monkeypatch: 
         nonlocal most_open, most_buffered
         original(writer, rows)
         most_open = max(most_open, len(writer._files._open))
-        most_buffered = max(most_buffered, writer._files.buffered_bytes - writer.buffered_bytes)
+        most_buffered = max(most_buffered, writer._files.buffers.buffered_bytes - writer.buffered_bytes)
 
     monkeypatch.setattr(RollingWriter, "append", spy)
     monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", 500)
@@ -645,7 +670,7 @@ def test_failing_task_leaves_no_file_open_or_finished(
     """Every failed task would leave files behind."""
     with_little_memory(monkeypatch)
     monkeypatch.setattr(writers, "SPLIT_BYTES", 10_000)
-    monkeypatch.setattr(writers, "BUFFER_BYTES", 10_000)
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", 10_000)
     plan = replace(plan_of(sink, PARTITIONED, spec, target=20_000), sort_order=order)
 
     with pytest.raises(DataFileError, match="UpstreamError: no more rows") as raised:
