@@ -24,10 +24,9 @@ from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.resolving.live_files import key_types
+from iceberg_ds.resolving.key_sources import field_ids, key_types
 from iceberg_ds.resolving.resolution import Goal
 from iceberg_ds.resolving.result import ConvertResult
-from iceberg_ds.resolving.scan import field_ids
 from iceberg_ds.resolving.search import KeySearch
 from iceberg_ds.resolving.swap import ResolvedSwap
 from iceberg_ds.resolving.values import ResolvePlan, RowEncoding

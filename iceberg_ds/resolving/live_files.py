@@ -1,76 +1,53 @@
-"""Reads the files of snapshots from their manifests, each manifest once."""
+"""The live files of a snapshot, as a search for keys looks at them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntry, ManifestFile
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import IcebergType, PrimitiveType
-
-from iceberg_ds.commits.manifest_reader import live_entries
-from iceberg_ds.commits.manifests import live_manifests
-from iceberg_ds.resolving.scan import LiveFile, LiveFiles
-
-_READERS = 8
+from pyiceberg.manifest import DataFile, DataFileContent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSnapshot:
-    """The files of a snapshot.
+class LiveFile:
+    """A file of a snapshot.
 
     Attributes:
-        manifests: Its manifests that list a live file, each with its live entries.
-        files: All these files.
+        data_file: Its manifest entry.
+        sequence_number: Its data sequence number.
     """
 
-    manifests: Mapping[ManifestFile, list[ManifestEntry]]
-    files: LiveFiles
+    data_file: DataFile
+    sequence_number: int
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.data_file.file_path
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its partition."""
+        return self.data_file.spec_id, repr(self.data_file.partition)
 
 
-class SnapshotReader:
-    """Reads snapshots of one table; what one of them has in common with the one before is not read again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFiles:
+    """All files of a snapshot, by what they hold."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int], list[ManifestEntry]] = {}
+    data: Sequence[LiveFile] = ()
+    positions: Sequence[LiveFile] = ()
+    equalities: Sequence[LiveFile] = ()
 
-    def read(self, io: FileIO, snapshot: Snapshot | None) -> ReadSnapshot:
-        """Return the files of a snapshot, none if there is no snapshot."""
-        manifests = live_manifests(io, snapshot)
-        missing = [found for found in manifests if _key(found) not in self._known]
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-            read = list(readers.map(lambda found: live_entries(io, found), missing))
-        known = {**self._known, **{_key(found): entries for found, entries in zip(missing, read, strict=True)}}
-        self._known = {_key(found): known[_key(found)] for found in manifests}
-        entries = {found: self._known[_key(found)] for found in manifests}
-        files = LiveFiles.of(_live(entry) for listed in entries.values() for entry in listed)
-        return ReadSnapshot(manifests=entries, files=files)
-
-
-def key_types(metadata: TableMetadata, field_ids: Iterable[int]) -> dict[int, IcebergType]:
-    """Return the types of columns by id, of dropped ones as they were last.
-
-    Raises:
-        ValueError: A field was never in the table, or is none that could be a key.
-    """
-    newest_last = [*sorted(metadata.schemas, key=lambda schema: schema.schema_id), metadata.schema()]
-    types: dict[int, IcebergType] = {}
-    for number in sorted(set(field_ids)):
-        found = [schema.find_type(number) for schema in newest_last if number in schema.field_ids]
-        if not found or not isinstance(found[-1], PrimitiveType):
-            raise ValueError(f"field {number} is no column that rows can be deleted by")
-        types[number] = found[-1]
-    return types
-
-
-def _live(entry: ManifestEntry) -> LiveFile:
-    return LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
-
-
-def _key(manifest: ManifestFile) -> tuple[str, int]:
-    # What entries inherit stands in the manifest list.
-    return manifest.manifest_path, manifest.sequence_number or 0
+    @classmethod
+    def of(cls, files: Iterable[LiveFile]) -> LiveFiles:
+        """Return the files, told apart."""
+        found: dict[DataFileContent, list[LiveFile]] = defaultdict(list)
+        for live in files:
+            found[live.data_file.content].append(live)
+        return cls(
+            data=found[DataFileContent.DATA],
+            positions=found[DataFileContent.POSITION_DELETES],
+            equalities=found[DataFileContent.EQUALITY_DELETES],
+        )

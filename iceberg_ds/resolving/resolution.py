@@ -10,7 +10,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.commits.added import Added
-from iceberg_ds.resolving.scan import KeySource, LiveFile, LiveFiles, applying_positions, plan_work
+from iceberg_ds.resolving.key_sources import KeySource
+from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
+from iceberg_ds.resolving.scan import applying_positions, plan_work
 from iceberg_ds.resolving.values import FileAnswer, FileWork, GroupAnswer, Marks
 
 

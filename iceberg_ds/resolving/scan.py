@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
@@ -20,87 +20,12 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.resolving.bounds import ColumnFacts, FactsOf, may_share_rows
+from iceberg_ds.resolving.key_sources import KeySource
+from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
 from iceberg_ds.resolving.values import FileWork, KeyFile, PositionFile
 
 _PATH_ID = 2147483546
 _LAST = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFile:
-    """A file of a snapshot.
-
-    Attributes:
-        data_file: Its manifest entry.
-        sequence_number: Its data sequence number.
-    """
-
-    data_file: DataFile
-    sequence_number: int
-
-    @property
-    def path(self) -> str:
-        """Where it is."""
-        return self.data_file.file_path
-
-    @property
-    def place(self) -> tuple[int, str]:
-        """Its partition."""
-        return self.data_file.spec_id, repr(self.data_file.partition)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFiles:
-    """All files of a snapshot, by what they hold."""
-
-    data: Sequence[LiveFile] = ()
-    positions: Sequence[LiveFile] = ()
-    equalities: Sequence[LiveFile] = ()
-
-    @classmethod
-    def of(cls, files: Iterable[LiveFile]) -> LiveFiles:
-        """Return the files, told apart."""
-        found: dict[DataFileContent, list[LiveFile]] = defaultdict(list)
-        for live in files:
-            found[live.data_file.content].append(live)
-        return cls(
-            data=found[DataFileContent.DATA],
-            positions=found[DataFileContent.POSITION_DELETES],
-            equalities=found[DataFileContent.EQUALITY_DELETES],
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeySource:
-    """A file of keys to look for: of a snapshot, or one that a task has written and that is in none.
-
-    Attributes:
-        data_file: Its entry, with `equality_ids`, partition and spec; bounds spare work.
-        sequence_number: Rows of data files below it are meant; None for rows of all data files.
-    """
-
-    data_file: DataFile
-    sequence_number: int | None
-
-    @classmethod
-    def of(cls, live: LiveFile) -> KeySource:
-        """Return a file of equality deletes of a snapshot."""
-        return cls(data_file=live.data_file, sequence_number=live.sequence_number)
-
-    @property
-    def key_file(self) -> KeyFile:
-        """The same for tasks."""
-        return KeyFile(
-            path=self.data_file.file_path,
-            size_bytes=self.data_file.file_size_in_bytes,
-            field_ids=field_ids(self.data_file),
-            sequence_number=self.sequence_number,
-        )
-
-
-def field_ids(data_file: DataFile) -> tuple[int, ...]:
-    """Return the columns by which a file deletes, ascending."""
-    return tuple(sorted(data_file.equality_ids or ()))
 
 
 def all_specs(metadata: TableMetadata) -> dict[int, PartitionSpec]:

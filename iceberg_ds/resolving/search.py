@@ -15,9 +15,9 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import DataFileError, UnsupportedTableError
 from iceberg_ds.resolving.job import resolve
-from iceberg_ds.resolving.live_files import ReadSnapshot, SnapshotReader
 from iceberg_ds.resolving.resolution import Goal, Resolution
 from iceberg_ds.resolving.scan import all_specs
+from iceberg_ds.resolving.snapshot_reader import ReadSnapshot, SnapshotReader
 from iceberg_ds.resolving.values import FileWork, ResolvePlan
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.storage.cleanup import Proof, delete_files

@@ -24,10 +24,11 @@ from pyiceberg.table import Table
 from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.replacing import ReplacedManifest, Replacement
 from iceberg_ds.commits.swapping import StaleWorkError
-from iceberg_ds.resolving.live_files import ReadSnapshot
+from iceberg_ds.resolving.live_files import LiveFiles
 from iceberg_ds.resolving.resolution import Goal
-from iceberg_ds.resolving.scan import LiveFiles, all_specs, applying_positions, only_path
+from iceberg_ds.resolving.scan import all_specs, applying_positions, only_path
 from iceberg_ds.resolving.search import KeySearch
+from iceberg_ds.resolving.snapshot_reader import ReadSnapshot
 
 # Entries of a manifest that is written in place of others at most.
 MANIFEST_ENTRIES = 5_000

@@ -28,8 +28,8 @@ from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitMessageError, DataFileError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.resolving.key_sources import KeySource
 from iceberg_ds.resolving.resolution import Goal
-from iceberg_ds.resolving.scan import KeySource
 from iceberg_ds.resolving.search import KeySearch
 from iceberg_ds.resolving.swap import ResolvedSwap
 from iceberg_ds.resolving.values import ResolvePlan, RowEncoding

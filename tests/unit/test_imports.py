@@ -52,7 +52,7 @@ PURE = {
     "layouts",
     "predicates",
     "snapshots",
-    *(f"resolving.{name}" for name in ("values", "bounds", "scan", "canonical", "result")),
+    *(f"resolving.{name}" for name in ("values", "live_files", "key_sources", "bounds", "scan", "canonical", "result")),
 }
 FILES = {"storage", "manifests"}
 EXECUTOR = {"writing", *SEARCH}

@@ -13,7 +13,9 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, LongType, StringType
 
-from iceberg_ds.resolving.scan import KeySource, LiveFile, LiveFiles, applying_positions, only_path, plan_work
+from iceberg_ds.resolving.key_sources import KeySource
+from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
+from iceberg_ds.resolving.scan import applying_positions, only_path, plan_work
 from iceberg_ds.resolving.values import FileWork
 
 KEY = 1
