@@ -122,13 +122,13 @@ class Conversion:
             try:
                 self._check(table.metadata)
                 goal = goal or self._goal_of(table)
-                look = self._search.look(table, goal)
-                if look is None:
+                work = self._search.look(table, goal)
+                if work is None:
                     self._search.discard(table.io)
                     break
                 plan = self._plan(table, goal)
                 reach(Step.PLANNED)
-                self._search.run(look, plan)
+                self._search.run(work, plan)
             except BaseException:
                 self._search.discard(table.io)
                 raise

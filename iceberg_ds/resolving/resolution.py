@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile
@@ -54,18 +54,21 @@ class Resolution:
             self._looked_at.update(found.path for found in answer.files)
             self._marks += answer.marks
 
-    def left(self, live: LiveFiles) -> LiveFiles:
-        """Return the files of a snapshot, of the data files only those that were not looked at yet for the same keys.
+    def plan(
+        self,
+        live: LiveFiles,
+        sources: Sequence[KeySource],
+        specs: Mapping[int, PartitionSpec],
+        key_types: Mapping[int, IcebergType],
+    ) -> list[FileWork]:
+        """Return what is still to be searched in a snapshot; data files without work are not looked at again.
 
-        Those that were rewritten count as looked at; whether they are as they were is asked elsewhere.
+        Those that were rewritten count as looked at; whether they are as they were is asked elsewhere. Arguments as of
+        `plan_work`.
         """
-        return replace(live, data=[found for found in live.data if found.path not in self._looked_at])
-
-    def plan(self, live: LiveFiles, goal: Goal, specs: Mapping[int, PartitionSpec]) -> list[FileWork]:
-        """Return what is still to be searched in a snapshot; data files without work are not looked at again."""
-        left = self.left(live)
-        work = plan_work(left, goal.sources(live), specs, goal.key_types)
-        self._looked_at |= {found.path for found in left.data} - {item.path for item in work}
+        left = [found for found in live.data if found.path not in self._looked_at]
+        work = plan_work(replace(live, data=left), sources, specs, key_types)
+        self._looked_at |= {found.path for found in left} - {item.path for item in work}
         return work
 
     def prune(self, live: LiveFiles) -> list[DataFile]:

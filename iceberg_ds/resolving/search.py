@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyiceberg.io import FileIO
@@ -24,14 +23,6 @@ from iceberg_ds.storage.cleanup import Proof, delete_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What is left to be searched in the table as it was at one moment."""
-
-    table: Table
-    work: Sequence[FileWork]
 
 
 class KeySearch:
@@ -72,34 +63,33 @@ class KeySearch:
                 f"{advice(error)}".rstrip()
             ) from masked_cause(error, table.io.properties)
 
-    def look(self, table: Table, goal: Goal) -> Look | None:
+    def look(self, table: Table, goal: Goal) -> list[FileWork] | None:
         """Return what is left to be searched in the table, None if nothing is left to be done; forget what is stale.
 
         Raises:
             UnsupportedTableError: The table has files that cannot be searched.
         """
-        metadata = table.metadata
         live = self.read(table).files
         delete_files(table.io, [file.file_path for file in self.resolution.prune(live)], Proof.REFUSED)
         sources = goal.sources(live)
         if not sources:
             return None
-        left = self.resolution.plan(live, goal, all_specs(metadata))
-        searched = {item.path for item in left}
+        work = self.resolution.plan(live, sources, all_specs(table.metadata), goal.key_types)
+        searched = {item.path for item in work}
         read = [source.data_file for source in sources]
         read += [found.data_file for found in live.data if found.path in searched]
         self._check_readable([*read, *(found.data_file for found in live.positions)])
-        return Look(table=table, work=left)
+        return work
 
-    def run(self, look: Look, plan: ResolvePlan) -> None:
-        """Search what was not searched yet, and write what follows from it.
+    def run(self, work: Sequence[FileWork], plan: ResolvePlan) -> None:
+        """Search data files, and write what follows from what is found in them.
 
         Raises:
             DataFileError: A task failed time after time, or the whole job.
         """
-        if not look.work:
+        if not work:
             return
-        answers = resolve(self._spark, plan, look.work)
+        answers = resolve(self._spark, plan, work)
         self.resolution.take(answers)
         self.read_bytes += sum(answer.read_bytes for answer in answers)
         if (problem := next((answer.problem for answer in answers if answer.problem), None)) is not None:

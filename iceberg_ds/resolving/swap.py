@@ -76,10 +76,11 @@ class ResolvedSwap:
             StaleWorkError: A data file has to be searched first, or a rewritten one is not as it was.
         """
         read = self._search.read(table)
-        if not self._goal.sources(read.files):
+        sources = self._goal.sources(read.files)
+        if not sources:
             raise StaleWorkError("another writer has taken out all deletes by keys")
         self._check_rewritten(read)
-        missing = self._search.resolution.plan(read.files, self._goal, all_specs(table.metadata))
+        missing = self._search.resolution.plan(read.files, sources, all_specs(table.metadata), self._goal.key_types)
         if missing:
             raise StaleWorkError(
                 f"another writer has brought {missing[0].path} and {len(missing) - 1} more data files that may have "

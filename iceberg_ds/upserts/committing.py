@@ -124,8 +124,8 @@ class UpsertCommit:
             table = self._catalog.find_table(self._identifier)
             if table is None:  # it is created by the commit, or the commit says that it is gone
                 return
-            if (look := self._search.look(table, goal)) is not None:
-                self._search.run(look, self._plan_search(table.metadata, goal))
+            if (work := self._search.look(table, goal)) is not None:
+                self._search.run(work, self._plan_search(table.metadata, goal))
         except BaseException:
             self._give_up(commits)
             raise

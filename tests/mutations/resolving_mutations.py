@@ -54,8 +54,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a conversion lands though another one has dropped all deletes",
         file="resolving/swap.py",
-        before="if not self._goal.sources(read.files):",
-        after="if self._goal.sources(read.files) is None:",
+        before="        if not sources:\n            raise StaleWorkError(",
+        after="        if sources is None:\n            raise StaleWorkError(",
         tests=(_CONVERTING + "test_two_conversions_at_once_leave_each_row_once",),
     ),
     Mutation(
