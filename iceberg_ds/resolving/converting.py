@@ -187,13 +187,7 @@ class Conversion:
             files=file_settings(self._options, metadata, self._name),
             snapshot_properties=self._options.snapshot_properties,
         )
-        return ResolvePlan(
-            write=write,
-            specs=metadata.specs(),
-            sort_orders={order.order_id: order for order in metadata.sort_orders},
-            key_types=goal.key_types,
-            encoding=self._encoding,
-        )
+        return ResolvePlan.of(write, metadata, goal.key_types, self._encoding)
 
     @property
     def _seconds(self) -> float:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
@@ -98,6 +99,19 @@ class ResolvePlan:
     key_types: Mapping[int, IcebergType]
     sort_orders: Mapping[int, SortOrder] = field(default_factory=dict)
     encoding: RowEncoding = "position"
+
+    @classmethod
+    def of(
+        cls, write: WritePlan, metadata: TableMetadata, key_types: Mapping[int, IcebergType], encoding: RowEncoding
+    ) -> ResolvePlan:
+        """Return the plan of a search in a table as its metadata describe it."""
+        return cls(
+            write=write,
+            specs=metadata.specs(),
+            sort_orders={order.order_id: order for order in metadata.sort_orders},
+            key_types=key_types,
+            encoding=encoding,
+        )
 
     @property
     def is_by_file(self) -> bool:

@@ -125,19 +125,10 @@ class UpsertCommit:
             if table is None:  # it is created by the commit, or the commit says that it is gone
                 return
             if (work := self._search.look(table, goal)) is not None:
-                self._search.run(work, self._plan_search(table.metadata, goal))
+                self._search.run(work, ResolvePlan.of(self._plan, table.metadata, goal.key_types, self._encoding))
         except BaseException:
             self._give_up(commits)
             raise
-
-    def _plan_search(self, metadata: TableMetadata, goal: Goal) -> ResolvePlan:
-        return ResolvePlan(
-            write=self._plan,
-            specs=metadata.specs(),
-            sort_orders={order.order_id: order for order in metadata.sort_orders},
-            key_types=goal.key_types,
-            encoding=self._encoding,
-        )
 
     def _give_up(self, commits: Sequence[TaskCommit]) -> None:
         """Delete what tasks have written; no commit has landed, and none can land any more."""
