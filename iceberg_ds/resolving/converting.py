@@ -24,7 +24,7 @@ from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.resolving.key_sources import field_ids, key_types
+from iceberg_ds.resolving.key_sources import KeySource, key_types
 from iceberg_ds.resolving.resolution import Goal
 from iceberg_ds.resolving.result import ConvertResult
 from iceberg_ds.resolving.search import KeySearch
@@ -165,8 +165,9 @@ class Conversion:
 
     def _goal_of(self, table: Table) -> Goal:
         deletes = self._search.read(table).files.equalities
+        schemas = [*sorted(table.metadata.schemas, key=lambda schema: schema.schema_id), table.metadata.schema()]
         try:
-            types = key_types(table.metadata, (number for found in deletes for number in field_ids(found.data_file)))
+            types = key_types(schemas, map(KeySource.of, deletes))
         except ValueError as problem:
             raise UnsupportedTableError(f"Cannot convert deletes of {self._name}: {problem}.") from problem
         return Goal(paths=frozenset(found.path for found in deletes), key_types=types)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, PrimitiveType
 
 from iceberg_ds.resolving.live_files import LiveFile
@@ -31,31 +31,34 @@ class KeySource:
         return cls(data_file=live.data_file, sequence_number=live.sequence_number)
 
     @property
+    def field_ids(self) -> tuple[int, ...]:
+        """The columns of its keys, ascending."""
+        return tuple(sorted(self.data_file.equality_ids or ()))
+
+    @property
     def key_file(self) -> KeyFile:
         """The same for tasks."""
         return KeyFile(
             path=self.data_file.file_path,
             size_bytes=self.data_file.file_size_in_bytes,
-            field_ids=field_ids(self.data_file),
+            field_ids=self.field_ids,
             sequence_number=self.sequence_number,
         )
 
 
-def field_ids(data_file: DataFile) -> tuple[int, ...]:
-    """Return the columns by which a file deletes, ascending."""
-    return tuple(sorted(data_file.equality_ids or ()))
+def key_types(schemas: Sequence[Schema], sources: Iterable[KeySource]) -> dict[int, IcebergType]:
+    """Return the types of all key columns by id, of dropped ones as they were last.
 
-
-def key_types(metadata: TableMetadata, field_ids: Iterable[int]) -> dict[int, IcebergType]:
-    """Return the types of columns by id, of dropped ones as they were last.
+    Args:
+        schemas: Those that the table has had, the one of now last.
+        sources: The keys.
 
     Raises:
         ValueError: A field was never in the table, or is none that could be a key.
     """
-    newest_last = [*sorted(metadata.schemas, key=lambda schema: schema.schema_id), metadata.schema()]
     types: dict[int, IcebergType] = {}
-    for number in sorted(set(field_ids)):
-        found = [schema.find_type(number) for schema in newest_last if number in schema.field_ids]
+    for number in sorted({number for source in sources for number in source.field_ids}):
+        found = [schema.find_type(number) for schema in schemas if number in schema.field_ids]
         if not found or not isinstance(found[-1], PrimitiveType):
             raise ValueError(f"field {number} is no column that rows can be deleted by")
         types[number] = found[-1]

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import IcebergType
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.commit import commit_write
@@ -28,7 +27,7 @@ from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitMessageError, DataFileError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.resolving.key_sources import KeySource
+from iceberg_ds.resolving.key_sources import KeySource, key_types
 from iceberg_ds.resolving.resolution import Goal
 from iceberg_ds.resolving.search import KeySearch
 from iceberg_ds.resolving.swap import ResolvedSwap
@@ -85,7 +84,7 @@ class UpsertCommit:
     def _commit(self, commits: Sequence[TaskCommit], key_files: Sequence[DataFile]) -> UpsertResult:
         self._check_losers(commits)
         keys = tuple(KeySource(data_file=file, sequence_number=None) for file in key_files)
-        goal = Goal(paths=frozenset(), key_types=_key_types(self._plan), written=keys)
+        goal = Goal(paths=frozenset(), key_types=key_types([self._plan.schema], keys), written=keys)
         swap = ResolvedSwap(goal, self._search) if keys else None
         stale: StaleWorkError | None = None
         for number in range(ROUNDS):
@@ -96,10 +95,8 @@ class UpsertCommit:
             except StaleWorkError as problem:
                 logger.info("Searching %s again: %s", self._plan.table, problem)
                 stale = problem
-            except (
-                CommitMessageError,
-                DataFileError,
-            ):  # before any request, maybe; then tasks' files alone were deleted
+            except (CommitMessageError, DataFileError):
+                # Where there was no request yet, files of the write's own tasks alone were deleted.
                 self._discard(self._search.resolution.added.files)
                 raise
             else:
@@ -168,10 +165,6 @@ class UpsertCommit:
             read_bytes=self._search.read_bytes,
             seconds=time.monotonic() - self._started,
         )
-
-
-def _key_types(plan: WritePlan) -> dict[int, IcebergType]:
-    return {number: plan.schema.find_type(number) for number in plan.changes.key_ids} if plan.changes else {}
 
 
 def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:
