@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO
@@ -32,9 +33,8 @@ def must_match(schema: Schema, predicate: BooleanExpression) -> FileTest:
     return _StrictMetricsEvaluator(schema, predicate).eval
 
 
-def deleted_positions(io: FileIO, task: FileScanTask) -> set[int]:
-    """Return the positions, from 0, of the rows of a file that position deletes hide."""
-    if not task.delete_files:
-        return set()
-    hidden = _read_all_delete_files(io, [task]).get(task.file.file_path, [])
-    return {position for positions in hidden for position in positions.to_pylist()}
+def deleted_positions(io: FileIO, task: FileScanTask) -> pa.Array:
+    """Return the positions, from 0, of the rows of a file that position deletes hide; in any order."""
+    hidden = _read_all_delete_files(io, [task]) if task.delete_files else {}
+    chunks = [chunk.cast(pa.int64()) for positions in hidden.get(task.file.file_path, []) for chunk in positions.chunks]
+    return pa.concat_arrays(chunks) if chunks else pa.array([], pa.int64())

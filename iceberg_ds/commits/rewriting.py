@@ -9,16 +9,20 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from iceberg_ds.commits.row_reader import read_rows
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import OverwriteByFilter, WritePlan
 from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.pyiceberg_inner import deleted_positions
+from iceberg_ds.schemas.conform import conform
+from iceberg_ds.schemas.shape import file_shape
+from iceberg_ds.writing.remaining_rows import NoFieldIdsError, remaining_rows
 from iceberg_ds.writing.writers import TaskAttempt, write_task
 
 
@@ -67,7 +71,7 @@ class PartialRewriter:
         if not isinstance(overwrite, OverwriteByFilter):
             raise TypeError(f"{overwrite} replaces whole partitions")
         row_filter = RowFilter.of(overwrite, table.metadata.schema())
-        for batch in read_rows(table.metadata, table.io, task):
+        for batch in read_rows(table, task):
             yield row_filter.failing(batch)
 
     def _plan(self, table: Table) -> WritePlan:
@@ -86,6 +90,25 @@ class PartialRewriter:
             files=write.files,
             case_sensitive=True,
         )
+
+
+def read_rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that are not deleted by position, with the table's own names at any depth.
+
+    Raises:
+        UnsupportedTableError: The file does not say which of the table's fields its columns are.
+    """
+    path, schema = task.file.file_path, table.metadata.schema()
+    shape = file_shape(schema, case_sensitive=True)
+    by_own_names = replace(shape, schema=shape.named)
+    try:
+        for rows in remaining_rows(table.io, path, schema, deleted_positions(table.io, task)):
+            yield conform(rows, by_own_names)
+    except NoFieldIdsError as problem:
+        raise UnsupportedTableError(
+            f"Cannot write some rows of {path} again, nothing was committed: {problem}. Compact the table first, or "
+            "replace whole files."
+        ) from problem
 
 
 def _scan_tasks(

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
@@ -18,12 +16,10 @@ from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.layouts.partitioning import PartitionKey
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.schemas.conform import conform
-from iceberg_ds.schemas.projection import has_field_ids, project
-from iceberg_ds.schemas.shape import FileShape, file_shape
+from iceberg_ds.schemas.shape import file_shape
+from iceberg_ds.writing.remaining_rows import NoFieldIdsError, remaining_rows
 from iceberg_ds.writing.rolling import RollingWriter, TaskFiles
 from iceberg_ds.writing.writers import TaskAttempt, name_prefix
-
-_BATCH_ROWS = 65_536
 
 
 class FileRewriter:
@@ -44,8 +40,7 @@ class FileRewriter:
         self._plan = plan
         self._prefix = name_prefix(plan, attempt)
         self._count = 0
-        self._named = file_shape(plan.schema).named
-        self._schema = file_shape(plan.schema).schema
+        self._shape = file_shape(plan.schema, case_sensitive=True)
 
     def rewrite(
         self, data_file: DataFile, spec: PartitionSpec, order: SortOrder | None, left_out: pa.Array
@@ -65,7 +60,7 @@ class FileRewriter:
         # The folder means nothing, and a column that is gone gives it no name.
         place = spec if has_sources(spec, self._plan) else PartitionSpec(spec_id=spec.spec_id)
         plan = replace(self._plan, spec=place, sort_order=order)
-        files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._schema)
+        files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._shape.schema)
         values = tuple(data_file.partition[position] for position in range(len(data_file.partition)))
         writer = RollingWriter(PartitionKey(values), files)
         try:
@@ -81,27 +76,14 @@ class FileRewriter:
         return written
 
     def _rows(self, path: str, left_out: pa.Array) -> Iterator[pa.RecordBatch]:
-        shape = FileShape(schema=self._schema, named=self._named, case_sensitive=True)
-        first = 0
-        with self._io.new_input(path).open() as stream:
-            file = pq.ParquetFile(stream)
-            if not has_field_ids(file.schema_arrow):
-                raise UnsupportedTableError(
-                    f"Cannot rewrite {path}: its columns have no field ids, as in files that were written without "
-                    "Iceberg and added to the table. Rewrite it first with Iceberg's rewrite_data_files, or mark rows "
-                    "by position."
-                )
-            for batch in file.iter_batches(_BATCH_ROWS):
-                rows = conform(project(_but(batch, first, left_out), self._plan.schema), shape)
-                first += batch.num_rows
-                yield rows
-
-
-def _but(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.RecordBatch:
-    """Return the rows of a batch, whose first one is at `first`, that are not left out."""
-    own = pc.add(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)), first - 1)
-    is_out = pc.is_in(own, value_set=left_out)
-    return batch.filter(pc.invert(is_out)) if is_out.true_count else batch
+        try:
+            for rows in remaining_rows(self._io, path, self._plan.schema, left_out):
+                yield conform(rows, self._shape)
+        except NoFieldIdsError as problem:
+            raise UnsupportedTableError(
+                f"Cannot rewrite {path}: {problem}. Rewrite it first with Iceberg's rewrite_data_files, or mark rows "
+                "by position."
+            ) from problem
 
 
 def has_sources(spec: PartitionSpec, plan: WritePlan) -> bool:

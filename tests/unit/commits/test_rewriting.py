@@ -20,6 +20,7 @@ from support.regions import REGIONS, ids_by_region, in_region, run
 from support.tables import Row, Sink, local, rows
 
 from iceberg_ds.commits import rewriting
+from iceberg_ds.errors import UnsupportedTableError
 
 UTC = dt.timezone.utc
 STRUCT = spark.StructType([spark.StructField("a", spark.LongType()), spark.StructField("b", spark.StringType())])
@@ -178,6 +179,20 @@ def test_position_deletes_hide_the_same_rows_after_rewriting(sink: Sink) -> None
 
     gone = {*deleted, 100_000}
     assert sink.ids() == [number for number in range(count) if number not in gone]
+
+
+def test_file_without_field_ids_is_not_rewritten(sink: Sink) -> None:
+    """Values would be taken for those of other columns; or the error would not say what to do."""
+    sink.append(1, 2)
+    (entry,) = entries(sink)
+    pq.write_table(pa.table({"id": [1, 2], "name": ["a", "b"]}), local(entry.data_file.file_path))
+
+    with pytest.raises(
+        UnsupportedTableError,
+        match=r"Cannot write some rows of .*\.parquet again, nothing was committed: its columns have no field ids, .* "
+        r"added to the table\. Compact the table first",
+    ):
+        sink.overwrite([], replace_where="id = 2")
 
 
 def test_rewriting_a_large_file_holds_a_part_of_it_in_memory(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -596,6 +596,24 @@ def test_files_that_cannot_be_read_are_refused(sink: Sink) -> None:
     assert unreferenced_files(sink.table()) == set()
 
 
+def test_file_whose_other_columns_have_no_field_ids_is_not_rewritten(sink: Sink) -> None:
+    """Values would be taken for those of other columns; or the error would not say what to do."""
+    sink.append(1, 2)
+    delete_ids(sink, 1)
+    (data,) = listed(sink.table())[DataFileContent.DATA]
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"}), pa.field("name", pa.string())])
+    pq.write_table(pa.table([[1, 2], ["a", "b"]], schema=schema), local(data.path))
+
+    with pytest.raises(
+        iceberg_ds.DataFileError,
+        match=r"Cannot rewrite .*\.parquet: its columns have no field ids, .* added to the table\. Rewrite it first",
+    ):
+        convert(sink, "copy-on-write")
+
+    assert len(keyed_deletes(sink.table())) == 1
+    assert unreferenced_files(sink.table()) == set()
+
+
 def test_format_version_3_is_refused(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Position deletes would be written where the format wants deletion vectors."""
     make(sink)
