@@ -22,7 +22,6 @@ from iceberg_ds.resolving.values import KeyFile
 # Arrow bytes of keys, as they are in files, of one set; and how many they are at most.
 SET_BYTES = 96 * 1024 * 1024
 SET_ROWS = 4_000_000
-LAST_NUMBER = 2**63 - 1
 _SEED_BYTES = 16
 _HIGH, _LOW, _NUMBER = "high", "low", "number"
 
@@ -116,11 +115,10 @@ def read_key_sets(
     size = rows = 0
     for key_file in keys:
         reader = ColumnReader(io, key_file.path, types)
-        number = LAST_NUMBER if key_file.sequence_number is None else key_file.sequence_number
         for batch in reader.batches():
             count = len(batch.columns[0])
             waiting.append(batch.columns)
-            numbers.append(pa.repeat(pa.scalar(number, pa.int64()), count))
+            numbers.append(pa.repeat(pa.scalar(key_file.applies_below, pa.int64()), count))
             size, rows = size + sum(column.nbytes for column in batch.columns), rows + count
             if size >= SET_BYTES or rows >= SET_ROWS:
                 yield _joined(waiting, numbers)

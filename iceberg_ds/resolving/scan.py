@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
@@ -25,7 +26,6 @@ from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
 from iceberg_ds.resolving.values import FileWork, KeyFile, PositionFile
 
 _PATH_ID = 2147483546
-_LAST = 2**63 - 1
 
 
 def all_specs(metadata: TableMetadata) -> dict[int, PartitionSpec]:
@@ -53,148 +53,171 @@ def plan_work(
         key_types: The types of all key columns, by field id.
     """
     facts = FactsOf(key_types)
-    keys = _Applying([_source(source, facts) for source in sources], specs)
-    positions = _Applying([_hiding(found) for found in live.positions], None)
+    keys = _Applying([_Keys.of(source, facts) for source in sources], specs)
+    positions = _positions_of(live)
     shared: dict[tuple[int, ...], _Wanted] = {}
     work = []
     for found in live.data:
-        applied = [source for source in keys.to(found) if _may_have(found, source, facts)]
+        applied = [some for some in keys.to(found) if some.may_share_rows(found.data_file, facts)]
         if not applied:
             continue
         # Few different ones, so that work is short when it is pickled.
-        wanted = shared.setdefault(tuple(map(id, applied)), _Wanted())
-        wanted.take(applied)
-        path = found.path.encode()
+        combination = tuple(map(id, applied))
+        if combination not in shared:
+            shared[combination] = _Wanted.of(applied)
+        wanted = shared[combination]
         work.append(
             FileWork(
                 data_file=_without_metrics(found.data_file),
                 sequence_number=found.sequence_number,
                 keys=wanted.keys,
-                positions=tuple(_position_file(hiding.live) for hiding in positions.to(found) if hiding.may_name(path)),
+                positions=tuple(map(_position_file, _hiding(found, positions))),
                 read_bytes=_read_bytes(found.data_file, wanted.columns),
             )
         )
     return work
 
 
-def _may_have(found: LiveFile, source: _Applied, facts: FactsOf) -> bool:
-    return source.key_file is not None and may_share_rows(
-        facts(found.data_file, source.key_file.field_ids), source.facts
-    )
-
-
 def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return, for each of these data files that is live, the files of position deletes that may hide rows of it."""
-    positions = _Applying([_hiding(found) for found in live.positions], None)
-    wanted = set(paths)
-    found_in: dict[str, frozenset[str]] = {}
-    for found in live.data:
-        if found.path in wanted:
-            path = found.path.encode()
-            found_in[found.path] = frozenset(
-                hiding.live.path for hiding in positions.to(found) if hiding.may_name(path)
-            )
-    return found_in
+    positions, wanted = _positions_of(live), set(paths)
+    return {
+        found.path: frozenset(deletes.path for deletes in _hiding(found, positions))
+        for found in live.data
+        if found.path in wanted
+    }
 
 
 def only_path(deletes: DataFile) -> str | None:
     """Return the one data file whose rows a file of position deletes hides, None if that is not certain."""
-    low, high = (deletes.lower_bounds or {}).get(_PATH_ID), (deletes.upper_bounds or {}).get(_PATH_ID)
+    low, high = _path_bounds(deletes)
     return low.decode(errors="replace") if low is not None and low == high else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Applied:
-    """A delete file.
+class _Deletes:
+    """A file of deletes, or of keys.
 
     Attributes:
         live: The file.
-        number: It applies to data files with lower sequence numbers.
-        key_file: The same for tasks, None for position deletes.
+        applies_below: It applies to data files with lower sequence numbers.
+    """
+
+    live: LiveFile
+    applies_below: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keys(_Deletes):
+    """A file of keys.
+
+    Attributes:
+        key_file: The same for tasks.
         facts: What its metrics say of the key columns.
+    """
+
+    key_file: KeyFile
+    facts: tuple[ColumnFacts, ...]
+
+    @classmethod
+    def of(cls, source: KeySource, facts: FactsOf) -> _Keys:
+        key_file = source.key_file
+        return cls(
+            live=LiveFile(data_file=source.data_file, sequence_number=key_file.applies_below),
+            applies_below=key_file.applies_below,
+            key_file=key_file,
+            facts=facts(source.data_file, key_file.field_ids),
+        )
+
+    def may_share_rows(self, data_file: DataFile, facts: FactsOf) -> bool:
+        """Return whether the metrics of a data file allow a row with one of the keys."""
+        return may_share_rows(facts(data_file, self.key_file.field_ids), self.facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Positions(_Deletes):
+    """A file of position deletes.
+
+    Attributes:
         low: No path that it names is lower, None if that is not known.
         high: No path that it names is higher, None if that is not known.
     """
 
-    live: LiveFile
-    number: int
-    key_file: KeyFile | None = None
-    facts: tuple[ColumnFacts, ...] = ()
-    low: bytes | None = None
-    high: bytes | None = None
+    low: bytes | None
+    high: bytes | None
+
+    @classmethod
+    def of(cls, live: LiveFile) -> _Positions:
+        low, high = _path_bounds(live.data_file)
+        return cls(live=live, applies_below=live.sequence_number + 1, low=low, high=high)
 
     def may_name(self, path: bytes) -> bool:
-        """Return whether a file of position deletes may have positions in the data file at `path`."""
+        """Return whether it may have positions in the data file at `path`."""
         return (self.low is None or self.low <= path) and (self.high is None or self.high >= path)
 
 
-def _source(source: KeySource, facts: FactsOf) -> _Applied:
-    number = _LAST if source.sequence_number is None else source.sequence_number
-    key_file = source.key_file
-    return _Applied(
-        live=LiveFile(data_file=source.data_file, sequence_number=number),
-        number=number,
-        key_file=key_file,
-        facts=facts(source.data_file, key_file.field_ids),
-    )
+def _path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
+    return (deletes.lower_bounds or {}).get(_PATH_ID), (deletes.upper_bounds or {}).get(_PATH_ID)
 
 
-def _hiding(live: LiveFile) -> _Applied:
-    deletes = live.data_file
-    return _Applied(
-        live=live,
-        number=live.sequence_number + 1,
-        low=(deletes.lower_bounds or {}).get(_PATH_ID),
-        high=(deletes.upper_bounds or {}).get(_PATH_ID),
-    )
+def _positions_of(live: LiveFiles) -> _Applying[_Positions]:
+    return _Applying(map(_Positions.of, live.positions), None)
 
 
-@dataclass(slots=True)
+def _hiding(found: LiveFile, positions: _Applying[_Positions]) -> list[LiveFile]:
+    """Return the files of position deletes that may hide rows of a data file."""
+    path = found.path.encode()
+    return [deletes.live for deletes in positions.to(found) if deletes.may_name(path)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
     """The files of keys that several data files may have, and their columns."""
 
-    keys: tuple[KeyFile, ...] = ()
-    columns: frozenset[int] = frozenset()
+    keys: tuple[KeyFile, ...]
+    columns: frozenset[int]
 
-    def take(self, applied: Sequence[_Applied]) -> None:
-        """Take the files, unless that was done before."""
-        if not self.keys:
-            self.keys = tuple(source.key_file for source in applied if source.key_file is not None)
-            self.columns = frozenset(number for key in self.keys for number in key.field_ids)
+    @classmethod
+    def of(cls, applied: Iterable[_Keys]) -> _Wanted:
+        keys = tuple(some.key_file for some in applied)
+        return cls(keys=keys, columns=frozenset(number for key in keys for number in key.field_ids))
+
+
+_AnyDeletes = TypeVar("_AnyDeletes", bound=_Deletes)
 
 
 @dataclass(slots=True)
-class _Ordered:
-    """Delete files by the numbers below which they apply, ascending."""
+class _Ordered(Generic[_AnyDeletes]):
+    """Files of deletes by the numbers below which they apply, ascending."""
 
-    files: list[_Applied] = field(default_factory=list)
+    files: list[_AnyDeletes] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
-    def append(self, applied: _Applied) -> None:
-        self.numbers.append(applied.number)
-        self.files.append(applied)
+    def append(self, deletes: _AnyDeletes) -> None:
+        self.numbers.append(deletes.applies_below)
+        self.files.append(deletes)
 
-    def above(self, number: int) -> list[_Applied]:
+    def above(self, number: int) -> list[_AnyDeletes]:
         return self.files[bisect_right(self.numbers, number) :]
 
 
-class _Applying:
-    """Finds the delete files that apply to a data file, without any look at their bounds.
+class _Applying(Generic[_AnyDeletes]):
+    """Finds the files of deletes that apply to a data file, without any look at their bounds.
 
     Args:
-        files: The delete files.
+        files: The files of deletes.
         specs: The table's partition specs if a spec without partitions stands for the whole table, else None.
     """
 
-    def __init__(self, files: Iterable[_Applied], specs: Mapping[int, PartitionSpec] | None) -> None:
-        self._everywhere = _Ordered()
-        self._by_place: dict[tuple[int, str], _Ordered] = defaultdict(_Ordered)
-        for applied in sorted(files, key=lambda found: found.number):
-            spec = None if specs is None else specs[applied.live.data_file.spec_id]
+    def __init__(self, files: Iterable[_AnyDeletes], specs: Mapping[int, PartitionSpec] | None) -> None:
+        self._everywhere: _Ordered[_AnyDeletes] = _Ordered()
+        self._by_place: dict[tuple[int, str], _Ordered[_AnyDeletes]] = defaultdict(_Ordered)
+        for deletes in sorted(files, key=lambda found: found.applies_below):
+            spec = None if specs is None else specs[deletes.live.data_file.spec_id]
             is_everywhere = spec is not None and is_global(spec)
-            (self._everywhere if is_everywhere else self._by_place[applied.live.place]).append(applied)
+            (self._everywhere if is_everywhere else self._by_place[deletes.live.place]).append(deletes)
 
-    def to(self, found: LiveFile) -> list[_Applied]:
+    def to(self, found: LiveFile) -> list[_AnyDeletes]:
         """Return what applies to a data file."""
         near = self._by_place.get(found.place)
         here = [] if near is None else near.above(found.sequence_number)

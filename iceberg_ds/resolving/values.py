@@ -18,6 +18,8 @@ from pyiceberg.types import IcebergType
 from iceberg_ds.plan import WritePlan
 
 _GRANULARITY = "write.delete.granularity"
+# No sequence number is as high.
+_ABOVE_ALL = 2**63 - 1
 
 RowEncoding: TypeAlias = Literal["position", "copy-on-write"]
 
@@ -37,6 +39,11 @@ class KeyFile:
     size_bytes: int
     field_ids: tuple[int, ...]
     sequence_number: int | None
+
+    @property
+    def applies_below(self) -> int:
+        """The number that the sequence numbers of the data files are below."""
+        return _ABOVE_ALL if self.sequence_number is None else self.sequence_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
