@@ -42,8 +42,8 @@ class KeySearch:
         self, action: str, spark: SparkSession | None, base: Callable[[TableMetadata], Snapshot | None]
     ) -> None:
         self.resolution = Resolution()
-        self._reader = SnapshotReader()
         self.read_bytes = 0
+        self._reader = SnapshotReader()
         self._action = action
         self._spark = spark
         self._base = base
@@ -101,20 +101,20 @@ class KeySearch:
         self.resolution = Resolution()
 
     def _check_readable(self, files: Sequence[DataFile]) -> None:
-        """Refuse files that cannot be searched, or that say nothing of what they delete by."""
         for file in files:
-            is_by_key = file.content == DataFileContent.EQUALITY_DELETES
-            reason = (
-                f"is a file of {file.file_format.value}, and only Parquet is read"
-                if file.file_format is not FileFormat.PARQUET
-                else "is encrypted"
-                if file.key_metadata is not None
-                else "does not say by which columns it deletes"
-                if is_by_key and not file.equality_ids
-                else None
-            )
-            if reason is not None:
+            if (reason := _why_not_readable(file)) is not None:
                 raise UnsupportedTableError(
                     f"Cannot {self._action}: {file.file_path} {reason}. Rewrite its files with Iceberg's "
                     "rewrite_data_files instead."
                 )
+
+
+def _why_not_readable(file: DataFile) -> str | None:
+    """Return why a file cannot be searched, or looked into for keys, None if it can."""
+    if file.file_format is not FileFormat.PARQUET:
+        return f"is a file of {file.file_format.value}, and only Parquet is read"
+    if file.key_metadata is not None:
+        return "is encrypted"
+    if file.content == DataFileContent.EQUALITY_DELETES and not file.equality_ids:
+        return "does not say by which columns it deletes"
+    return None
