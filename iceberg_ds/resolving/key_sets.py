@@ -96,36 +96,46 @@ class KeySet:
         return rows.group_by([_HIGH, _LOW]).aggregate([(_NUMBER, "max")])
 
 
-def read_key_sets(
-    io: FileIO, keys: Sequence[KeyFile], types: Mapping[int, IcebergType], note_bytes: list[int]
-) -> Iterator[KeySet]:
-    """Yield the keys of files that delete by the same columns, as many at once as the memory may hold.
+class KeyReader:
+    """The keys of files that delete by the same columns.
 
     Args:
         io: Opens the table's storage.
         keys: The files.
         types: The types of the key columns, by field id, in the order in which rows are to be looked at.
-        note_bytes: Gets how many compressed bytes were read of each file.
 
-    Raises:
-        UnsupportedTableError: A file cannot be read.
+    Attributes:
+        read_bytes: Compressed bytes of the columns that were read so far.
     """
-    waiting: list[list[pa.Array]] = []
-    numbers: list[pa.Array] = []
-    size = rows = 0
-    for key_file in keys:
-        reader = ColumnReader(io, key_file.path, types)
-        for batch in reader.batches():
-            count = len(batch.columns[0])
-            waiting.append(batch.columns)
-            numbers.append(pa.repeat(pa.scalar(key_file.applies_below, pa.int64()), count))
-            size, rows = size + sum(column.nbytes for column in batch.columns), rows + count
-            if size >= SET_BYTES or rows >= SET_ROWS:
-                yield _joined(waiting, numbers)
-                waiting, numbers, size, rows = [], [], 0, 0
-        note_bytes.append(reader.read_bytes)
-    if rows:
-        yield _joined(waiting, numbers)
+
+    def __init__(self, io: FileIO, keys: Sequence[KeyFile], types: Mapping[int, IcebergType]) -> None:
+        self.read_bytes = 0
+        self._io = io
+        self._keys = keys
+        self._types = types
+
+    def sets(self) -> Iterator[KeySet]:
+        """Yield all keys, as many at once as the memory may hold.
+
+        Raises:
+            UnsupportedTableError: A file cannot be read.
+        """
+        waiting: list[list[pa.Array]] = []
+        numbers: list[pa.Array] = []
+        size = rows = 0
+        for key_file in self._keys:
+            reader = ColumnReader(self._io, key_file.path, self._types)
+            for batch in reader.batches():
+                count = len(batch.columns[0])
+                waiting.append(batch.columns)
+                numbers.append(pa.repeat(pa.scalar(key_file.applies_below, pa.int64()), count))
+                size, rows = size + sum(column.nbytes for column in batch.columns), rows + count
+                if size >= SET_BYTES or rows >= SET_ROWS:
+                    yield _joined(waiting, numbers)
+                    waiting, numbers, size, rows = [], [], 0, 0
+            self.read_bytes += reader.read_bytes
+        if rows:
+            yield _joined(waiting, numbers)
 
 
 def _joined(waiting: list[list[pa.Array]], numbers: list[pa.Array]) -> KeySet:

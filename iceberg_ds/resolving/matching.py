@@ -16,7 +16,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.resolving.columns import ColumnReader
-from iceberg_ds.resolving.key_sets import KeySet, Lanes, read_key_sets
+from iceberg_ds.resolving.key_sets import KeyReader, KeySet, Lanes
 from iceberg_ds.resolving.values import FileWork, KeyFile
 
 # Arrow bytes of digests that are looked up at once.
@@ -49,10 +49,10 @@ class Matcher:
         for field_ids, keys in _by_columns(work).items():
             types = {number: self._types[number] for number in field_ids}
             files = [item for item in work if any(key.field_ids == field_ids for key in item.keys)]
-            noted: list[int] = []
-            for key_set in read_key_sets(self._io, keys, types, noted):
+            reader = KeyReader(self._io, keys, types)
+            for key_set in reader.sets():
                 self._look_up(key_set, files, types, found)
-            self.read_bytes += sum(noted)
+            self.read_bytes += reader.read_bytes
         return {path: pc.unique(pa.concat_arrays(parts)).sort() for path, parts in found.items()}
 
     def _look_up(
