@@ -43,6 +43,11 @@ class PartitionKey:
 
     values: tuple[object, ...]
 
+    @classmethod
+    def of(cls, partition: Record) -> PartitionKey:
+        """Return the tuple that a manifest has."""
+        return cls(tuple(partition[position] for position in range(len(partition))))
+
     def record(self) -> Record:
         """Return the tuple as PyIceberg's manifest writer takes it."""
         return Record(*self.values)

@@ -61,8 +61,7 @@ class FileRewriter:
         place = spec if has_sources(spec, self._plan) else PartitionSpec(spec_id=spec.spec_id)
         plan = replace(self._plan, spec=place, sort_order=order)
         files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._shape.schema)
-        values = tuple(data_file.partition[position] for position in range(len(data_file.partition)))
-        writer = RollingWriter(PartitionKey(values), files)
+        writer = RollingWriter(PartitionKey.of(data_file.partition), files)
         try:
             for rows in self._rows(data_file.file_path, left_out):
                 if rows.num_rows:

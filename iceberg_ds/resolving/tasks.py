@@ -184,7 +184,6 @@ class _DeletePaths:
         spec: PartitionSpec = self._plan.specs[data_file.spec_id]
         if spec.is_unpartitioned() or not has_sources(spec, self._plan.write):
             return self._location.new_data_location(name)
-        values = tuple(data_file.partition[position] for position in range(len(data_file.partition)))
-        path = PartitionPath(PartitionKey(values), spec, self._plan.write.schema)
+        path = PartitionPath(PartitionKey.of(data_file.partition), spec, self._plan.write.schema)
         # Location providers only ever ask a partition key for its path.
         return self._location.new_data_location(name, path)  # type: ignore[arg-type]
