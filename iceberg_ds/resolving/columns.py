@@ -16,8 +16,8 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.resolving.canonical import canonical
+from iceberg_ds.schemas.projection import field_id
 
-_FIELD_ID = b"PARQUET:field_id"
 _BATCH_ROWS = 131_072
 
 
@@ -109,13 +109,12 @@ def _leaves(fields: list[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[in
     """Yield field id and names of the columns that are in no list or map; the id is None of any field without one."""
     for column in fields:
         path = (*above, column.name)
-        text = (column.metadata or {}).get(_FIELD_ID)
-        if text is None:
-            yield None, path
-        if pa.types.is_struct(column.type):
+        number = field_id(column)
+        is_struct = pa.types.is_struct(column.type)
+        if number is None or not is_struct:
+            yield number, path
+        if is_struct:
             yield from _leaves(list(column.type), path)
-        elif text is not None:
-            yield int(text), path
 
 
 def _column_bytes(footer: pq.FileMetaData, names: list[str]) -> int:

@@ -25,7 +25,7 @@ def has_field_ids(file_schema: pa.Schema) -> bool:
 
 def _has_ids(field: pa.Field) -> bool:
     data_type = field.type
-    if _field_id(field) is None:
+    if field_id(field) is None:
         return False
     if pa.types.is_map(data_type):
         return _has_ids(data_type.key_field) and _has_ids(data_type.item_field)
@@ -34,7 +34,8 @@ def _has_ids(field: pa.Field) -> bool:
     return not pa.types.is_struct(data_type) or all(_has_ids(child) for child in data_type)
 
 
-def _field_id(field: pa.Field) -> int | None:
+def field_id(field: pa.Field) -> int | None:
+    """Return which field of a table a column of a file is, None if it does not say so."""
     text = (field.metadata or {}).get(_FIELD_ID)
     return None if text is None else int(text)
 
@@ -53,7 +54,7 @@ def project(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
 def _project_fields(
     own: Sequence[pa.Field], values: Sequence[pa.Array], wanted: Sequence[NestedField], length: int
 ) -> list[pa.Array]:
-    by_id = {_field_id(field): array for field, array in zip(own, values, strict=True)}
+    by_id = {field_id(field): array for field, array in zip(own, values, strict=True)}
     return [
         _project_values(by_id[field.field_id], field.field_type) if field.field_id in by_id else pa.nulls(length)
         for field in wanted
