@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ENCODINGS: tuple[RowEncoding, ...] = get_args(RowEncoding)
-_VERSION = 2
+# Above it, deletion vectors take the place of position deletes.
+_HIGHEST_VERSION = 2
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 # How often data files that others have brought meanwhile are searched, too.
 _ROUNDS = 5
@@ -154,7 +155,7 @@ class Conversion:
         return branch_head(metadata, self._branch)
 
     def _check(self, metadata: TableMetadata) -> None:
-        if metadata.format_version > _VERSION:
+        if metadata.format_version > _HIGHEST_VERSION:
             raise UnsupportedTableError(
                 f"Cannot convert deletes of {self._name}: its format version is {metadata.format_version}, where "
                 "deletion vectors take the place of position deletes, and they are not written here."

@@ -17,6 +17,7 @@ from pyspark.sql.types import BinaryType
 
 from iceberg_ds._version import __version__
 from iceberg_ds.errors import DataFileError
+from iceberg_ds.plan import WritePlan
 from iceberg_ds.resolving.tasks import answer_of_task, resolve_group
 from iceberg_ds.resolving.values import FileWork, GroupAnswer, ResolvePlan
 
@@ -93,12 +94,23 @@ def _run(spark: SparkSession | None, plan: ResolvePlan, groups: Sequence[Sequenc
         function = F.udf(_task(plan), BinaryType(), useArrow=False).asNondeterministic()
         answered = _frame(spark, rows).select(function("number", "work").alias("answer")).collect()
     except Exception as error:  # Spark's own
-        raise DataFileError(
-            f"Cannot search {plan.write.table} for keys, nothing was committed: Spark's job failed: {error}. Files "
-            f"with {plan.write.operation_id} in their names may be left behind; iceberg-ds verify lists them."
-        ) from error
+        raise job_failure(f"search {plan.write.table} for keys", plan.write, error) from error
     given = dict(pickle.loads(row["answer"]) for row in answered)  # noqa: S301  # made by our own tasks
     return [given[number] for number in range(len(groups))]
+
+
+def job_failure(action: str, write: WritePlan, error: Exception) -> DataFileError:
+    """Return what is to be raised where a job that writes files failed as a whole.
+
+    Args:
+        action: What cannot be done, such as `upsert into db.t`.
+        write: How its tasks write.
+        error: What Spark raised.
+    """
+    return DataFileError(
+        f"Cannot {action}, nothing was committed: Spark's job failed: {error}. Files with {write.operation_id} in "
+        "their names may be left behind; iceberg-ds verify lists them."
+    )
 
 
 def _frame(spark: SparkSession, rows: Sequence[tuple[int, bytes]]) -> DataFrame:

@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.locations import load_location_provider
 
-from iceberg_ds._version import __version__
+from iceberg_ds._version import why_not_version
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.layouts.partitioning import PartitionKey, PartitionPath
 from iceberg_ds.resolving.hidden import hidden_positions, without
@@ -47,8 +47,7 @@ def answer_of_task(version: str, plan: bytes, number: int, work: bytes) -> bytes
         number: Which group this is.
         work: Its data files, pickled.
     """
-    if version != __version__:
-        problem = f"the driver has iceberg_ds {version}, and an executor {__version__}: install one version on all"
+    if (problem := why_not_version(version)) is not None:
         return pickle.dumps((number, GroupAnswer(problem=problem)))
     answer = resolve_group(pickle.loads(plan), number, pickle.loads(work))  # noqa: S301  # our own driver's
     return pickle.dumps((number, answer))

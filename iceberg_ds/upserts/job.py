@@ -15,10 +15,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from iceberg_ds._version import __version__
+from iceberg_ds._version import __version__, why_not_version
 from iceberg_ds.errors import CommitMessageError, DataFileError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.resolving.job import job_failure
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.writing.keyed import write_keyed_task
 from iceberg_ds.writing.writers import TaskAttempt
@@ -51,10 +52,7 @@ def write_by_keys(df: DataFrame, plan: WritePlan) -> list[Answer]:
             "Install it here: pip install 'iceberg-ds[upserts]'."
         ) from missing
     except Exception as error:  # Spark's own
-        raise DataFileError(
-            f"Cannot upsert into {plan.table}, nothing was committed: Spark's job failed: {error}. Files with "
-            f"{plan.operation_id} in their names may be left behind; iceberg-ds verify lists them."
-        ) from error
+        raise job_failure(f"upsert into {plan.table}", plan, error) from error
     return [pickle.loads(row[_ANSWER]) for row in rows]  # noqa: S301  # made by our own tasks
 
 
@@ -77,8 +75,7 @@ def answer_of_task(version: str, plan: bytes, tries: int, batches: Iterator[pa.R
         tries: How often Spark tries a task.
         batches: The rows.
     """
-    if version != __version__:
-        problem = f"the driver has iceberg_ds {version}, and an executor {__version__}: install one version on all"
+    if (problem := why_not_version(version)) is not None:
         return pickle.dumps(DataFileError(f"Cannot upsert, nothing was written: {problem}."))
     task = TaskContext.get()
     if task is None:
