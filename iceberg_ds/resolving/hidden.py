@@ -9,22 +9,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from iceberg_ds.resolving.values import PositionFile
-
 _FILE_PATH, _POS = "file_path", "pos"
 
 
-def hidden_positions(io: FileIO, files: Sequence[PositionFile], path: str) -> pa.Array:
+def hidden_positions(io: FileIO, deletes: Sequence[str], path: str) -> pa.Array:
     """Return the positions, from 0, of the rows of the data file at `path` that are hidden; in any order.
 
     Args:
         io: Opens the table's storage.
-        files: The position deletes that may hide some.
+        deletes: The files of position deletes that may hide some.
         path: The data file.
     """
     found = []
-    for file in files:
-        with io.new_input(file.path).open() as stream:
+    for file in deletes:
+        with io.new_input(file).open() as stream:
             # Row groups of other data files are passed over by their statistics.
             rows = pq.read_table(stream, columns=[_POS], filters=pc.field(_FILE_PATH) == path)
         found += [chunk.cast(pa.int64()) for chunk in rows.column(_POS).chunks]

@@ -40,7 +40,6 @@ class KeySource:
         """The same for tasks."""
         return KeyFile(
             path=self.data_file.file_path,
-            size_bytes=self.data_file.file_size_in_bytes,
             field_ids=self.field_ids,
             sequence_number=self.sequence_number,
         )

@@ -23,7 +23,7 @@ from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.resolving.bounds import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.resolving.key_sources import KeySource
 from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
-from iceberg_ds.resolving.values import FileWork, KeyFile, PositionFile
+from iceberg_ds.resolving.values import FileWork, KeyFile
 
 _PATH_ID = 2147483546
 
@@ -71,7 +71,7 @@ def plan_work(
                 data_file=_without_metrics(found.data_file),
                 sequence_number=found.sequence_number,
                 keys=wanted.keys,
-                positions=tuple(map(_position_file, _hiding(found, positions))),
+                positions=tuple(_hiding(found, positions)),
                 read_bytes=_read_bytes(found.data_file, wanted.columns),
             )
         )
@@ -81,11 +81,7 @@ def plan_work(
 def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return, for each of these data files that is live, the files of position deletes that may hide rows of it."""
     positions, wanted = _positions_of(live), set(paths)
-    return {
-        found.path: frozenset(deletes.path for deletes in _hiding(found, positions))
-        for found in live.data
-        if found.path in wanted
-    }
+    return {found.path: frozenset(_hiding(found, positions)) for found in live.data if found.path in wanted}
 
 
 def only_path(deletes: DataFile) -> str | None:
@@ -164,10 +160,10 @@ def _positions_of(live: LiveFiles) -> _Applying[_Positions]:
     return _Applying(map(_Positions.of, live.positions), None)
 
 
-def _hiding(found: LiveFile, positions: _Applying[_Positions]) -> list[LiveFile]:
+def _hiding(found: LiveFile, positions: _Applying[_Positions]) -> list[str]:
     """Return the files of position deletes that may hide rows of a data file."""
     path = found.path.encode()
-    return [deletes.live for deletes in positions.to(found) if deletes.may_name(path)]
+    return [deletes.live.path for deletes in positions.to(found) if deletes.may_name(path)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,10 +218,6 @@ class _Applying(Generic[_AnyDeletes]):
         near = self._by_place.get(found.place)
         here = [] if near is None else near.above(found.sequence_number)
         return [*self._everywhere.above(found.sequence_number), *here]
-
-
-def _position_file(live: LiveFile) -> PositionFile:
-    return PositionFile(path=live.path, size_bytes=live.data_file.file_size_in_bytes)
 
 
 def _without_metrics(data_file: DataFile) -> DataFile:

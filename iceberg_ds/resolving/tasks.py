@@ -107,7 +107,7 @@ class _Task:
                         sequence_number=found.work.sequence_number,
                         rows=len(found.positions),
                         rewritten=rewritten,
-                        positions=frozenset(file.path for file in found.work.positions),
+                        positions=frozenset(found.work.positions),
                     )
                 )
             self._write_marks()

@@ -30,13 +30,11 @@ class KeyFile:
 
     Attributes:
         path: Where it is.
-        size_bytes: Its size.
         field_ids: The columns that a row must share with one of its rows, ascending.
         sequence_number: Rows of data files below it are meant; None for rows of all data files.
     """
 
     path: str
-    size_bytes: int
     field_ids: tuple[int, ...]
     sequence_number: int | None
 
@@ -47,19 +45,6 @@ class KeyFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PositionFile:
-    """A Parquet file of position deletes that may hide rows of a data file.
-
-    Attributes:
-        path: Where it is.
-        size_bytes: Its size.
-    """
-
-    path: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FileWork:
     """A data file to look for keys in.
 
@@ -67,14 +52,14 @@ class FileWork:
         data_file: Its manifest entry, without metrics.
         sequence_number: Its data sequence number.
         keys: The files of keys that it may have.
-        positions: The position deletes that may hide rows of it already.
+        positions: The files of position deletes that may hide rows of it already.
         read_bytes: About how much is read of it.
     """
 
     data_file: DataFile
     sequence_number: int
     keys: tuple[KeyFile, ...]
-    positions: tuple[PositionFile, ...] = ()
+    positions: tuple[str, ...] = ()
     read_bytes: int = 0
 
     @property

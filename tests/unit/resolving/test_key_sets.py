@@ -67,7 +67,7 @@ def work(path: str, number: int, *keys: KeyFile) -> FileWork:
 
 def key_file(path: str, number: int | None, *ids: int) -> KeyFile:
     """Return a file of keys."""
-    return KeyFile(path=path, size_bytes=1, field_ids=ids or (1,), sequence_number=number)
+    return KeyFile(path=path, field_ids=ids or (1,), sequence_number=number)
 
 
 def found(files: Sequence[FileWork], types: dict[int, IcebergType] | None = None) -> dict[str, list[int]]:
