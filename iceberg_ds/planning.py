@@ -7,7 +7,6 @@ that tasks get.
 from __future__ import annotations
 
 import platform
-import uuid
 from enum import Enum, auto
 
 from pyiceberg.schema import Schema
@@ -41,6 +40,7 @@ from iceberg_ds.plan import (
     StreamName,
     TxnId,
     WritePlan,
+    new_operation,
 )
 from iceberg_ds.predicates.predicates import EVERY_ROW
 from iceberg_ds.predicates.row_filter import RowFilter
@@ -50,10 +50,10 @@ from iceberg_ds.schemas.spark_types import iceberg_schema, json_schema
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.supported import check_supported
+from iceberg_ds.table_properties import write_properties
 from iceberg_ds.written_columns import WrittenColumns
 
 _SMALL_TASK_SIZE_BYTES = 256 * 1024
-_SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class WriteMode(Enum):
@@ -126,7 +126,7 @@ def plan_write(
     file_io(io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
     branch, fork_from, publish_to = _branches(options, metadata, name, is_new=table is None)
     base = write_base(metadata, branch, fork_from, publish_to)
-    operation_id = uuid.uuid4()
+    operation_id, snapshot_id = new_operation()
     keys = None if keyed is None else keyed.plan(metadata)
     return WritePlan(
         table=name,
@@ -141,10 +141,10 @@ def plan_write(
         sort_order=sort_order,
         case_sensitive=options.case_sensitive,
         location=metadata.location,
-        properties={key: value for key, value in metadata.properties.items() if key.startswith("write.")},
+        properties=write_properties(metadata.properties),
         io_properties=io_properties,
-        operation_id=str(operation_id),
-        snapshot_id=(operation_id.int & _SIGNED_64_BIT) or 1,
+        operation_id=operation_id,
+        snapshot_id=snapshot_id,
         files=file_settings(options, metadata, name),
         snapshot_properties=options.snapshot_properties,
         new_table=metadata.model_dump_json() if table is None else None,
