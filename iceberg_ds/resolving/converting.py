@@ -21,7 +21,7 @@ from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.options import SinkOptions, given_options, parse_options
 from iceberg_ds.plan import WritePlan, new_operation
 from iceberg_ds.resolving.live_files import key_types
 from iceberg_ds.resolving.resolution import Goal
@@ -78,8 +78,7 @@ def convert_deletes(
     """
     if encoding not in _ENCODINGS:
         raise OptionError(f"Cannot convert deletes: encoding is {encoding!r}, expected {' or '.join(_ENCODINGS)}.")
-    given = {key.lower(): str(value) for key, value in (options or {}).items()}
-    parsed = parse_options({**given, "table": table, **({} if branch is None else {"branch": branch})})
+    parsed = parse_options({**given_options(options), "table": table, **({} if branch is None else {"branch": branch})})
     catalog = connect(catalog_settings(parsed))
     with catalog.hiding_secrets():
         return Conversion(catalog, parsed, spark or _active_session(), encoding).run()
