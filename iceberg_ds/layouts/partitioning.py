@@ -61,13 +61,19 @@ def partition_path(partition: Record, spec: PartitionSpec, schema: Schema) -> st
 class PartitionPath:
     """The folder of a partition, in the form that PyIceberg's location providers ask for it."""
 
-    key: PartitionKey
+    partition: Record
     spec: PartitionSpec
     schema: Schema
 
     def to_path(self) -> str:
         """Return the folder."""
-        return partition_path(self.key.record(), self.spec, self.schema)
+        return partition_path(self.partition, self.spec, self.schema)
+
+
+def has_sources(spec: PartitionSpec, schema: Schema) -> bool:
+    """Return whether the table still has the columns that a spec is computed from, which name its folders."""
+    known = schema.field_ids
+    return all(part.source_id in known or isinstance(part.transform, VoidTransform) for part in spec.fields)
 
 
 def why_not_readable(spec: PartitionSpec, schema: Schema) -> list[str]:

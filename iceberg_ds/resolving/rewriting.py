@@ -12,7 +12,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.transforms import VoidTransform
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.layouts.partitioning import PartitionKey
@@ -62,9 +61,7 @@ class FileRewriter:
             UnsupportedTableError: The file does not say which of the table's fields its columns are.
         """
         self._count += 1
-        # The folder means nothing, and a column that is gone gives it no name.
-        place = spec if has_sources(spec, self._plan) else PartitionSpec(spec_id=spec.spec_id)
-        plan = replace(self._plan, spec=place, sort_order=order)
+        plan = replace(self._plan, spec=spec, sort_order=order)
         files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._schema)
         values = tuple(data_file.partition[position] for position in range(len(data_file.partition)))
         writer = RollingWriter(PartitionKey(values), files)
@@ -102,9 +99,3 @@ def _but(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.RecordBatc
     own = pc.add(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)), first - 1)
     is_out = pc.is_in(own, value_set=left_out)
     return batch.filter(pc.invert(is_out)) if is_out.true_count else batch
-
-
-def has_sources(spec: PartitionSpec, plan: WritePlan) -> bool:
-    """Return whether the table still has the columns that a spec is computed from, which name its folders."""
-    known = plan.schema.field_ids
-    return all(part.source_id in known or isinstance(part.transform, VoidTransform) for part in spec.fields)
