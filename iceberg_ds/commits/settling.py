@@ -27,6 +27,7 @@ from iceberg_ds.changes.refusals import why_refused
 from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.changes.winners import RANK, Rank
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
+from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -165,8 +166,7 @@ def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
         return [[rows] for rows in hidden]
     found: dict[tuple[int, str], list[HiddenRows]] = defaultdict(list)
     for rows in hidden:
-        # Zeros of either sign are equal, and two partitions.
-        found[rows.data_file.spec_id, repr(rows.data_file.partition)].append(rows)
+        found[place_of(rows.data_file)].append(rows)
     return list(found.values())
 
 

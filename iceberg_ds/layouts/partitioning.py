@@ -17,6 +17,7 @@ from urllib.parse import quote_plus
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.transforms import (
@@ -46,6 +47,12 @@ class PartitionKey:
     def record(self) -> Record:
         """Return the tuple as PyIceberg's manifest writer takes it."""
         return Record(*self.values)
+
+
+def place_of(data_file: DataFile) -> tuple[int, str]:
+    """Return the partition of a file, as a key."""
+    # Zeros of either sign are equal, and two partitions.
+    return data_file.spec_id, repr(data_file.partition)
 
 
 def partition_path(partition: Record, spec: PartitionSpec, schema: Schema) -> str:

@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.resolving.bounds import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.resolving.values import FileWork, KeyFile, PositionFile
@@ -46,7 +47,7 @@ class LiveFile:
     @property
     def place(self) -> tuple[int, str]:
         """Its partition."""
-        return self.data_file.spec_id, repr(self.data_file.partition)
+        return place_of(self.data_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

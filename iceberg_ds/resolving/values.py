@@ -14,6 +14,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.plan import WritePlan
 
 _GRANULARITY = "write.delete.granularity"
@@ -77,8 +78,7 @@ class FileWork:
     @property
     def place(self) -> tuple[int, str]:
         """Its partition: deletes of one file are of one place."""
-        # Zeros of either sign are equal, and two partitions.
-        return self.data_file.spec_id, repr(self.data_file.partition)
+        return place_of(self.data_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
