@@ -217,7 +217,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
     plan = plan.in_epoch(epoch)
     if plan.changes is not None:
-        return _write_keyed_task(plan, batches, epoch, attempt)
+        return _write_keyed_task(plan, batches, attempt, epoch)
     check = RangeCheck(plan)
     data_files, rows = write_or_hand_over(plan, acknowledging(batches), attempt, check)
     report = report_files(plan, attempt, data_files)
@@ -230,18 +230,13 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
 
 
 def _write_keyed_task(
-    plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None, attempt: TaskAttempt
+    plan: WritePlan, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, epoch: EpochId | None
 ) -> WriterCommitMessage:
-    from iceberg_ds.messages import TaskCommit, WriteIdentity
-    from iceberg_ds.writing.keyed import write_keyed_task
+    from iceberg_ds.writing.keyed import report_keyed_task
 
-    written = write_keyed_task(plan, acknowledging(batches), attempt)
-    write = WriteIdentity.of(plan, epoch)
-    reach(Step.TASK_WRITTEN)
+    commit = report_keyed_task(plan, acknowledging(batches), attempt, epoch)
     ease_worker()
-    return TaskCommit(
-        write, attempt.partition_id, written.data_files, delete_files=written.delete_files, keys=written.keys
-    )
+    return commit
 
 
 def _epoch_of_task() -> EpochId:

@@ -28,7 +28,7 @@ from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTable
 from iceberg_ds.key_distribution import distributed_by_key
 from iceberg_ds.layouts.layout import describes, evolved_spec, new_sort_order, new_spec, spec_text
 from iceberg_ds.layouts.terms import quoted
-from iceberg_ds.options import SinkOptions, naming_action, parse_options
+from iceberg_ds.options import SinkOptions, given_options, naming_action, parse_options
 from iceberg_ds.schemas.names import find_position
 from iceberg_ds.schemas.spark_types import iceberg_schema, is_writable
 from iceberg_ds.spark_transforms import transformed
@@ -85,8 +85,7 @@ def distribute(  # noqa: PLR0913  # most are given by name
         return distributed_by_key(df, keys, num_partitions or _fixed_partitions(df))
     if table is None:
         raise OptionError("Cannot distribute: name the table, or with 'keys' the key columns of the write.")
-    given = {key.lower(): str(value) for key, value in (options or {}).items()}
-    layout = _find_layout(df.schema, parse_options({**given, "path": table}), mode)
+    layout = _find_layout(df.schema, parse_options({**given_options(options), "path": table}), mode)
     by = _find_keys(df, layout)
     count = num_partitions or _default_partitions(df)
     rows = _moved(df.withColumns(dict(by.temporary)), by, layout.mode, () if count is None else (count,))

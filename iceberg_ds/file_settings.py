@@ -18,6 +18,7 @@ from pyiceberg.types import BooleanType, PrimitiveType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.option_table import COMPRESSION_CODECS
+from iceberg_ds.option_values import boolean
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.schemas.leaves import METRICS_PREFIX
@@ -128,16 +129,10 @@ def _share(text: str) -> float:
     return share
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text.lower() == "true"
-
-
 def _bloom_filters(properties: _Properties, schema: Schema) -> dict[int, float]:
     """Return the share of false positives of each column with a Bloom filter, by field id."""
     shares = properties.of_columns(_BLOOM_FILTER_FPP, _share)
-    wanted = [column for column, value in properties.of_columns(_BLOOM_FILTER_ENABLED, _boolean).items() if value]
+    wanted = [column for column, value in properties.of_columns(_BLOOM_FILTER_ENABLED, boolean).items() if value]
     filters = _by_field_id({column: shares.get(column, _DEFAULT_FPP) for column in wanted}, schema)
     if len(filters) < len(wanted):
         logger.warning(

@@ -11,22 +11,17 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import (
-    AddPartitionSpecUpdate,
-    AssertDefaultSpecId,
-    AssertLastAssignedPartitionId,
-    AssertTableUUID,
-)
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.commits.preparing import spec_request
 from iceberg_ds.layouts.layout import describes
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NO_SPEC
@@ -156,7 +151,7 @@ class KeyedWrite:
 
         def propose(metadata: TableMetadata) -> CommitRequest | None:
             spec = self._missing_spec(metadata)
-            return None if spec is None else _spec_request(metadata, spec)
+            return None if spec is None else spec_request(metadata, spec, is_default=False)
 
         return alter_table(catalog, self._table, propose, loaded=table)
 
@@ -283,16 +278,3 @@ def _pick_for(readers: Sequence[str], offered: Sequence[DeleteEncoding], *, are_
             "iceberg_ds.convert_deletes makes of them, without this option"
         ) from None
     return f"delete-encoding={encoding}: {describe(encoding, are_global=are_global)}, which {names} can read"
-
-
-def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest:
-    return CommitRequest(
-        requirements=(
-            AssertTableUUID(uuid=metadata.table_uuid),
-            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
-            AssertLastAssignedPartitionId(
-                last_assigned_partition_id=metadata.last_partition_id or PARTITION_FIELD_ID_START - 1
-            ),
-        ),
-        updates=(AddPartitionSpecUpdate(spec=spec),),
-    )

@@ -133,6 +133,11 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def given_options(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options that a function of the package is given, in the form in which Spark hands them over."""
+    return {key.lower(): str(value) for key, value in (options or {}).items()}
+
+
 @contextmanager
 def naming_action(action: str) -> Iterator[None]:
     """Turn what is wrong with the terms of `partition-by` or `sort-by` into an error of the options.

@@ -6,6 +6,7 @@ the package but other values.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -19,6 +20,7 @@ from iceberg_ds.changes.values import AddedColumns, ChangeFeed
 
 # The spec of files that are in no table, such as those of keys to look for; never in a table's metadata.
 NO_SPEC = PartitionSpec(spec_id=-1)
+_SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
 ParquetEncodings: TypeAlias = Literal["auto", "classic"]
@@ -288,3 +290,9 @@ class WritePlan:
         if self.added is None or epoch is None:
             return self
         return replace(self, added=replace(self.added, number=epoch.epoch_id))
+
+
+def new_operation() -> tuple[str, int]:
+    """Return the id of a new write, and that of its snapshot, which is made from it."""
+    operation_id = uuid.uuid4()
+    return str(operation_id), (operation_id.int & _SIGNED_64_BIT) or 1

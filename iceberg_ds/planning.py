@@ -7,7 +7,6 @@ that tasks get.
 from __future__ import annotations
 
 import platform
-import uuid
 from enum import Enum, auto
 
 from pyiceberg.schema import Schema
@@ -16,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql.types import StructType
 
+from iceberg_ds.branch_planning import plan_branches
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.nessie import check_branch
 from iceberg_ds.commits.preparing import (
@@ -41,19 +41,20 @@ from iceberg_ds.plan import (
     StreamName,
     TxnId,
     WritePlan,
+    new_operation,
 )
 from iceberg_ds.predicates.predicates import EVERY_ROW
 from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.changes import metadata_with
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
 from iceberg_ds.schemas.spark_types import iceberg_schema, json_schema
-from iceberg_ds.snapshots.branches import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
+from iceberg_ds.snapshots.branches import MAIN_BRANCH, snapshots_since, write_base
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.supported import check_supported
+from iceberg_ds.table_properties import write_properties
 from iceberg_ds.written_columns import WrittenColumns
 
 _SMALL_TASK_SIZE_BYTES = 256 * 1024
-_SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class WriteMode(Enum):
@@ -124,9 +125,9 @@ def plan_write(
             schema_change, metadata = change, metadata_with(metadata, change.schema, table_name=name)
         io_properties = catalog.plan_properties(table)
     file_io(io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
-    branch, fork_from, publish_to = _branches(options, metadata, name, is_new=table is None)
+    branch, fork_from, publish_to = plan_branches(options, metadata, is_new=table is None)
     base = write_base(metadata, branch, fork_from, publish_to)
-    operation_id = uuid.uuid4()
+    operation_id, snapshot_id = new_operation()
     keys = None if keyed is None else keyed.plan(metadata)
     return WritePlan(
         table=name,
@@ -141,10 +142,10 @@ def plan_write(
         sort_order=sort_order,
         case_sensitive=options.case_sensitive,
         location=metadata.location,
-        properties={key: value for key, value in metadata.properties.items() if key.startswith("write.")},
+        properties=write_properties(metadata.properties),
         io_properties=io_properties,
-        operation_id=str(operation_id),
-        snapshot_id=(operation_id.int & _SIGNED_64_BIT) or 1,
+        operation_id=operation_id,
+        snapshot_id=snapshot_id,
         files=file_settings(options, metadata, name),
         snapshot_properties=options.snapshot_properties,
         new_table=metadata.model_dump_json() if table is None else None,
@@ -176,7 +177,7 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
     """
     name = ".".join(options.table)
     check_supported(metadata, name)
-    _branches(options, metadata, name, is_new=False)
+    plan_branches(options, metadata, is_new=False)
     if dataframe is None:
         if (reason := why_not_keyed(options, metadata)) is not None:
             raise OptionError(f"Cannot write to {name}: {reason}.")
@@ -246,38 +247,6 @@ def _evolution_policy(options: SinkOptions, mode: WriteMode, *, is_stream: bool)
         # In a change feed a row that deletes has nulls in all columns but its keys.
         is_nullability_known=not is_stream and options.keys is None,
     )
-
-
-def _branches(
-    options: SinkOptions, metadata: TableMetadata, name: str, *, is_new: bool
-) -> tuple[str, str | None, str | None]:
-    """Return the branch to write, the one to fork it from if it is missing, and the one to publish it to."""
-    target = options.branch or MAIN_BRANCH
-    # PyIceberg's catalogs refuse the first snapshot of a table on any branch but main.
-    if not (is_new or metadata.snapshots) and target == MAIN_BRANCH:
-        return MAIN_BRANCH, None, None  # readers see nothing before the commit, and all rows after it
-    if not (is_new or metadata.snapshots) and options.create_branch:
-        raise OptionError(
-            f"Cannot write to {name}: branch '{target}' cannot be forked, because the table has no snapshot yet. Write "
-            "to main first."
-        )
-    fork_from = MAIN_BRANCH if options.create_branch and target != MAIN_BRANCH else None
-    if options.staging_branch is not None:
-        _check_branch(name, metadata, target)
-        target, fork_from, publish_to = options.staging_branch, target, target
-    else:
-        publish_to = None
-    _check_branch(name, metadata, target, fork_from, publish_to)
-    return target, fork_from, publish_to
-
-
-def _check_branch(
-    name: str, metadata: TableMetadata, branch: str, fork_from: str | None = None, publish_to: str | None = None
-) -> None:
-    if (reason := why_not_writable(metadata, branch, fork_from, publish_to)) is not None:
-        known = ", ".join(sorted({MAIN_BRANCH, *metadata.refs}))
-        hint = f" (known: {known}). Create it with create-branch=true, or name another"
-        raise OptionError(f"Cannot write to {name}: {reason}{'' if branch in metadata.refs else hint}.")
 
 
 def _overwrite(options: SinkOptions, metadata: TableMetadata, branch: str, base: Snapshot | None) -> Overwrite:

@@ -12,13 +12,11 @@ replaced, for the calls that `MetadataFiles.at_hand` surrounds; all others are c
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
-from threading import Lock
 
 from pyiceberg import serializers
 from pyiceberg.io import InputFile, OutputFile
@@ -35,6 +33,7 @@ from iceberg_ds.catalogs.metadata_words import (
     spoken,
     text_of,
 )
+from iceberg_ds.storage.known_files import KnownFiles
 
 # A file that cannot have been another one before: PyIceberg's, Iceberg's and Trino's names of it.
 _UNIQUE_NAME = re.compile(r"/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json(\.gz)?$")
@@ -56,9 +55,7 @@ class MetadataFiles:
     """
 
     def __init__(self, max_snapshots: int = _MAX_SNAPSHOTS) -> None:
-        self._max_snapshots = max_snapshots
-        self._lock = Lock()
-        self._known: OrderedDict[str, KnownMetadata] = OrderedDict()
+        self._known = KnownFiles(_UNIQUE_NAME, _weight, max_snapshots)
 
     @contextmanager
     def at_hand(self) -> Iterator[None]:
@@ -71,7 +68,7 @@ class MetadataFiles:
 
     def read(self, file: InputFile) -> TableMetadata:
         """Return what the file holds."""
-        known = self._find(file.location)
+        known = self._known.find(file.location)
         if known is None:
             known = self._parsed(_content(file))
             self._keep(file.location, known)
@@ -82,7 +79,7 @@ class MetadataFiles:
         if metadata.format_version != SPOKEN_VERSION or Config().get_bool("legacy-current-snapshot-id"):
             _write_as_before(metadata, file, overwrite)
             return
-        known = spoken(metadata, self._known_if(lambda known: known.metadata.table_uuid == metadata.table_uuid))
+        known = spoken(metadata, self._known.find_such(lambda known: known.metadata.table_uuid == metadata.table_uuid))
         content = Compressor.get_compressor(file.location).bytes_compressor()(text_of(known))
         with file.create(overwrite=overwrite) as stream:
             stream.write(content)
@@ -91,32 +88,15 @@ class MetadataFiles:
     def _parsed(self, content: bytes) -> KnownMetadata:
         """Return what a file holds, of which only what is new is parsed if it goes on from what is known."""
         head = content[:_HEAD_BYTES]
-        before = self._known_if(lambda known: str(known.metadata.table_uuid).encode() in head)
+        before = self._known.find_such(lambda known: str(known.metadata.table_uuid).encode() in head)
         with no_garbage_collection():
             known = None if before is None else continued(before, content)
             return read_whole(content) if known is None else known
 
-    def _find(self, location: str) -> KnownMetadata | None:
-        with self._lock:
-            known = self._known.get(location)
-            if known is not None:
-                self._known.move_to_end(location)
-            return known
-
     def _keep(self, location: str, known: KnownMetadata) -> None:
-        """Keep it in the place of what is known of the same table, unless that alone would be too much."""
-        with self._lock:
-            table = known.metadata.table_uuid
-            for other in [other for other, seen in self._known.items() if seen.metadata.table_uuid == table]:
-                del self._known[other]
-            if _UNIQUE_NAME.search(location) and _weight(known) <= self._max_snapshots:
-                self._known[location] = known
-            while sum(_weight(seen) for seen in self._known.values()) > self._max_snapshots:
-                self._known.popitem(last=False)
-
-    def _known_if(self, is_wanted: Callable[[KnownMetadata], bool]) -> KnownMetadata | None:
-        with self._lock:
-            return next((known for known in self._known.values() if is_wanted(known)), None)
+        """Keep it in the place of what is known of the same table."""
+        table_uuid = known.metadata.table_uuid
+        self._known.keep(location, known, replaces=lambda seen: seen.metadata.table_uuid == table_uuid)
 
 
 def _weight(known: KnownMetadata) -> int:

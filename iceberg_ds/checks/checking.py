@@ -30,7 +30,7 @@ from iceberg_ds.checks.storage_probe import (
     write_marker,
 )
 from iceberg_ds.checks.versions import installed_versions
-from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.options import SinkOptions, given_options, parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def check(
         limit_s: Seconds that each step may take; the job on the executors may take four times as long.
     """
     run = secrets.token_hex(6)
-    given = {key.lower(): str(value) for key, value in options.items()}
+    given = given_options(options)
     checklist = Checklist.for_options(given, limit_s)
     versions = installed_versions()
     checklist.note(versions_check(versions, versions, "driver"))

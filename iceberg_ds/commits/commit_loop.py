@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
@@ -29,12 +28,11 @@ from iceberg_ds.commits.outcomes import (
 )
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
-from iceberg_ds.commits.retry import RetryPolicy
+from iceberg_ds.commits.requests import with_new_schema, write_request
+from iceberg_ds.commits.retry import RetryPolicy, would_fail_again
 from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.swapping import StaleWorkError, Swap
 from iceberg_ds.commits.target import check_target
-from iceberg_ds.diagnosis.causes import LASTING
-from iceberg_ds.diagnosis.diagnosing import diagnose
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -47,14 +45,12 @@ from iceberg_ds.errors import (
     UnsupportedTableError,
 )
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.branches import branch_head, find_snapshot
 from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, Reply, find_landing, unknown_neighbour
-from iceberg_ds.snapshots.snapshots import commit_request, dropped_metadata_files
+from iceberg_ds.snapshots.snapshots import dropped_metadata_files
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
-from iceberg_ds.table_requests import CommitRequest
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +124,7 @@ class CommitLoop:
                     return self._skip(table, finding)
                 if finding.landing is Landing.LANDED:
                     return self._succeed(table, base=base or table.metadata, committed=table.metadata)
-                if is_exhausted or _would_fail_again(problem) or stays_refused(problem, base, table.metadata):
+                if is_exhausted or would_fail_again(problem) or stays_refused(problem, base, table.metadata):
                     self._give_up(table, finding, problem)
                 base = table.metadata
                 outcome = self._attempt(table, finding, is_new=is_new)
@@ -181,7 +177,7 @@ class CommitLoop:
         """Send one request. Return the result, or the failure, whose truth the next look finds out."""
         try:
             self._write_own(table, is_new=is_new)
-            snapshot = self._producer.produce(self._with_new_schema(table))
+            snapshot = self._producer.produce(with_new_schema(table, self._write))
         except (CommitConflictError, CommitMessageError, RefusedRowsError, UnsupportedTableError) as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
@@ -191,7 +187,7 @@ class CommitLoop:
             return CommitResult(snapshot_id=None)
         reach(Step.MANIFESTS_WRITTEN)
         self._is_first_of_writer = finding.mark is None
-        request = self._request(table, snapshot, finding, is_new=is_new)
+        request = write_request(table, self._write, snapshot, finding, is_new=is_new, record_count=self._record_count)
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
@@ -217,31 +213,6 @@ class CommitLoop:
         """How many rows the write has, None if that cannot be said; those that it hides itself are none."""
         hidden = self._keys.hidden_count
         return None if hidden is None else self._written_count - hidden
-
-    def _with_new_schema(self, table: Table) -> Table:
-        """Return the table as it will be with the schema that lands together with the rows, if there is one."""
-        change = self._write.schema_change
-        if change is None:
-            return table
-        metadata = metadata_with(table.metadata, change.schema, table_name=self._write.table)
-        return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
-
-    def _request(self, table: Table, snapshot: Snapshot, finding: Finding, *, is_new: bool) -> CommitRequest:
-        request = commit_request(
-            table.metadata,
-            self._write,
-            snapshot,
-            is_new=is_new,
-            last=finding.mark,
-            record_count=self._record_count,
-        )
-        change = self._write.schema_change
-        if change is None:
-            return request
-        before = schema_request(table.metadata, change.schema, table_name=self._write.table)
-        return CommitRequest(
-            requirements=(*request.requirements, *before.requirements), updates=(*before.updates, *request.updates)
-        )
 
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)
@@ -306,7 +277,7 @@ class CommitLoop:
                 else f"the last request may still be carried out ({problem})"
             )
         self._delete_if(finding, table)
-        if isinstance(problem, DataFileError) and _would_fail_again(problem):  # as a task would
+        if isinstance(problem, DataFileError) and would_fail_again(problem):  # as a task would
             raise problem
         raise given_up(self._write, len(self._attempts), problem) from problem
 
@@ -326,12 +297,3 @@ def _reply(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
     if isinstance(failure, CommitAnswerLostError):
         return Reply.LOST
     return Reply.OVERTAKEN if failure.is_lost_race else Reply.REFUSED
-
-
-def _would_fail_again(problem: Exception | None) -> bool:
-    """Return whether files of the commit cannot be written for a reason that stays, of the table or of the store."""
-    if problem is None or isinstance(problem, CommitRefusedError | CommitAnswerLostError | CatalogError):
-        return False
-    return isinstance(problem, TypeError | ValueError | AttributeError | LookupError) or (
-        diagnose(problem).cause in LASTING
-    )

@@ -19,6 +19,7 @@ from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.messages import HandedOverRows, TaskCommit, WriteIdentity
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.table_properties import write_properties
 from iceberg_ds.writing.writers import TaskAttempt, TaskWriter, discarding
 
 
@@ -99,7 +100,7 @@ def _plan(
         spec=planned.specs()[part.spec_id],
         sort_order=None if part.sort_order_id is None else planned.sort_order_by_id(part.sort_order_id),
         location=metadata.location,
-        properties={key: value for key, value in metadata.properties.items() if key.startswith("write.")},
+        properties=write_properties(metadata.properties),
         io_properties=catalog.io_properties if is_new else catalog.plan_properties(table),
         operation_id=write.operation_id,
         snapshot_id=write.snapshot_id,

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain, islice
-from threading import Lock
 
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.io import FileIO
@@ -28,6 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.manifests.manifest_file import avro_codec
 from iceberg_ds.snapshots.branches import find_snapshot
+from iceberg_ds.storage.known_files import KnownFiles
 
 # A file that cannot have been another one before: PyIceberg's, Iceberg's and Trino's names of it.
 _UNIQUE_NAME = re.compile(r"/snap-\d+-\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.avro$")
@@ -82,10 +81,10 @@ class _List:
     blocks: tuple[_Block, ...] = ()
     codec: str = ""
 
-    @property
-    def weight(self) -> int:
-        """How many entries it takes the room of."""
-        return _LIST_WEIGHT + len(self.live)
+
+def _weight(known: _List) -> int:
+    """Return how many entries it takes the room of."""
+    return _LIST_WEIGHT + len(known.live)
 
 
 class ManifestLists:
@@ -96,9 +95,7 @@ class ManifestLists:
     """
 
     def __init__(self, max_entries: int = _MAX_ENTRIES) -> None:
-        self._max_entries = max_entries
-        self._lock = Lock()
-        self._known: OrderedDict[str, _List] = OrderedDict()
+        self._known = KnownFiles(_UNIQUE_NAME, _weight, max_entries)
 
     def live(self, io: FileIO, path: str) -> tuple[ManifestFile, ...]:
         """Return the manifests of a list that list a live file; nobody may change them.
@@ -107,10 +104,10 @@ class ManifestLists:
             io: Opens the table's storage.
             path: The list.
         """
-        known = self._find(path)
+        known = self._known.find(path)
         if known is None:
             known = _List(live=tuple(filter(_is_live, read_manifest_list(io.new_input(path)))))
-            self._keep(path, known)
+            self._known.keep(path, known)
         return known.live
 
     def write(self, io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
@@ -130,26 +127,11 @@ class ManifestLists:
             blocks = _blocks(writer, manifests, self._before(metadata, snapshot), codec)
             _write_blocks(writer, blocks)
         live = tuple(chain.from_iterable(block.live for block in blocks))
-        self._keep(snapshot.manifest_list, _List(live=live, blocks=blocks, codec=codec))
+        self._known.keep(snapshot.manifest_list, _List(live=live, blocks=blocks, codec=codec))
 
     def _before(self, metadata: TableMetadata, snapshot: Snapshot) -> _List | None:
         parent = None if snapshot.parent_snapshot_id is None else find_snapshot(metadata, snapshot.parent_snapshot_id)
-        return None if parent is None else self._find(parent.manifest_list)
-
-    def _find(self, path: str) -> _List | None:
-        with self._lock:
-            known = self._known.get(path)
-            if known is not None:
-                self._known.move_to_end(path)
-            return known
-
-    def _keep(self, path: str, known: _List) -> None:
-        with self._lock:
-            self._known.pop(path, None)
-            if _UNIQUE_NAME.search(path) and known.weight <= self._max_entries:
-                self._known[path] = known
-            while sum(seen.weight for seen in self._known.values()) > self._max_entries:
-                self._known.popitem(last=False)
+        return None if parent is None else self._known.find(parent.manifest_list)
 
 
 def copy_of(manifest: ManifestFile) -> ManifestFile:

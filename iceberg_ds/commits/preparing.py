@@ -86,14 +86,16 @@ def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Ta
                 f"Cannot write to {name}: option 'partition-by' is {', '.join(map(str, terms))}, and the table is "
                 f"partitioned by {present}. Drop the option, or change the table with evolve-partitioning=true."
             )
-        return _spec_request(metadata, evolved_spec(terms, metadata))
+        return spec_request(metadata, evolved_spec(terms, metadata))
 
     with naming_action(f"write to {name}"):
         return alter_table(catalog, options.table, propose, loaded=table)
 
 
-def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest:
+def spec_request(metadata: TableMetadata, spec: PartitionSpec, *, is_default: bool = True) -> CommitRequest:
+    """Return the request that gives the table a partition spec, unless it has it, as its default or beside that."""
     is_known = spec.spec_id in metadata.specs()
+    default = SetDefaultSpecUpdate(spec_id=spec.spec_id if is_known else LAST_ADDED)
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
@@ -102,10 +104,7 @@ def _spec_request(metadata: TableMetadata, spec: PartitionSpec) -> CommitRequest
                 last_assigned_partition_id=metadata.last_partition_id or PARTITION_FIELD_ID_START - 1
             ),
         ),
-        updates=(
-            *(() if is_known else (AddPartitionSpecUpdate(spec=spec),)),
-            SetDefaultSpecUpdate(spec_id=spec.spec_id if is_known else LAST_ADDED),
-        ),
+        updates=(*(() if is_known else (AddPartitionSpecUpdate(spec=spec),)), *((default,) if is_default else ())),
     )
 
 

@@ -17,7 +17,7 @@ from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.errors import CommitConflictError
-from iceberg_ds.options import parse_options
+from iceberg_ds.options import given_options, parse_options
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, contains, why_not_writable
 from iceberg_ds.snapshots.recording import published_marks
 from iceberg_ds.snapshots.snapshots import move_branch
@@ -45,8 +45,7 @@ def publish(table: str, branch: str, *, to: str = MAIN_BRANCH, options: Mapping[
         TableNotFoundError: There is no such table.
         CatalogError: The catalog could not be reached or refuses; nothing was changed.
     """
-    given = {key.lower(): value for key, value in (options or {}).items()}
-    parsed = parse_options({**given, "table": table})
+    parsed = parse_options({**given_options(options), "table": table})
     return fast_forward(connect(catalog_settings(parsed)), parsed.table, branch, to)
 
 

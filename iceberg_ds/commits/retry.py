@@ -1,4 +1,4 @@
-"""Pure: how often and how long a commit is tried again, by the table's `commit.retry.*` properties.
+"""Pure: whether, how often and how long a commit is tried again, by the table's `commit.retry.*` properties.
 
 An attempt fails for one of two reasons. Something is out of order, then many who wait must spread out more and more:
 full-jitter back-off (M. Brooker, "Exponential Backoff And Jitter", 2015). Or another commit was faster. Then the
@@ -13,6 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError
+from iceberg_ds.diagnosis.causes import LASTING
+from iceberg_ds.diagnosis.diagnosing import diagnose
+from iceberg_ds.errors import CatalogError
 from iceberg_ds.table_properties import whole_number
 
 # Ceiling of the wait after the first lost race, in attempts: about twice the number of writers that share a table well.
@@ -90,3 +94,12 @@ class RetryPolicy:
         """
         shortest = max(attempt_ms, self.min_wait_ms) if lost_races == 1 else attempt_ms
         return draw * min(self.max_wait_ms, max(shortest, _SPREAD * attempt_ms / lost_races))
+
+
+def would_fail_again(problem: Exception | None) -> bool:
+    """Return whether files of the commit cannot be written for a reason that stays, of the table or of the store."""
+    if problem is None or isinstance(problem, CommitRefusedError | CommitAnswerLostError | CatalogError):
+        return False
+    return isinstance(problem, TypeError | ValueError | AttributeError | LookupError) or (
+        diagnose(problem).cause in LASTING
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -17,11 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.locations import load_location_provider
-from pyiceberg.typedef import Record
+from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.changes.collisions import Settlement, file_positions, settle
 from iceberg_ds.changes.evidence import decode_evidence
@@ -30,10 +27,11 @@ from iceberg_ds.changes.refusals import why_refused
 from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.changes.winners import RANK, Rank
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
-from iceberg_ds.layouts.partitioning import partition_path
+from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
+from iceberg_ds.writing.file_paths import FilePaths
 from iceberg_ds.writing.position_deletes import HiddenRows, write_position_deletes
 
 _FIELD_ID = b"PARQUET:field_id"
@@ -144,10 +142,11 @@ class KeyReports:
 
     def _write_deletes(self, table: Table, hidden: Sequence[HiddenRows]) -> tuple[DataFile, ...]:
         written: list[DataFile] = []
-        paths = self._new_paths(table)
+        paths, specs = self._new_paths(table.metadata), table.metadata.specs()
         try:
             for rows in _by_file_of_deletes(hidden):
-                path = paths(rows[0].data_file)
+                first = rows[0].data_file
+                path = paths.next(specs[first.spec_id], first.partition)
                 written.append(write_position_deletes(table.io, path, rows, self._write.files))
                 reach(Step.FILE_CLOSED)
         except BaseException:
@@ -155,39 +154,10 @@ class KeyReports:
             raise
         return tuple(written)
 
-    def _new_paths(self, table: Table) -> _Paths:
+    def _new_paths(self, table: TableMetadata) -> FilePaths:
         # No task has this number, so no task's file has such a name.
-        return _Paths(table, f"{len(self._commits):05d}-{next(self._tries)}-{self._write.operation_id}")
-
-
-class _Paths:
-    """Names files of deletes one after the other, as tasks name theirs."""
-
-    def __init__(self, table: Table, prefix: str) -> None:
-        self._metadata = table.metadata
-        self._location = load_location_provider(table.metadata.location, table.metadata.properties)
-        self._prefix = prefix
-        self._numbers = itertools.count()
-
-    def __call__(self, data_file: DataFile) -> str:
-        """Return where the next file goes: beside this data file."""
-        name = f"{self._prefix}-{next(self._numbers):05d}-deletes.parquet"
-        spec = self._metadata.specs()[data_file.spec_id]
-        if spec.is_unpartitioned():
-            return self._location.new_data_location(name)
-        folder = _Folder(spec=spec, partition=data_file.partition, schema=self._metadata.schema())
-        # Location providers only ever ask a partition key for its path.
-        return self._location.new_data_location(name, folder)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Folder:
-    spec: PartitionSpec
-    partition: Record
-    schema: Schema
-
-    def to_path(self) -> str:
-        return partition_path(self.partition, self.spec, self.schema)
+        prefix = f"{len(self._commits):05d}-{next(self._tries)}-{self._write.operation_id}"
+        return FilePaths(table.location, table.properties, table.schema(), prefix, are_deletes=True)
 
 
 def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
@@ -196,8 +166,7 @@ def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
         return [[rows] for rows in hidden]
     found: dict[tuple[int, str], list[HiddenRows]] = defaultdict(list)
     for rows in hidden:
-        # Zeros of either sign are equal, and two partitions.
-        found[rows.data_file.spec_id, repr(rows.data_file.partition)].append(rows)
+        found[place_of(rows.data_file)].append(rows)
     return list(found.values())
 
 

@@ -17,6 +17,7 @@ from urllib.parse import quote_plus
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.transforms import (
@@ -53,6 +54,12 @@ class PartitionKey:
         return Record(*self.values)
 
 
+def place_of(data_file: DataFile) -> tuple[int, str]:
+    """Return the partition of a file, as a key."""
+    # Zeros of either sign are equal, and two partitions.
+    return data_file.spec_id, repr(data_file.partition)
+
+
 def partition_path(partition: Record, spec: PartitionSpec, schema: Schema) -> str:
     """Return the path of a partition, such as `day=2026-11-21/region=EU`."""
     try:
@@ -66,13 +73,19 @@ def partition_path(partition: Record, spec: PartitionSpec, schema: Schema) -> st
 class PartitionPath:
     """The folder of a partition, in the form that PyIceberg's location providers ask for it."""
 
-    key: PartitionKey
+    partition: Record
     spec: PartitionSpec
     schema: Schema
 
     def to_path(self) -> str:
         """Return the folder."""
-        return partition_path(self.key.record(), self.spec, self.schema)
+        return partition_path(self.partition, self.spec, self.schema)
+
+
+def has_sources(spec: PartitionSpec, schema: Schema) -> bool:
+    """Return whether the table still has the columns that a spec is computed from, which name its folders."""
+    known = schema.field_ids
+    return all(part.source_id in known or isinstance(part.transform, VoidTransform) for part in spec.fields)
 
 
 def why_not_readable(spec: PartitionSpec, schema: Schema) -> list[str]:

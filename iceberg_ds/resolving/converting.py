@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, get_args
@@ -22,8 +21,8 @@ from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.options import SinkOptions, parse_options
-from iceberg_ds.plan import WritePlan
+from iceberg_ds.options import SinkOptions, given_options, parse_options
+from iceberg_ds.plan import WritePlan, new_operation
 from iceberg_ds.resolving.key_sources import KeySource, key_types
 from iceberg_ds.resolving.resolution import Goal
 from iceberg_ds.resolving.result import ConvertResult
@@ -33,6 +32,7 @@ from iceberg_ds.resolving.values import ResolvePlan, RowEncoding
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, why_not_writable
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.supported import check_supported
+from iceberg_ds.table_properties import write_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 _ENCODINGS: tuple[RowEncoding, ...] = get_args(RowEncoding)
 # Above it, deletion vectors take the place of position deletes.
 _HIGHEST_VERSION = 2
-_SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 # How often data files that others have brought meanwhile are searched, too.
 _ROUNDS = 5
 
@@ -79,8 +78,7 @@ def convert_deletes(
     """
     if encoding not in _ENCODINGS:
         raise OptionError(f"Cannot convert deletes: encoding is {encoding!r}, expected {' or '.join(_ENCODINGS)}.")
-    given = {key.lower(): str(value) for key, value in (options or {}).items()}
-    parsed = parse_options({**given, "table": table, **({} if branch is None else {"branch": branch})})
+    parsed = parse_options({**given_options(options), "table": table, **({} if branch is None else {"branch": branch})})
     catalog = connect(catalog_settings(parsed))
     with catalog.hiding_secrets():
         return Conversion(catalog, parsed, spark or _active_session(), encoding).run()
@@ -174,7 +172,8 @@ class Conversion:
         return Goal(paths=frozenset(found.path for found in deletes), key_types=types)
 
     def _plan(self, table: Table, goal: Goal) -> ResolvePlan:
-        metadata, operation_id = table.metadata, uuid.uuid4()
+        metadata = table.metadata
+        operation_id, snapshot_id = new_operation()
         write = WritePlan(
             table=self._name,
             table_uuid=str(metadata.table_uuid),
@@ -182,10 +181,10 @@ class Conversion:
             schema=metadata.schema(),
             spec=metadata.spec(),
             location=metadata.location,
-            properties={key: value for key, value in metadata.properties.items() if key.startswith("write.")},
+            properties=write_properties(metadata.properties),
             io_properties=self._catalog.plan_properties(table),
-            operation_id=str(operation_id),
-            snapshot_id=(operation_id.int & _SIGNED_64_BIT) or 1,
+            operation_id=operation_id,
+            snapshot_id=snapshot_id,
             files=file_settings(self._options, metadata, self._name),
             snapshot_properties=self._options.snapshot_properties,
         )

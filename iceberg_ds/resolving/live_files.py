@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile, DataFileContent
 
+from iceberg_ds.layouts.partitioning import place_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
@@ -29,7 +31,7 @@ class LiveFile:
     @property
     def place(self) -> tuple[int, str]:
         """Its partition."""
-        return self.data_file.spec_id, repr(self.data_file.partition)
+        return place_of(self.data_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

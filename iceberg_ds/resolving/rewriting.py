@@ -10,7 +10,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.transforms import VoidTransform
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.layouts.partitioning import PartitionKey
@@ -57,9 +56,7 @@ class FileRewriter:
             UnsupportedTableError: The file does not say which of the table's fields its columns are.
         """
         self._count += 1
-        # The folder means nothing, and a column that is gone gives it no name.
-        place = spec if has_sources(spec, self._plan) else PartitionSpec(spec_id=spec.spec_id)
-        plan = replace(self._plan, spec=place, sort_order=order)
+        plan = replace(self._plan, spec=spec, sort_order=order)
         files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._shape.schema)
         writer = RollingWriter(PartitionKey.of(data_file.partition), files)
         try:
@@ -83,9 +80,3 @@ class FileRewriter:
                 f"Cannot rewrite {path}: {problem}. Rewrite it first with Iceberg's rewrite_data_files, or mark rows "
                 "by position."
             ) from problem
-
-
-def has_sources(spec: PartitionSpec, plan: WritePlan) -> bool:
-    """Return whether the table still has the columns that a spec is computed from, which name its folders."""
-    known = plan.schema.field_ids
-    return all(part.source_id in known or isinstance(part.transform, VoidTransform) for part in spec.fields)

@@ -15,20 +15,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table.locations import load_location_provider
 
 from iceberg_ds._version import why_not_version
 from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.layouts.partitioning import PartitionKey, PartitionPath
 from iceberg_ds.resolving.hidden import hidden_positions, without
 from iceberg_ds.resolving.matching import Matcher
-from iceberg_ds.resolving.rewriting import FileRewriter, has_sources
+from iceberg_ds.resolving.rewriting import FileRewriter
 from iceberg_ds.resolving.values import FileAnswer, FileWork, GroupAnswer, Marks, ResolvePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.files import file_io
+from iceberg_ds.writing.file_paths import FilePaths
 from iceberg_ds.writing.position_deletes import HiddenRows, write_position_deletes
 from iceberg_ds.writing.writers import TaskAttempt, name_prefix
 
@@ -90,7 +88,8 @@ class _Task:
         self._io: FileIO = file_io(plan.write.io_properties, plan.write.location)
         self._matcher = Matcher(self._io, plan.key_types)
         self._rewriter = FileRewriter(self._io, plan.write, attempt)
-        self._paths = _DeletePaths(plan, name_prefix(plan.write, attempt))
+        prefix, write = name_prefix(plan.write, attempt), plan.write
+        self._paths = FilePaths(write.location, write.properties, write.schema, prefix, are_deletes=True)
         self._marks: list[Marks] = []
         self._rewritten: list[DataFile] = []
         self._waiting: list[HiddenRows] = []
@@ -148,7 +147,8 @@ class _Task:
     def _write_marks(self) -> None:
         if not self._waiting:
             return
-        path = self._paths.next(self._waiting[0].data_file)
+        first = self._waiting[0].data_file
+        path = self._paths.next(self._plan.specs[first.spec_id], first.partition)
         file = write_position_deletes(self._io, path, self._waiting, self._plan.write.files)
         self._marks.append(Marks(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting)))
         self._waiting, self._waiting_count = [], 0
@@ -167,22 +167,3 @@ def _portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:
             portion.append(item)
             rows += item.data_file.record_count
         yield portion
-
-
-class _DeletePaths:
-    """Names files of position deletes one after the other, beside the data files whose rows they hide."""
-
-    def __init__(self, plan: ResolvePlan, prefix: str) -> None:
-        self._plan = plan
-        self._location = load_location_provider(plan.write.location, dict(plan.write.properties))
-        self._prefix = prefix
-        self._numbers = itertools.count()
-
-    def next(self, data_file: DataFile) -> str:
-        name = f"{self._prefix}-{next(self._numbers):05d}-deletes.parquet"
-        spec: PartitionSpec = self._plan.specs[data_file.spec_id]
-        if spec.is_unpartitioned() or not has_sources(spec, self._plan.write):
-            return self._location.new_data_location(name)
-        path = PartitionPath(PartitionKey.of(data_file.partition), spec, self._plan.write.schema)
-        # Location providers only ever ask a partition key for its path.
-        return self._location.new_data_location(name, path)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.plan import WritePlan
 
 _GRANULARITY = "write.delete.granularity"
@@ -70,8 +71,7 @@ class FileWork:
     @property
     def place(self) -> tuple[int, str]:
         """Its partition: deletes of one file are of one place."""
-        # Zeros of either sign are equal, and two partitions.
-        return self.data_file.spec_id, repr(self.data_file.partition)
+        return place_of(self.data_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import (
     PARTITION_SUMMARY_PROP,
 )
 
-from iceberg_ds.layouts.partitioning import partition_path
+from iceberg_ds.layouts.partitioning import partition_path, place_of
 from iceberg_ds.task_manifest import Totals
 
 
@@ -39,7 +39,7 @@ def totals_of(data_files: Iterable[DataFile], specs: Mapping[int, PartitionSpec]
         files, rows, size_bytes = files + 1, rows + count, size_bytes + size
         if not len(data_file.partition):
             continue
-        key = data_file.spec_id, repr(data_file.partition)  # zeros of either sign are equal, and two partitions
+        key = place_of(data_file)
         path = paths.get(key)
         if path is None:
             path = paths[key] = partition_path(data_file.partition, specs[data_file.spec_id], schema)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +25,7 @@ from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitMessageError, DataFileError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.plan import WritePlan
+from iceberg_ds.plan import WritePlan, new_operation
 from iceberg_ds.resolving.key_sources import KeySource, key_types
 from iceberg_ds.resolving.resolution import Goal
 from iceberg_ds.resolving.search import KeySearch
@@ -43,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 # How often data files that others have brought meanwhile are searched, too.
 ROUNDS = 10
-_SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class UpsertCommit:
@@ -173,7 +171,6 @@ def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:
 
 def _renamed(commits: Sequence[TaskCommit]) -> list[TaskCommit]:
     """Return the messages as those of another write, whose commit has other names and another id."""
-    operation_id = uuid.uuid4()
-    snapshot_id = (operation_id.int & _SIGNED_64_BIT) or 1
-    write = replace(commits[0].write, operation_id=str(operation_id), snapshot_id=snapshot_id)
+    operation_id, snapshot_id = new_operation()
+    write = replace(commits[0].write, operation_id=operation_id, snapshot_id=snapshot_id)
     return [replace(commit, write=write) for commit in commits]

@@ -17,11 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_ds._version import __version__, why_not_version
 from iceberg_ds.errors import CommitMessageError, DataFileError, IcebergSinkError
-from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.resolving.job import job_failure
-from iceberg_ds.steps import Step, reach
-from iceberg_ds.writing.keyed import write_keyed_task
+from iceberg_ds.writing.keyed import report_keyed_task
 from iceberg_ds.writing.writers import TaskAttempt
 
 _ANSWER = "answer"
@@ -87,19 +86,11 @@ def answer_of_task(version: str, plan: bytes, tries: int, batches: Iterator[pa.R
 
 def _written(plan: WritePlan, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, *, is_last_try: bool) -> Answer:
     try:
-        written = write_keyed_task(plan, batches, attempt)
+        return report_keyed_task(plan, batches, attempt)
     except IcebergSinkError as problem:
         if isinstance(problem, DataFileError) and not is_last_try:
             raise
         return problem
-    reach(Step.TASK_WRITTEN)
-    return TaskCommit(
-        WriteIdentity.of(plan, None),
-        attempt.partition_id,
-        written.data_files,
-        delete_files=written.delete_files,
-        keys=written.keys,
-    )
 
 
 def _tries(spark: SparkSession) -> int:

@@ -16,7 +16,7 @@ from iceberg_ds.distribution import distribute
 from iceberg_ds.errors import IcebergSinkError, OptionError
 from iceberg_ds.layouts.terms import quoted
 from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.options import SinkOptions, given_options, parse_options
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
 from iceberg_ds.resolving.values import RowEncoding
@@ -100,7 +100,7 @@ def upsert_into(
 
 
 def _given(keys: Sequence[str] | str | None, options: Mapping[str, str] | None) -> dict[str, str]:
-    given = {key.lower(): str(value) for key, value in (options or {}).items()}
+    given = given_options(options)
     if keys is None:
         return given
     return {**given, "keys": keys if isinstance(keys, str) else ", ".join(quoted([name]) for name in keys)}

@@ -18,7 +18,7 @@ from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.checks.checklist import Checklist
 from iceberg_ds.commits.growth import timed
 from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.options import SinkOptions, given_options, parse_options
 from iceberg_ds.verification.contents import Contents, read_contents
 from iceberg_ds.verification.file_checks import check_files
 from iceberg_ds.verification.findings import counted
@@ -64,7 +64,7 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
     grace_ms = parse_grace_ms(older_than)
     if delete_orphans:
         require_safe_grace(older_than, force=force)
-    given = {key.lower(): str(value) for key, value in (options or {}).items()}
+    given = given_options(options)
     parsed = parse_options({**given, "table": table})
     scope = Scope(
         deep=deep,

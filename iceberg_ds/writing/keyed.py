@@ -19,8 +19,10 @@ from pyiceberg.schema import Schema
 from iceberg_ds.changes.task_changes import TaskChanges
 from iceberg_ds.changes.values import ChangeFeed, TaskKeys
 from iceberg_ds.errors import CommitMessageError
-from iceberg_ds.plan import WritePlan
+from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.schemas.leaves import METRICS_PREFIX
+from iceberg_ds.steps import Step, reach
 from iceberg_ds.writing.delete_when import delete_test
 from iceberg_ds.writing.external_sort import ExternalSort
 from iceberg_ds.writing.rolling import TaskFiles
@@ -66,6 +68,25 @@ def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt
             if batch.num_rows:
                 writer.write(batch)
         return writer.close()
+
+
+def report_keyed_task(
+    plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt, epoch: EpochId | None = None
+) -> TaskCommit:
+    """Write the changes of one task as `write_keyed_task` does, and return what it reports.
+
+    Args:
+        plan: What the driver decided for this micro-batch, or for a batch.
+        batches: As there.
+        attempt: As there.
+        epoch: The micro-batch, None for a batch.
+    """
+    written = write_keyed_task(plan, batches, attempt)
+    write = WriteIdentity.of(plan, epoch)
+    reach(Step.TASK_WRITTEN)
+    return TaskCommit(
+        write, attempt.partition_id, written.data_files, delete_files=written.delete_files, keys=written.keys
+    )
 
 
 class KeyedTaskWriter:

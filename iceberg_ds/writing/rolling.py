@@ -6,13 +6,10 @@ the catalog.
 
 from __future__ import annotations
 
-import itertools
-
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
-from pyiceberg.table.locations import load_location_provider
 
-from iceberg_ds.layouts.partitioning import PartitionKey, PartitionPath
+from iceberg_ds.layouts.partitioning import PartitionKey
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.schemas.leaves import leaf_columns
 from iceberg_ds.steps import Step, reach
@@ -20,6 +17,7 @@ from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.writing.buffers import Buffers
 from iceberg_ds.writing.encodings import Encodings, choose_encodings
+from iceberg_ds.writing.file_paths import FilePaths
 from iceberg_ds.writing.group_sizes import GroupSizes
 from iceberg_ds.writing.parquet import ParquetFile
 from iceberg_ds.writing.parquet_options import layout_options
@@ -169,14 +167,13 @@ class TaskFiles:
         self.row_group_size_bytes = plan.files.row_group_size_bytes
         self.has_one_file = plan.files.max_open_files == 1
         self._plan = plan
-        self._name_prefix = name_prefix
         self._schema = schema
         self._equality_ids = equality_ids
-        self._name_end = ".parquet" if equality_ids is None else "-deletes.parquet"
         self._io = file_io(plan.io_properties, plan.location)
-        self._location = load_location_provider(plan.location, dict(plan.properties))
+        self._paths = FilePaths(
+            plan.location, plan.properties, plan.schema, name_prefix, are_deletes=equality_ids is not None
+        )
         self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
-        self._counter = itertools.count()
         self._encodings: dict[int, Encodings] = {}  # by the magnitude of a row group
         # In the order of use: the first is the least recently used.
         self._open: dict[RollingWriter, ParquetFile] = {}
@@ -194,7 +191,7 @@ class TaskFiles:
         """
         while len(self._open) >= self._plan.files.max_open_files:
             next(iter(self._open)).close()
-        path = self._new_path(writer.key)
+        path = self._paths.next(self._plan.spec, writer.key.record())
         count = sum(batch.num_rows for batch in rows)
         file = ParquetFile(
             self._io,
@@ -285,14 +282,6 @@ class TaskFiles:
             file.discard()
         delete_files(self._io, [data_file.file_path for data_file in self.finished], Proof.TASK_FAILED)
         self._open, self.finished, self.hidden = {}, [], []
-
-    def _new_path(self, key: PartitionKey) -> str:
-        name = f"{self._name_prefix}-{next(self._counter):05d}{self._name_end}"
-        if self._plan.spec.is_unpartitioned():
-            return self._location.new_data_location(name)
-        path = PartitionPath(key, self._plan.spec, self._plan.schema)
-        # Location providers only ever ask a partition key for its path.
-        return self._location.new_data_location(name, path)  # type: ignore[arg-type]
 
 
 def _cut(rows: pa.RecordBatch, size: int, room: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:

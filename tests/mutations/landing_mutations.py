@@ -288,7 +288,7 @@ LANDING = (
     ),
     Mutation(
         name="rows land without their new schema",
-        file="commits/commit_loop.py",
+        file="commits/requests.py",
         before="updates=(*before.updates, *request.updates)",
         after="updates=request.updates",
         tests=("unit/commits/test_schema_change.py::test_schema_and_rows_land_in_one_commit",),

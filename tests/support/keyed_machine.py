@@ -43,7 +43,7 @@ from iceberg_ds.changes import task_changes
 from iceberg_ds.changes.spark_hash import spark_hash
 from iceberg_ds.commits.abort import abort_write
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError, RefusedRowsError, SchemaMismatchError
-from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.messages import TaskCommit
 from iceberg_ds.options import parse_options
 from iceberg_ds.steps import Step, listen
 
@@ -260,12 +260,12 @@ class KeyedTable(RuleBasedStateMachine):
             tasks = [number % TASKS for number in hashes.to_pylist()]
         else:
             tasks = data.draw(st.lists(st.integers(0, TASKS - 1), min_size=len(sent), max_size=len(sent)), "tasks")
-        identity = WriteIdentity.of(plan, epoch(epoch_id, query))
+        of_epoch = epoch(epoch_id, query)
         # Distributed tasks prove what they can, and report nothing.
         most = 0 if is_distributed else task_changes.REPORTED_ANYWAY
         with patch.object(task_changes, "REPORTED_ANYWAY", most):
             return [
-                keyed_task(plan, identity, number, batch.filter(pa.array([task == number for task in tasks])))
+                keyed_task(plan, number, batch.filter(pa.array([task == number for task in tasks])), of_epoch)
                 for number in range(TASKS)
             ]
 

@@ -19,7 +19,7 @@ from support.tables import Sink, arrow_batch, local
 from iceberg_ds.changes.values import ChangeFeed, TaskKeys
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.plan import EpochId, WritePlan
-from iceberg_ds.writing.keyed import write_keyed_task
+from iceberg_ds.writing.keyed import report_keyed_task
 from iceberg_ds.writing.writers import TaskAttempt
 
 FEED = ChangeFeed(key_ids=(1,))
@@ -95,20 +95,18 @@ def keyed_tasks(plan: WritePlan, *parts: Sequence[Event], of_epoch: EpochId | No
 
     An event is the operation, `id`, `region`, `amount` and `lsn`.
     """
-    identity = WriteIdentity.of(plan, of_epoch)
-    return [_keyed_task(plan, identity, number, part) for number, part in enumerate(parts)]
+    return [keyed_task(plan, number, _batch(part), of_epoch) for number, part in enumerate(parts)]
 
 
-def _keyed_task(plan: WritePlan, identity: WriteIdentity, number: int, part: Sequence[Event]) -> TaskCommit:
+def _batch(part: Sequence[Event]) -> pa.RecordBatch:
     names = ("op", "id", "region", "amount", "lsn")
-    batch = arrow_batch([dict(zip(names, event, strict=True)) for event in part], SENT)
-    return keyed_task(plan, identity, number, batch)
+    return arrow_batch([dict(zip(names, event, strict=True)) for event in part], SENT)
 
 
-def keyed_task(plan: WritePlan, identity: WriteIdentity, number: int, batch: pa.RecordBatch) -> TaskCommit:
+def keyed_task(plan: WritePlan, number: int, batch: pa.RecordBatch, of_epoch: EpochId | None) -> TaskCommit:
     """Run a task with these rows, and return what it reports."""
-    written = write_keyed_task(plan, [batch], TaskAttempt(partition_id=number, task_attempt_id=next(_numbers)))
-    return TaskCommit(identity, number, written.data_files, delete_files=written.delete_files, keys=written.keys)
+    attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_numbers))
+    return report_keyed_task(plan, [batch], attempt, of_epoch)
 
 
 def equality_deletes(written: DataFile, key_ids: Sequence[int]) -> DataFile:

@@ -28,7 +28,7 @@ from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
 from iceberg_ds.writing.handing_over import write_or_hand_over
-from iceberg_ds.writing.keyed import write_keyed_task
+from iceberg_ds.writing.keyed import report_keyed_task
 from iceberg_ds.writing.range_check import RangeCheck
 from iceberg_ds.writing.reporting import report_files
 from iceberg_ds.writing.writers import TaskAttempt, write_task
@@ -107,9 +107,7 @@ class Sink:
             attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
             batches = [arrow_batch(part, schema)] if part else []
             if plan.changes is not None:
-                keyed = write_keyed_task(plan, batches, attempt)
-                reported = {"delete_files": keyed.delete_files, "keys": keyed.keys}
-                messages.append(TaskCommit(identity, number, keyed.data_files, **reported))
+                messages.append(report_keyed_task(plan, batches, attempt, of_epoch))
                 continue
             files, left = work(plan, batches, attempt, check)
             report = report_files(plan, attempt, files)

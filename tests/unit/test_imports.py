@@ -62,6 +62,7 @@ DRIVER = {
     "file_settings",
     "supported",
     "written_columns",
+    "branch_planning",
     "key_planning",
     "planning",
     "catalogs",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.option_table import OPTIONS, options_table
-from iceberg_ds.options import SPARK_KEYS, parse_options
+from iceberg_ds.options import SPARK_KEYS, given_options, parse_options
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -152,6 +153,18 @@ def test_malformed_table_is_one_problem_not_two() -> None:
 
     assert text.count("\n") == 1
     assert "no table is named" not in text
+
+
+def test_functions_take_options_as_spark_does() -> None:
+    """A call would refuse what the write that has the same options takes."""
+    given: dict[str, Any] = {"Create-Table": False, "target-file-size-bytes": 1024, "catalog.URI": "http://Here"}
+
+    assert given_options(given) == {
+        "create-table": "False",
+        "target-file-size-bytes": "1024",
+        "catalog.uri": "http://Here",
+    }
+    assert given_options(None) == {}
 
 
 def test_keys_that_spark_adds_pass() -> None:

@@ -32,9 +32,9 @@ pytestmark = pytest.mark.usefixtures("waits")
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a few commits fill several blocks, and let each test begin as a process does that knows no list."""
     monkeypatch.setattr(manifest_lists, "_BLOCK_ENTRIES", BLOCK)
-    manifest_lists.KNOWN_LISTS._known.clear()
+    manifest_lists.KNOWN_LISTS._known._by_path.clear()
     yield
-    manifest_lists.KNOWN_LISTS._known.clear()
+    manifest_lists.KNOWN_LISTS._known._by_path.clear()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def check_known(sink: Sink) -> None:
     snapshot = head(table)
     live = [manifest for manifest in in_file(snapshot) if manifest.has_added_files() or manifest.has_existing_files()]
     assert values(manifest_lists.KNOWN_LISTS.live(IO, snapshot.manifest_list)) == values(live)
-    assert snapshot.manifest_list in manifest_lists.KNOWN_LISTS._known
+    assert snapshot.manifest_list in manifest_lists.KNOWN_LISTS._known._by_path
     check_sound(table)
 
 
@@ -111,12 +111,12 @@ def test_full_blocks_go_into_the_next_list_as_they_are(sink: Sink) -> None:
     """Each commit would compress a long list anew, or readers would find entries missing or twice."""
     stream(sink, 0, 2 * BLOCK + 1)
     path = head(sink.table()).manifest_list
-    before = manifest_lists.KNOWN_LISTS._known[path].blocks
+    before = manifest_lists.KNOWN_LISTS._known._by_path[path].blocks
 
     sink.append(99, of_epoch=epoch(99))
 
     snapshot = head(sink.table())
-    after = manifest_lists.KNOWN_LISTS._known[snapshot.manifest_list].blocks
+    after = manifest_lists.KNOWN_LISTS._known._by_path[snapshot.manifest_list].blocks
     assert [len(block.entries) for block in after] == [2, BLOCK, BLOCK]
     assert after[1] is before[1]
     assert after[2] is before[2]
@@ -288,14 +288,14 @@ def test_no_more_than_so_many_entries_are_kept(sink: Sink, monkeypatch: pytest.M
     monkeypatch.setattr(manifests, "KNOWN_LISTS", lists)
     stream(sink, 0, 6)
 
-    kept = list(lists._known)
+    kept = list(lists._known._by_path)
 
     newest, before = (snapshot.manifest_list for snapshot in sink.table().metadata.snapshots[:-3:-1])
     assert kept == [newest]
     assert before not in kept
     small = ManifestLists(max_entries=10)
     assert len(small.live(IO, newest)) == 6
-    assert not small._known
+    assert not small._known._by_path
 
 
 def test_list_of_a_name_that_may_come_again_is_read_again(sink: Sink, reads: list[str]) -> None:
@@ -314,7 +314,7 @@ def test_list_of_a_name_that_may_come_again_is_read_again(sink: Sink, reads: lis
 def test_what_could_not_be_written_is_not_known(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next commit would go on from a list that nobody can read."""
     stream(sink, 0, 2)
-    known = set(manifest_lists.KNOWN_LISTS._known)
+    known = set(manifest_lists.KNOWN_LISTS._known._by_path)
 
     def full(*_: object) -> None:
         raise OSError("disk full")
@@ -325,4 +325,4 @@ def test_what_could_not_be_written_is_not_known(sink: Sink, monkeypatch: pytest.
     with pytest.raises(OSError, match="disk full"):
         write_list(IO, sink.table().metadata, again, in_file(snapshot))
 
-    assert set(manifest_lists.KNOWN_LISTS._known) == known
+    assert set(manifest_lists.KNOWN_LISTS._known._by_path) == known

@@ -25,6 +25,7 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
+from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 from support.plain_metrics import physical
 from support.tables import Row
@@ -416,7 +417,7 @@ def test_folder_is_named_as_iceberg_does() -> None:
         PartitionField(3, 1002, BucketTransform(8), "n_bucket"),
     )
 
-    path = PartitionPath(PartitionKey((20778, "a/b c", None)), spec, schema).to_path()
+    path = PartitionPath(Record(20778, "a/b c", None), spec, schema).to_path()
 
     assert path == "day=2026-11-21/region=a%2Fb+c/n_bucket=null"
 
@@ -441,4 +442,4 @@ def test_folder_of_a_date_beyond_pythons_has_its_number() -> None:
     """One row of the year 10000 would fail the write."""
     schema, spec = one_column(ice.TimestampType(), DayTransform())
 
-    assert PartitionPath(PartitionKey((3_000_000,)), spec, schema).to_path() == "p0=3000000"
+    assert PartitionPath(Record(3_000_000), spec, schema).to_path() == "p0=3000000"

@@ -22,12 +22,12 @@ from iceberg_ds.errors import (
     OptionError,
     RefusedRowsError,
 )
-from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
 from iceberg_ds.resolving import search
 from iceberg_ds.resolving.values import RowEncoding
 from iceberg_ds.upserts import committing
-from iceberg_ds.writing.keyed import write_keyed_task
+from iceberg_ds.writing.keyed import report_keyed_task
 from iceberg_ds.writing.writers import TaskAttempt
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -106,9 +106,7 @@ def test_table_is_created(sink: Sink, encoding: RowEncoding) -> None:
 
 def _task(plan: Any, number: int, rows: Sequence[dict[str, Any]]) -> TaskCommit:
     attempt = TaskAttempt(partition_id=number, task_attempt_id=number)
-    written = write_keyed_task(plan, [arrow_batch(rows, COLUMNS)], attempt)
-    identity = WriteIdentity.of(plan, None)
-    return TaskCommit(identity, number, written.data_files, delete_files=written.delete_files, keys=written.keys)
+    return report_keyed_task(plan, [arrow_batch(rows, COLUMNS)], attempt)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -1,0 +1,48 @@
+"""Pure: which branch a write goes to, where that is forked from, and where its rows are published to."""
+
+from __future__ import annotations
+
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options import SinkOptions
+from iceberg_ds.snapshots.branches import MAIN_BRANCH, why_not_writable
+
+
+def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool) -> tuple[str, str | None, str | None]:
+    """Return the branch to write, the one to fork it from if it is missing, and the one to publish it to.
+
+    Args:
+        options: The options of the write.
+        metadata: The table.
+        is_new: Whether the commit of the write creates it.
+
+    Raises:
+        OptionError: A branch is missing, or is none, or cannot be forked or published to.
+    """
+    name, target = ".".join(options.table), options.branch or MAIN_BRANCH
+    # PyIceberg's catalogs refuse the first snapshot of a table on any branch but main.
+    if not (is_new or metadata.snapshots) and target == MAIN_BRANCH:
+        return MAIN_BRANCH, None, None  # readers see nothing before the commit, and all rows after it
+    if not (is_new or metadata.snapshots) and options.create_branch:
+        raise OptionError(
+            f"Cannot write to {name}: branch '{target}' cannot be forked, because the table has no snapshot yet. Write "
+            "to main first."
+        )
+    fork_from = MAIN_BRANCH if options.create_branch and target != MAIN_BRANCH else None
+    if options.staging_branch is not None:
+        _check_branch(name, metadata, target)
+        target, fork_from, publish_to = options.staging_branch, target, target
+    else:
+        publish_to = None
+    _check_branch(name, metadata, target, fork_from, publish_to)
+    return target, fork_from, publish_to
+
+
+def _check_branch(
+    name: str, metadata: TableMetadata, branch: str, fork_from: str | None = None, publish_to: str | None = None
+) -> None:
+    if (reason := why_not_writable(metadata, branch, fork_from, publish_to)) is not None:
+        known = ", ".join(sorted({MAIN_BRANCH, *metadata.refs}))
+        hint = f" (known: {known}). Create it with create-branch=true, or name another"
+        raise OptionError(f"Cannot write to {name}: {reason}{'' if branch in metadata.refs else hint}.")

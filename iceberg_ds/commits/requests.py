@@ -1,0 +1,46 @@
+"""Pure: what the commit of a write asks of the catalog: its snapshot, and a new schema if one lands with it."""
+
+from __future__ import annotations
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.schemas.changes import metadata_with, schema_request
+from iceberg_ds.snapshots.landing import Finding
+from iceberg_ds.snapshots.snapshots import commit_request
+from iceberg_ds.table_requests import CommitRequest
+
+
+def with_new_schema(table: Table, write: WriteIdentity) -> Table:
+    """Return the table as it will be with the schema that lands together with the rows, if there is one."""
+    change = write.schema_change
+    if change is None:
+        return table
+    metadata = metadata_with(table.metadata, change.schema, table_name=write.table)
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+
+def write_request(  # noqa: PLR0913  # one for each thing that the loop knows
+    table: Table, write: WriteIdentity, snapshot: Snapshot, finding: Finding, *, is_new: bool, record_count: int | None
+) -> CommitRequest:
+    """Return the request that lands the write.
+
+    Args:
+        table: The table, freshly loaded.
+        write: The write.
+        snapshot: What it adds.
+        finding: What the table shows of it.
+        is_new: Whether it creates the table.
+        record_count: How many rows it has, None if that cannot be said.
+    """
+    request = commit_request(
+        table.metadata, write, snapshot, is_new=is_new, last=finding.mark, record_count=record_count
+    )
+    change = write.schema_change
+    if change is None:
+        return request
+    before = schema_request(table.metadata, change.schema, table_name=write.table)
+    return CommitRequest(
+        requirements=(*request.requirements, *before.requirements), updates=(*before.updates, *request.updates)
+    )
