@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.commits.abort import delete_reported_files
 from iceberg_ds.distribution import distribute
 from iceberg_ds.errors import IcebergSinkError, OptionError
@@ -156,4 +157,5 @@ class _Upsert:
         if problem is not None:
             delete_reported_files(self._catalog, commits)
             raise problem
-        return commits
+        # Spark runs no task for rows that it knows to be none.
+        return commits or [TaskCommit(WriteIdentity.of(plan, None), 0, (), keys=TaskKeys(count=0, modulus=0))]
