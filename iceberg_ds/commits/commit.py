@@ -50,6 +50,7 @@ spec, `updateTable`.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 
@@ -110,7 +111,7 @@ def commit_write(
             create_without_rows(catalog, write)
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
-    _check_visible(catalog, commits, added)
+    _check_visible(catalog, commits, added, *([] if swap is None else [swap.added]))
     result = CommitLoop(catalog, write, added, gathered, keys, swap).run()
     if write.publish_to is not None and result.snapshot_id is not None:
         _publish(catalog, write, write.publish_to, result.snapshot_id)
@@ -163,16 +164,16 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
     )
 
 
-def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], added: Added) -> None:
+def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], *added: Added) -> None:
     """Refuse local files that the driver does not see: other readers would not see them either."""
-    if (unseen := _unseen(added)) is not None:
+    if (unseen := _unseen(*added)) is not None:
         delete_reported_files(catalog, commits)
         raise DataFileError(f"Cannot commit to {commits[0].write.table}: {unseen}")
 
 
-def _unseen(added: Added) -> str | None:
+def _unseen(*added: Added) -> str | None:
     """Return which local file the driver does not see, None if it sees all."""
-    for path, size in added.told_sizes():
+    for path, size in itertools.chain.from_iterable(files.told_sizes() for files in added):
         if is_local(path) and (seen := local_size(path)) != size:
             return (
                 f"a task reports {path} with {size} bytes, and the driver sees {seen}. On a cluster, use an object "
