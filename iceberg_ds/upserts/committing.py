@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -23,7 +24,13 @@ from iceberg_ds.commits.commit import commit_write
 from iceberg_ds.commits.commit_loop import CommitResult
 from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.swapping import StaleWorkError
-from iceberg_ds.errors import CatalogError, CommitConflictError, CommitMessageError, DataFileError, RefusedRowsError
+from iceberg_ds.errors import (
+    CommitConflictError,
+    CommitMessageError,
+    DataFileError,
+    IcebergSinkError,
+    RefusedRowsError,
+)
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan, new_operation
 from iceberg_ds.resolving.key_sources import KeySource, key_types
@@ -131,15 +138,23 @@ class UpsertCommit:
         self._discard(self._search.resolution.added.files)
 
     def _discard(self, files: Sequence[DataFile]) -> None:
-        """Delete files that no table has; where the catalog cannot be reached they stay, and that is logged."""
+        """Delete files that no table has; where their storage cannot be opened they stay, and that is logged."""
         if not files:
             return
+        path = files[0].file_path
         try:
-            io = self._catalog.file_io(self._identifier, files[0].file_path)
-        except CatalogError as unreachable:  # there is an outcome to report already
-            logger.warning("Left behind %d files, such as %s: %s", len(files), files[0].file_path, unreachable)
+            io = self._storage_of(path)
+        except Exception as problem:  # of whatever storage library; there is an outcome to report already
+            reason = self._catalog.describe(problem)
+            logger.warning("Left behind %d files, such as %s: %s", len(files), path, reason)
         else:
             delete_files(io, [file.file_path for file in files], Proof.REFUSED)
+
+    def _storage_of(self, path: str) -> FileIO:
+        try:
+            return self._catalog.file_io(self._identifier, path)
+        except IcebergSinkError:  # the catalog cannot be reached, and the storage maybe can
+            return self._catalog.storage_of(path)
 
     def _result(self, commits: Sequence[TaskCommit], committed: CommitResult) -> UpsertResult:
         if committed.snapshot_id is None:
