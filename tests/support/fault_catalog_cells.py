@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,21 @@ _CREATION = tuple(
         "create_table_transaction",
     )
 )
+# The search loads the table before the attempts, and who deletes the files of keys does so after the last one.
+_UPSERT = (
+    Call(phase=Phase.COMMIT, method="load_table"),
+    *(replace(call, first=1) if call.method == "load_table" else call for call in _ATTEMPT),
+    Call(phase=Phase.COMMIT, method="load_table", first=2),
+)
 CALLS_OF: Mapping[Operation, tuple[Call, ...]] = {
     Operation.APPEND: (_LOOK_UP, *_ATTEMPT),
     Operation.APPEND_BY_MANIFESTS: (_LOOK_UP, *_ATTEMPT),
     Operation.APPEND_AND_MERGE: (_LOOK_UP, *_ATTEMPT),
     Operation.OVERWRITE: (_LOOK_UP, *_ATTEMPT),
     Operation.UPSERT: (_LOOK_UP, *_ATTEMPT),
+    Operation.MARK: (_LOOK_UP, *_UPSERT),
+    Operation.REWRITE: (_LOOK_UP, *_UPSERT),
+    Operation.CREATE_BY_KEYS: (_LOOK_UP, *_CREATION, Call(phase=Phase.COMMIT, method="view_exists"), *_UPSERT),
     Operation.REPLACE: (_LOOK_UP, *_ATTEMPT),
     Operation.CREATE: (_LOOK_UP, *_CREATION, Call(phase=Phase.COMMIT, method="view_exists"), *_ATTEMPT),
     Operation.CREATE_EMPTY: (_LOOK_UP, *_CREATION, _ATTEMPT[1]),
@@ -112,7 +121,11 @@ class Cell:
 
     def __str__(self) -> str:
         what = f"{self.call.phase.value}: {self.call.method}"
-        place = f" {self.at.name.lower()}" if self.call.is_tried_again else ""
+        place = (
+            f" {self.at.name.lower()}"
+            if self.call.is_tried_again
+            else f" {self.call.first + 1}" * (self.call.first > 0)
+        )
         return f"{self.mode.value}, {self.operation.value}, {what}{place}, {self.kind}"
 
     @property
@@ -135,11 +148,11 @@ class Cell:
 
 
 def cells(mode: Mode, *, all_of_them: bool = bool(os.environ.get("FAULTS_ALL"))) -> list[Cell]:
-    """Return the cells of a mode, and of each set of those that differ in nothing that the sink can tell, one.
+    """Return the cells of a mode but for upserts, and of each set that differ in nothing that the sink can tell, one.
 
     Which one is drawn by its name, so that it is the same in each run, and so that each kind is there in many sets.
     """
-    found = _all_cells(mode)
+    found = [cell for cell in all_cells(mode) if cell.operation.encoding is None]
     if all_of_them:
         return found
     drawn: dict[object, Cell] = {}
@@ -148,7 +161,8 @@ def cells(mode: Mode, *, all_of_them: bool = bool(os.environ.get("FAULTS_ALL")))
     return [cell for cell in found if drawn[cell.look] is cell]
 
 
-def _all_cells(mode: Mode) -> list[Cell]:
+def all_cells(mode: Mode) -> list[Cell]:
+    """Return the cells of a mode, those of upserts among them."""
     return [
         Cell(operation=operation, mode=mode, call=call, at=at, kind=kind)
         for operation, calls in CALLS_OF.items()
@@ -191,12 +205,14 @@ class CatalogAttack:
         catalog: The catalog whose calls fail.
         phase: When.
         strikes: Which.
+        tidying: How often the table is loaded after the commit's last look at it.
     """
 
-    def __init__(self, catalog: FaultyCatalog, phase: Phase, strikes: tuple[Strike, ...]) -> None:
+    def __init__(self, catalog: FaultyCatalog, phase: Phase, strikes: tuple[Strike, ...], *, tidying: int = 0) -> None:
         self._catalog = catalog
         self._phase = phase
         self._strikes = strikes
+        self._tidying = tidying
         self._struck: list[Strike] = []
         self._loads = 0
         self._lied = False
@@ -244,7 +260,8 @@ class CatalogAttack:
     @property
     def was_blind(self) -> bool:
         """Whether the last load failed or was out of date."""
-        return any(strike.method == "load_table" and strike.number == self._loads for strike in self._struck)
+        last = self._loads - self._tidying
+        return any(strike.method == "load_table" and strike.number == last for strike in self._struck)
 
     @property
     def hinders_deleting(self) -> bool:
@@ -260,33 +277,30 @@ class Ground:
         folder: The files of both.
         mode: The mode.
         empty: Without any table.
-        used: With the table.
-        keyed: With a table that has keys, in a folder of its own.
+        used: With the table, by the operation that filled it, in folders of their own.
     """
 
     folder: Path
     mode: Mode
     empty: FaultyCatalog
-    used: FaultyCatalog
-    keyed: FaultyCatalog
+    used: Mapping[Operation, FaultyCatalog]
 
     @classmethod
     def make(cls, folder: Path, mode: Mode) -> Ground:
         """Make the catalogs."""
         made = {}
-        for operation in (Operation.APPEND, Operation.UPSERT):
+        for operation in {operation.first for operation in Operation}:
             place = _folder(folder, operation)
             place.mkdir(exist_ok=True)
             made[operation] = catalog = FaultyCatalog(LaxCatalog(place, namespaces=set()))
             calm, sink = CatalogAttack(catalog, Phase.COMMIT, ()), _sink(catalog, place)
             Trial(operation=operation, mode=mode, clean=sink, attacked=sink, attack=calm, folder=place).prepare()
         empty = FaultyCatalog(LaxCatalog(folder, namespaces=set()))
-        used, keyed = made[Operation.APPEND], made[Operation.UPSERT]
-        return cls(folder=folder, mode=mode, empty=empty, used=used, keyed=keyed)
+        return cls(folder=folder, mode=mode, empty=empty, used=made)
 
     def trial(self, operation: Operation, phase: Phase = Phase.COMMIT, strikes: Iterable[Strike] = ()) -> Trial:
         """Return a write whose catalog strikes in one phase."""
-        ground = self.empty if operation.creates else self.keyed if operation is Operation.UPSERT else self.used
+        ground = self.empty if operation.creates else self.used[operation.first]
         folder = _folder(self.folder, operation)
         inner = ground.inner.copy()
         faulty = ground.copy(inner)
@@ -295,7 +309,7 @@ class Ground:
             mode=self.mode,
             clean=_sink(inner, folder),
             attacked=_sink(faulty, folder),
-            attack=CatalogAttack(faulty, phase, tuple(strikes)),
+            attack=CatalogAttack(faulty, phase, tuple(strikes), tidying=operation.encoding is not None),
             folder=folder / "db" / "t",
         )
 
@@ -310,7 +324,7 @@ class Ground:
 
     def tidy(self) -> None:
         """Remove what a cell has left behind in the folder."""
-        for catalog in (self.used, self.keyed):
+        for catalog in self.used.values():
             table = catalog.load_table(IDENTIFIER)
             for path in unreferenced_files(table) | set(local(table.location()).rglob("*.json")):
                 path.unlink()
@@ -318,7 +332,8 @@ class Ground:
 
 def _folder(folder: Path, operation: Operation) -> Path:
     """Return where the table of an operation is."""
-    return folder / "keyed" if operation is Operation.UPSERT else folder
+    first = Operation.APPEND if operation.creates else operation.first
+    return folder if first is Operation.APPEND else folder / first.name
 
 
 def _sink(catalog: Any, folder: Path) -> Sink:

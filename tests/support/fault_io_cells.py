@@ -76,21 +76,22 @@ class FileAttack:
     Args:
         catalog: The catalog.
         fault: The fault, None for none.
+        phase: When it is in force, None for always.
     """
 
-    def __init__(self, catalog: FaultyCatalog, fault: FileFault | None) -> None:
+    def __init__(self, catalog: FaultyCatalog, fault: FileFault | None, phase: Phase | None = None) -> None:
         self._catalog = catalog
         self._fault = fault
         self._stack = ExitStack()
         self._damages: list[Damage] = []
-        self._phase: Phase | None = None
+        self._only = phase
 
     def begin(self, phase: Phase) -> None:
         """Let files suffer from now on."""
         self.calm()
-        self._phase = phase
-        self._damages.append(self._stack.enter_context(strike(self._fault)))
-        if self._fault is not None and self._fault.doing is Doing.DELETE:
+        fault = self._fault if self._only in {None, phase} else None
+        self._damages.append(self._stack.enter_context(strike(fault)))
+        if fault is not None and fault.doing is Doing.DELETE:
             refused = (Strike(method="commit_table", number=number, kind=THROTTLED) for number in range(1, MOST_CALLS))
             self._catalog.begin(*refused)
 
@@ -130,13 +131,15 @@ class FileAttack:
         return self._fault is not None and self._fault.doing is Doing.DELETE
 
 
-def trial_of(operation: Operation, mode: Mode, fault: FileFault | None, folder: Path) -> tuple[Trial, FileAttack]:
+def trial_of(
+    operation: Operation, mode: Mode, fault: FileFault | None, folder: Path, phase: Phase | None = None
+) -> tuple[Trial, FileAttack]:
     """Return a write into a new catalog in a SQLite file, whose table has its rows already."""
     clean = _sink(folder)
     faulty = FaultyCatalog(_sink(folder, {"catalog.py-io-impl": FAULTY_IO}).catalog.raw)
     # The client only calls methods that the faulty catalog has, too.
     client: Any = CatalogClient(faulty, catalog_settings(clean.options))  # type: ignore[arg-type]
-    attack = FileAttack(faulty, fault)
+    attack = FileAttack(faulty, fault, phase)
     trial = Trial(
         operation=operation,
         mode=mode,

@@ -10,12 +10,13 @@ from support.tables import QUERY, SCHEMA, Row, rows
 
 from iceberg_ds.plan import EpochId
 from iceberg_ds.planning import WriteMode
+from iceberg_ds.resolving.values import RowEncoding
 from iceberg_ds.writing.reporting import MANY_FILES
 
 BASE = (1, 2, 3, 4)  # the ids in a table before a write
 _OURS = (5, 6)
 _UPSERTED = (4, 5, 6)
-_DELETED = 3
+_DELETED, _DELETED_BY_UPSERT = 3, 2
 _WIDER = StructType([*SCHEMA.fields, StructField("note", StringType())])
 _RETYPED = StructType([StructField("id", LongType()), StructField("name", StringType()), StructField("n", LongType())])
 
@@ -28,6 +29,9 @@ class Operation(Enum):
     APPEND_AND_MERGE = "append that merges manifests"
     OVERWRITE = "overwrite"
     UPSERT = "write by keys"  # one of which is in two tasks, and one is deleted
+    MARK = "upsert by marks"
+    REWRITE = "upsert by rewriting"
+    CREATE_BY_KEYS = "upsert into a new table"
     REPLACE = "replace where"  # rewrites files of which only some rows are replaced
     CREATE = "create"
     CREATE_EMPTY = "create without rows"
@@ -37,6 +41,8 @@ class Operation(Enum):
     @property
     def options(self) -> dict[str, Any]:
         """The options of the write."""
+        if self.encoding is not None:
+            return {"keys": ("id",), "delete_when": "name = 'gone'", "delete_encoding": self.encoding}
         return {
             Operation.UPSERT: {"keys": ("id",), "keys_not_enforced": True, "delete_when": "name = 'gone'"},
             Operation.REPLACE: {"replace_where": "id >= 4"},
@@ -47,8 +53,17 @@ class Operation(Enum):
     @property
     def mode(self) -> WriteMode:
         """The write's mode."""
+        if self.encoding is not None:
+            return WriteMode.UPSERT
         is_overwrite = self in {Operation.OVERWRITE, Operation.REPLACE, Operation.CHANGE_AND_REPLACE}
         return WriteMode.OVERWRITE if is_overwrite else WriteMode.APPEND
+
+    @property
+    def encoding(self) -> RowEncoding | None:
+        """How an upsert takes the old rows away, None for any other write."""
+        if self in {Operation.MARK, Operation.CREATE_BY_KEYS}:
+            return "position"
+        return "copy-on-write" if self is Operation.REWRITE else None
 
     @property
     def schema(self) -> StructType:
@@ -68,24 +83,37 @@ class Operation(Enum):
     @property
     def ours(self) -> tuple[int, ...]:
         """The ids that it writes."""
-        return {Operation.CREATE_EMPTY: (), Operation.UPSERT: _UPSERTED}.get(self, _OURS)
+        if self is Operation.CREATE_EMPTY:
+            return ()
+        return _UPSERTED if self.replaces_keys else _OURS
+
+    @property
+    def replaces_keys(self) -> bool:
+        """Whether some of its rows take the place of others."""
+        return self in {Operation.UPSERT, Operation.MARK, Operation.REWRITE}
 
     def parts(self, ids: tuple[int, ...]) -> list[list[Row]]:
         """Return the rows of its two tasks, for its own ids or those of the table before."""
         if self is Operation.UPSERT and ids == _UPSERTED:
             return [[*rows(4, 6), {"id": _DELETED, "name": "gone"}], rows(5, 6)]
+        if self.encoding is not None and ids != _UPSERTED:
+            return [rows(*ids)]  # a file of which some rows stay
+        if self.encoding is not None:
+            return [[*rows(4), {"id": _DELETED_BY_UPSERT, "name": "gone"}], rows(5, 6)]
         middle = len(ids) // 2
         return [rows(*ids[:middle]), rows(*ids[middle:])]
 
     @property
     def first(self) -> Operation:
         """What fills the table before it."""
+        if self.encoding is not None:
+            return Operation.MARK
         return self if self is Operation.UPSERT else Operation.APPEND
 
     @property
     def creates(self) -> bool:
         """Whether there is no table before it."""
-        return self in {Operation.CREATE, Operation.CREATE_EMPTY}
+        return self in {Operation.CREATE, Operation.CREATE_EMPTY, Operation.CREATE_BY_KEYS}
 
     @property
     def before(self) -> list[int] | None:
@@ -100,8 +128,9 @@ class Operation(Enum):
             kept = ()
         if self is Operation.REPLACE:
             kept = tuple(number for number in kept if number < 4)
-        if self is Operation.UPSERT:
-            kept = tuple(number for number in kept if number not in {*_UPSERTED, _DELETED})
+        if self.replaces_keys:
+            deleted = _DELETED if self is Operation.UPSERT else _DELETED_BY_UPSERT
+            kept = tuple(number for number in kept if number not in {*_UPSERTED, deleted})
         return [*kept, *self.ours]
 
 

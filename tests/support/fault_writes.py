@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from unittest.mock import patch
 
 from pyiceberg.table import Table
-from pyspark.sql.types import StructType
 from support.delete_soundness import check_deletes
 from support.fault_operations import BASE, Mode, Operation, Phase
 from support.invariants import check_sound, stored_files, unreferenced_files
 from support.keyed_reader import rows_of
 from support.spark_tables import read_with_chdb
-from support.tables import Sink, local, paths_of
+from support.tables import QUERY, Sink, local, paths_of
+from support.upserts import commit_upsert
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.settings import catalog_settings
@@ -29,6 +29,7 @@ from iceberg_ds.commits.abort import abort_write
 from iceberg_ds.commits.manifest_lists import ManifestLists
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.plan import WritePlan
 from iceberg_ds.writing import reporting
 
 RETRIES = 2
@@ -117,7 +118,8 @@ class Trial:
         if not self.operation.creates:
             for number in (0, 1):
                 part = BASE[2 * number : 2 * number + 2]
-                self._commit(self.attacked, self._tasks(self.attacked, self.operation.first, part, number, "run-0"))
+                plan = self._plan(self.attacked, self.operation.first, number)
+                self._commit(self.attacked, plan, self._tasks(plan, self.operation.first, part, number, "run-0"))
         if self.operation.table_properties:
             with self.clean.table().transaction() as change:
                 change.set_properties(self.operation.table_properties)
@@ -139,7 +141,8 @@ class Trial:
         """Write under attack, and return what the writer sees."""
         outcome = self._write()
         self.attack.calm()
-        if outcome.error is not None and outcome.phase is Phase.COMMIT:
+        # Spark knows nothing of the commit of an upsert.
+        if outcome.error is not None and outcome.phase is Phase.COMMIT and self.operation.encoding is None:
             abort_write(self.clean.catalog, outcome.messages)
         return outcome
 
@@ -148,32 +151,36 @@ class Trial:
         try:
             self.attack.begin(phase)
             with _new_process(self.attacked) as planner:
-                plan = planner.plan(self.operation.schema, self.operation.mode, **self.operation.options)
+                plan = self._plan(planner, self.operation, _EPOCH)
             self.attack.begin(phase := Phase.TASKS)
-            messages = self._tasks_of(plan, self.operation.ours, _EPOCH, "run-1")
+            messages = self._tasks(plan, self.operation, self.operation.ours, _EPOCH, "run-1")
             self.attack.begin(phase := Phase.COMMIT)
             with _new_process(self.attacked) as committer:
-                self._commit(committer, messages)
+                self._commit(committer, plan, messages)
         except IcebergSinkError as error:
             return Outcome(error=error, phase=phase, messages=messages)
         return Outcome(messages=messages)
 
-    def _tasks(self, sink: Sink, operation: Operation, ids: tuple[int, ...], epoch: int, run: str) -> list[TaskCommit]:
-        plan = sink.plan(operation.schema, operation.mode, **operation.options)
-        return self._tasks_of(plan, ids, epoch, run, schema=operation.schema)
+    def _plan(self, sink: Sink, operation: Operation, epoch: int) -> WritePlan:
+        """Plan a write; an upsert of a stream has its epoch as a version of the application's."""
+        is_numbered = operation.encoding is not None and self.mode is Mode.STREAM
+        version = {"txn_app_id": QUERY, "txn_version": epoch} if is_numbered else {}
+        return sink.plan(operation.schema, operation.mode, **operation.options, **version)
 
-    def _tasks_of(
-        self, plan: Any, ids: tuple[int, ...], epoch: int, run: str, schema: StructType | None = None
+    def _tasks(
+        self, plan: WritePlan, operation: Operation, ids: tuple[int, ...], epoch: int, run: str
     ) -> list[TaskCommit]:
         """Run two tasks; where the first fails, Spark gives up the other."""
         parts = self.operation.parts(ids)
-        of_epoch = self.mode.epoch(epoch, run)
+        of_epoch = None if operation.encoding is not None else self.mode.epoch(epoch, run)
         with patch.object(reporting, "MANY_FILES", self.operation.many_files):
-            return self.attacked.write(*parts, schema=schema or self.operation.schema, plan=plan, of_epoch=of_epoch)
+            return self.attacked.write(*parts, schema=operation.schema, plan=plan, of_epoch=of_epoch)
 
-    @staticmethod
-    def _commit(sink: Sink, messages: list[TaskCommit]) -> None:
-        sink.commit(messages)
+    def _commit(self, sink: Sink, plan: WritePlan, messages: list[TaskCommit]) -> None:
+        if self.operation.encoding is None:
+            sink.commit(messages)
+        else:
+            commit_upsert(sink, plan, self.operation.encoding, messages)
 
     def _check(self, outcome: Outcome, known: set[Path], schema: str) -> None:
         """Hold what the writer says against what there is."""
@@ -184,7 +191,7 @@ class Trial:
             assert self.attack.leaves_doubt, f"it is known what became of each request, unlike: {error}"
             has_landed = outcome.phase is Phase.COMMIT and ids == self.operation.after
             assert not has_landed or self.attack.was_blind, f"the table shows what became of the write, unlike: {error}"
-            assert all(path.exists() for path in paths_of(outcome.messages)), f"files are gone, unlike: {error}"
+            assert all(path.exists() for path in self._kept(outcome)), f"files are gone, unlike: {error}"
             assert "o files were deleted" in str(error) or not self.operation.ours, (
                 f"the fate of files is open: {error}"
             )
@@ -193,6 +200,12 @@ class Trial:
         assert not left or self.attack.hinders_deleting, f"{left} are left behind by: {error}"
         if error is not None and outcome.phase is Phase.PLAN:
             assert schema == self._schema(), f"columns changed, unlike: {error}"
+
+    def _kept(self, outcome: Outcome) -> list[Path]:
+        """Return the files that may be in the table; the keys of an upsert never are."""
+        if self.operation.encoding is None:
+            return paths_of(outcome.messages)
+        return paths_of([replace(message, delete_files=()) for message in outcome.messages])
 
     def _check_rows(self, outcome: Outcome) -> list[int] | None:
         """Assert that the table is whole, and has the rows of before or of after; return their ids, None for none."""
@@ -230,7 +243,8 @@ class Trial:
         raise AssertionError("no replay succeeded")
 
     def _repeat(self, run: str) -> None:
-        self._commit(self.attacked, self._tasks(self.attacked, self.operation, self.operation.ours, _EPOCH, run))
+        plan = self._plan(self.attacked, self.operation, _EPOCH)
+        self._commit(self.attacked, plan, self._tasks(plan, self.operation, self.operation.ours, _EPOCH, run))
 
     def _table(self) -> Table | None:
         return self.clean.catalog.reading_anew().find_table(self.clean.options.table)

@@ -1,0 +1,41 @@
+"""Every call and file of an upsert that its own code handles x every kind of fault, and then the same number again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.fault_catalog_cells import Cell, Ground, check_cell
+from support.fault_io_cells import trial_of
+from support.fault_operations import Mode, Phase
+from support.fault_upsert_cells import FileCell, catalog_cells, file_cells
+
+pytestmark = pytest.mark.usefixtures("waits")
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    """Return what all cells begin with."""
+    return Ground.make(tmp_path_factory.mktemp("upserts"), Mode.STREAM)
+
+
+@pytest.fixture
+def tidy_ground(ground: Ground) -> Iterator[Ground]:
+    """Return it, and remove what the cell leaves."""
+    yield ground
+    ground.tidy()
+
+
+@pytest.mark.parametrize("cell", catalog_cells(), ids=str)
+def test_upsert_lands_once_whatever_the_catalog_does(tidy_ground: Ground, cell: Cell) -> None:
+    """Rows would be lost or twice, an error false, or files of a failure left for ever."""
+    check_cell(tidy_ground, cell)
+
+
+@pytest.mark.parametrize("cell", file_cells(), ids=str)
+def test_upsert_lands_once_whatever_the_disk_does(tmp_path: Path, cell: FileCell) -> None:
+    """Rows would be lost or twice, marks or rows be broken, or files of a failure left for ever."""
+    trial, _ = trial_of(cell.operation, Mode.STREAM, cell.fault, tmp_path, Phase.COMMIT)
+
+    trial.run()

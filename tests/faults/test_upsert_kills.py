@@ -1,0 +1,157 @@
+"""SIGKILL at every named step of an upsert, which is then run again: nothing twice, nothing back, orphans alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyiceberg.manifest import DataFileContent
+from support.invariants import live_entries, unreferenced_files
+from support.keyed_streams import FEED, Epoch, rows_after, rows_in
+from support.spark_tables import Warehouse
+from support.tables import local
+from support.upserter import TABLE, Upsert, Upserter
+from support.upserts import ENCODINGS
+
+import iceberg_ds
+from iceberg_ds.resolving.values import RowEncoding
+from iceberg_ds.steps import Step
+
+START: Epoch = [event for epoch in FEED[:2] for part in epoch for event in part], []
+OURS = FEED[2]  # deletes rows, and brings back one that was deleted
+# Somebody else's, of a file that has old rows, and of a key that comes in both.
+THEIRS: Epoch = [("u", 4, "DE", -4, 1), ("u", 2, "DE", -2, 1)], []
+
+# Which of the steps of one name it is, from 1.
+ONCE = [
+    (Step.PLANNED, 1),
+    (Step.FILE_CLOSED, 1),  # a file of keys
+    (Step.TASK_WRITTEN, 1),
+    (Step.TASK_WRITTEN, 2),  # nothing is searched yet
+    (Step.FILE_CLOSED, 4),  # of marks, or a file that was written again
+    (Step.TASK_WRITTEN, 3),
+    (Step.COMMIT_BEGUN, 1),
+    (Step.TABLE_LOADED, 1),
+    (Step.MANIFESTS_WRITTEN, 1),
+    (Step.REQUEST_ANSWERED, 1),
+    (Step.LANDED, 1),
+    (Step.CLEANING_UP, 1),  # the files of keys
+]
+SEARCHED_AGAIN = [
+    (Step.TABLE_LOADED, 1),  # the search is out of date
+    (Step.TASK_WRITTEN, 4),
+    (Step.COMMIT_BEGUN, 2),
+    (Step.MANIFESTS_WRITTEN, 1),
+    (Step.REQUEST_ANSWERED, 1),
+]
+CREATING = [(Step.TASK_WRITTEN, 2), (Step.MANIFESTS_WRITTEN, 1), (Step.REQUEST_ANSWERED, 1)]
+LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED, Step.CLEANING_UP}
+
+
+@pytest.fixture(scope="module")
+def upserter() -> Iterator[Upserter]:
+    """Return the program whose processes are killed."""
+    program = Upserter()
+    yield program
+    program.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A table, and what was upserted into it."""
+
+    house: Warehouse
+    encoding: RowEncoding
+    done: list[Epoch] = field(default_factory=list)
+
+    def upsert(self, number: int, epoch: Epoch, meanwhile: Epoch | None = None) -> Upsert:
+        """Return an upsert into it."""
+        options = {**self.house.options, "delete-encoding": self.encoding}
+        return Upsert(options=options, epoch_id=number, epoch=epoch, meanwhile=meanwhile or ())
+
+    def check(self, *epochs: Epoch) -> None:
+        """Assert that the table has the rows that it must have after these, and no snapshot a delete by keys."""
+        table = self.house.table()
+        assert rows_in(self.house) == rows_after(epochs)
+        assert [tuple(row.values()) for row in self.house.rows().to_pylist()] == rows_in(self.house)
+        allowed = {DataFileContent.DATA} | (
+            {DataFileContent.POSITION_DELETES} if self.encoding == "position" else set()
+        )
+        manifests = [manifest for snapshot in table.metadata.snapshots for manifest in snapshot.manifests(table.io)]
+        assert {entry.data_file.content for manifest in manifests for entry in live_entries(table, manifest)} <= allowed
+        assert len(table.metadata.snapshots) == len(epochs)
+
+    def check_orphans(self, *, has_landed: bool) -> None:
+        """Assert that verify finds what lies around, and nothing else; after it has landed it is files of keys."""
+        left = unreferenced_files(self.house.table())
+        result = iceberg_ds.verify(TABLE, options=self.house.options, older_than="0s", delete_orphans=True, force=True)
+
+        assert result.ok, str(result)
+        assert {local(orphan.path) for orphan in result.orphans} == left
+        assert not has_landed or all(path.name.endswith("-deletes.parquet") for path in left)
+        assert unreferenced_files(self.house.table()) == set()
+
+
+@pytest.fixture(params=ENCODINGS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Return the place of a table that is not there yet."""
+    return Place(house=Warehouse(folder=tmp_path / "warehouse"), encoding=request.param)
+
+
+@pytest.mark.parametrize(("step", "number"), ONCE)
+def test_upsert_that_is_killed_lands_once(place: Place, upserter: Upserter, step: Step, number: int) -> None:
+    """Rows would be there twice, deleted ones come back, or files lie around that nobody finds."""
+    place.upsert(0, START).run()
+    ours, has_landed = place.upsert(1, OURS), step in LANDED_BY_THEN
+
+    upserter.die(ours, step, number)
+
+    place.check(START, *([OURS] if has_landed else []))
+    ours.run()
+    place.check(START, OURS)
+    place.check_orphans(has_landed=has_landed)
+
+
+@pytest.mark.parametrize(("step", "number"), SEARCHED_AGAIN)
+def test_upsert_that_is_killed_beside_another_lands_once(
+    place: Place, upserter: Upserter, step: Step, number: int
+) -> None:
+    """What the other one has written meanwhile would stand beside the rows of the same keys, or be gone."""
+    place.upsert(0, START).run()
+    has_landed = step in LANDED_BY_THEN
+
+    upserter.die(place.upsert(1, OURS, THEIRS), step, number)
+
+    place.check(START, THEIRS, *([OURS] if has_landed else []))
+    place.upsert(1, OURS).run()
+    place.check(START, THEIRS, OURS)
+    place.check_orphans(has_landed=has_landed)
+
+
+@pytest.mark.parametrize(("step", "number"), CREATING)
+def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(
+    place: Place, upserter: Upserter, step: Step, number: int
+) -> None:
+    """The first micro-batch would be lost, or there twice."""
+    ours = place.upsert(0, START)
+
+    upserter.die(ours, step, number)
+
+    assert place.house.has_table() == (step in LANDED_BY_THEN)
+    ours.run()
+    place.check(START)
+    place.check_orphans(has_landed=step in LANDED_BY_THEN)
+
+
+def test_every_step_of_an_upsert_has_its_kill(place: Place) -> None:
+    """A step that was added would never be seen to fail."""
+    place.upsert(0, START).run()
+    reached: list[Step] = []
+
+    place.upsert(1, OURS).run(reached.append)
+
+    assert {*reached} - {Step.FILE_OPENED} == {step for step, _ in ONCE}
+    counted = {step: reached.count(step) for step, _ in ONCE}
+    assert counted == {step: max(number for named, number in ONCE if named is step) for step, _ in ONCE}
