@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.invariants import stored_files
 from support.keyed_reader import listed
-from support.keyed_streams import BY_KEY, COLUMNS, FEED, TASKS, KeyedStream, check_tidy, rows_after, rows_in
+from support.keyed_streams import BY_KEY, COLUMNS, FEED, KeyedStream, check_tidy, rows_after, rows_in
 from support.spark_jobs import numbered, remove_last_commit
 from support.spark_tables import Warehouse
 
@@ -37,14 +38,7 @@ def check_readable(house: Warehouse) -> None:
 
 def run(spark: SparkSession, stream: KeyedStream, options: Mapping[str, str]) -> None:
     """Run a stream through `foreachBatch` until it has taken all that there is."""
-    rows = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", TASKS).json(str(stream.source))
-    write = iceberg_ds.upsert_into("db.t", options={**stream.house.options, **BY_KEY, **options})
-    query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(stream.checkpoint))
-    started = query.trigger(availableNow=True).start()
-    try:
-        assert started.awaitTermination(120)
-    finally:
-        started.stop()
+    replace(stream, options={**stream.options, **options}).upsert_job().run(spark)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

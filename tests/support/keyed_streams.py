@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from support.delete_soundness import check_deletes
 from support.invariants import check_clean, check_sound
 from support.keyed_reader import rows_of
 from support.spark_faulty_sink import Fault, FaultySink
-from support.spark_jobs import StreamJob, write_file
+from support.spark_jobs import StreamJob, UpsertJob, write_file
 from support.spark_tables import Warehouse
 
 # Operation, id, region, amount and lsn.
@@ -119,6 +119,12 @@ class KeyedStream:
             files_per_epoch=TASKS,
             columns=COLUMNS,
         )
+
+    def upsert_job(self, fault: Fault | None = None) -> UpsertJob:
+        """Return the query that does the same by `upsert_into`."""
+        job = self.job()
+        faults = fault.arm() if fault is not None else {}
+        return UpsertJob(**{**asdict(job), "options": {**job.options, **faults}})
 
     def run(self, spark: SparkSession, *epochs: Epoch) -> KeyedStream:
         """Run the query until it has taken all that there is, these epochs among it."""

@@ -152,6 +152,18 @@ def _struck_by(faults: Sequence[Fault]) -> Iterator[None]:
         listen(None)
 
 
+def struck_from_now_on(options: Mapping[str, str]) -> dict[str, str]:
+    """Let the faults of option `fault` strike in this process for good, and return the other options."""
+    faults = _load(options.get(_OPTION, "[]"))
+
+    def strike(step: Step) -> None:
+        for fault in faults:
+            fault.strike_at(step)
+
+    listen(strike if faults else None)
+    return {key: value for key, value in options.items() if key != _OPTION}
+
+
 class FaultySink(IcebergSink):
     """The sink with the faults of its option `fault`, or without any."""
 

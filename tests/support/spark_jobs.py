@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from support.spark_faulty_sink import FaultySink
+from support.spark_faulty_sink import FaultySink, struck_from_now_on
 from support.spark_marked_sink import MarkedSink
 from support.spark_probe_sink import ProbeSink
+from support.spark_session import NO_PANDAS
 
 import iceberg_ds
 
@@ -52,9 +54,12 @@ class StreamJob:
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query."""
         _register(spark, self.sink, real=self.register)
-        source = spark.readStream.schema(self.columns).option("maxFilesPerTrigger", self.files_per_epoch)
-        writer = source.json(self.source).where(self.where).writeStream.format(self.sink).options(**self.options)
+        writer = self._rows(spark).writeStream.format(self.sink).options(**self.options)
         return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start(self.table)
+
+    def _rows(self, spark: SparkSession) -> DataFrame:
+        source = spark.readStream.schema(self.columns).option("maxFilesPerTrigger", self.files_per_epoch)
+        return source.json(self.source).where(self.where)
 
     def run(self, spark: SparkSession, timeout_s: float = 120) -> None:
         """Run the query to its end.
@@ -69,6 +74,18 @@ class StreamJob:
                 raise TimeoutError(f"The query did not end in {timeout_s} s: {query.status}")
         finally:
             query.stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertJob(StreamJob):
+    """A stream through `foreachBatch` and the function of `upsert_into`; its faults strike in the driver's process."""
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query."""
+        sys.path[:] = [path for path in sys.path if Path(path).name != NO_PANDAS]  # Spark's `mapInArrow` asks for it
+        write = iceberg_ds.upsert_into(self.table, options=struck_from_now_on(self.options))
+        writer = self._rows(spark).writeStream.foreachBatch(write)
+        return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +167,8 @@ def dump(job: Job) -> str:
 def load(text: str) -> Job:
     """Return the job that `dump` wrote."""
     values = json.loads(text)
-    kind = {"StreamJob": StreamJob, "BatchJob": BatchJob, "SqlJob": SqlJob}[values.pop("kind")]
-    return kind(**values)
+    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (StreamJob, UpsertJob, BatchJob, SqlJob)}
+    return kinds[values.pop("kind")](**values)
 
 
 def numbered(spark: SparkSession, start: int, end: int, partitions: int = 2) -> DataFrame:

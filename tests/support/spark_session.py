@@ -22,6 +22,7 @@ with warnings.catch_warnings():
 from support.class_archive import with_archive
 
 TESTS = Path(__file__).parent.parent
+NO_PANDAS = "no-pandas"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
@@ -32,7 +33,7 @@ def prepare_environment(environment: dict[str, str], folder: Path) -> None:
         environment: What the Java process will inherit.
         folder: A folder of its own; created if missing.
     """
-    hidden = folder / "no-pandas"
+    hidden = folder / NO_PANDAS
     hidden.mkdir(parents=True, exist_ok=True)
     # Each Python worker would spend a second on importing what nothing here uses.
     (hidden / "pandas.py").write_text('raise ImportError("hidden from the tests\' Spark")\n')
@@ -85,7 +86,7 @@ def shared_session(master: str) -> SparkSession:
         stop_shared_session()
     folder = Path(tempfile.mkdtemp(prefix="iceberg-ds-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if "no-pandas" not in os.environ.get("PYTHONPATH", ""):  # Java inherits it when it is started, once
+    if NO_PANDAS not in os.environ.get("PYTHONPATH", ""):  # Java inherits it when it is started, once
         environment = dict(os.environ)
         prepare_environment(environment, folder)
         os.environ.update(environment)
