@@ -97,8 +97,32 @@ def convert(spark: SparkSession, table: str, options: Options) -> list[int | Non
     return [result.rows, result.data_files, iceberg_ds.convert_deletes(table, spark, options=options).snapshot_id]
 
 
+def upsert(spark: SparkSession, table: str, options: Options) -> list[int]:
+    """Replace half of a table's rows by key; return how many rows were written, and how many gave way."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    results = [
+        iceberg_ds.upsert(
+            spark.range(first, first + 40, 1, 2).selectExpr("id", f"'from {first}' AS name"),
+            table,
+            keys="id",
+            options=options,
+        )
+        for first in (0, 20)
+    ]
+    return [results[-1].rows, results[-1].replaced_rows]
+
+
+def upsert_stream(spark: SparkSession, table: str, options: Options, source: str, checkpoint: str) -> str:
+    """Upsert a stream to its end, and return the query's id."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    write = iceberg_ds.upsert_into(table, keys="id", options=options)
+    return _run(_rows(spark, source).writeStream.foreachBatch(write), checkpoint, None)
+
+
 STEPS: dict[str, Callable[..., Any]] = {
-    step.__name__: step for step in (modules, write, stream, split, refusal, package, convert)
+    step.__name__: step for step in (modules, write, stream, split, refusal, package, convert, upsert, upsert_stream)
 }
 
 

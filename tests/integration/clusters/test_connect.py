@@ -93,6 +93,25 @@ def test_client_that_has_the_sink_can_convert_deletes(full_client: Client, lake:
     assert lake.ids(table) == list(range(60))
 
 
+def test_client_that_has_the_sink_can_upsert(full_client: Client, lake: Lake, tmp_path: Path) -> None:
+    """A notebook that connects could not write by key into a table that all can read, or its stream would twice."""
+    marked, rewritten, streamed, source = lake.new_name(), lake.new_name(), lake.new_name(), tmp_path / "source"
+    write_source(source, [range(10), range(5, 15)])
+    numbered = {**lake.options, "txn-app-id": "visits"}
+
+    *batches, _, _ = full_client.run(
+        ("upsert", [marked, lake.options]),
+        ("upsert", [rewritten, {**lake.options, "delete-encoding": "copy-on-write"}]),
+        ("upsert_stream", [streamed, numbered, str(source), str(tmp_path / "one")]),
+        ("upsert_stream", [streamed, numbered, str(source), str(tmp_path / "again")]),
+    )
+
+    assert batches == [[40, 20], [40, 20]]
+    assert lake.ids(marked) == lake.ids(rewritten) == list(range(60))
+    assert lake.ids(streamed) == list(range(15))
+    assert len(lake.summaries(streamed)) == 2
+
+
 def test_client_that_registers_has_its_secrets_hidden_in_event_logs(
     full_client: Client, lake: Lake, connect_folder: Path
 ) -> None:
