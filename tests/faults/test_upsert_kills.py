@@ -130,6 +130,7 @@ def test_upsert_that_is_killed_beside_another_lands_once(
     place.check_orphans(has_landed=has_landed)
 
 
+@pytest.mark.parametrize("place", ["position"], indirect=True)  # nothing is searched
 @pytest.mark.parametrize(("step", "number"), CREATING)
 def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(
     place: Place, upserter: Upserter, step: Step, number: int

@@ -50,14 +50,13 @@ class FileCell:
 _DONE: dict[FileKind, dict[Doing, tuple[Harm, ...]]] = {
     FileKind.DATA: {  # of keys, of rows, of marks
         Doing.OPEN: (Harm.FAIL,),
-        Doing.WRITE: (Harm.STALL, Harm.TRUNCATE),
+        Doing.WRITE: (Harm.TRUNCATE,),
         Doing.CLOSE: (Harm.FAIL_LATE, Harm.TRUNCATE_SILENTLY),
         Doing.READ: (Harm.FAIL,),
         Doing.DELETE: (Harm.FAIL,),
     },
-    FileKind.MANIFEST: {Doing.OPEN: (Harm.FAIL,), Doing.READ: (Harm.FAIL,)},
-    FileKind.MANIFEST_LIST: {Doing.OPEN: (Harm.FAIL,), Doing.READ: (Harm.FAIL,)},
-    FileKind.METADATA: {Doing.READ: (Harm.FAIL,)},
+    FileKind.MANIFEST: {Doing.READ: (Harm.FAIL,)},
+    FileKind.MANIFEST_LIST: {Doing.READ: (Harm.FAIL,)},
 }
 
 
