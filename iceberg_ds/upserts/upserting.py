@@ -14,7 +14,7 @@ from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.commits.abort import delete_reported_files
 from iceberg_ds.distribution import distribute
-from iceberg_ds.errors import IcebergSinkError, OptionError
+from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError
 from iceberg_ds.layouts.terms import quoted
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, given_options, parse_options
@@ -147,6 +147,12 @@ class _Upsert:
             return False
         return find_landing(table.metadata, WriteIdentity.of(plan, None), [], bool).landing is Landing.REPLAYED
 
+    def _give_up(self, commits: Sequence[TaskCommit]) -> None:
+        try:
+            delete_reported_files(self._catalog, commits)
+        except CatalogError as unreachable:  # there is a problem to report already
+            logger.warning("Left behind what tasks wrote for %s: %s", ".".join(self._options.table), unreachable)
+
     def _written(self, plan: WritePlan) -> list[TaskCommit]:
         """Write rows and keys, and return what the tasks report."""
         key_ids = plan.changes.key_ids if plan.changes else ()
@@ -155,7 +161,7 @@ class _Upsert:
         commits = [answer for answer in answers if isinstance(answer, TaskCommit)]
         problem = next((answer for answer in answers if isinstance(answer, IcebergSinkError)), None)
         if problem is not None:
-            delete_reported_files(self._catalog, commits)
+            self._give_up(commits)
             raise problem
         # Spark runs no task for rows that it knows to be none.
         return commits or [TaskCommit(WriteIdentity.of(plan, None), 0, (), keys=TaskKeys(count=0, modulus=0))]

@@ -13,9 +13,11 @@ from support.invariants import check_clean, stored_files, unreferenced_files
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import listed, rows_of
 from support.tables import Sink, arrow_batch, paths_of
+from support.upserter import Upsert
 from support.upserts import ENCODINGS, apart, commit_upsert, upsert, upsert_plan
 
 from iceberg_ds.errors import (
+    CatalogError,
     CommitConflictError,
     CommitStateUnknownError,
     DataFileError,
@@ -26,7 +28,7 @@ from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
 from iceberg_ds.resolving import search
 from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.upserts import committing
+from iceberg_ds.upserts import committing, upserting
 from iceberg_ds.writing.keyed import report_keyed_task
 from iceberg_ds.writing.writers import TaskAttempt
 
@@ -289,6 +291,23 @@ def test_version_that_the_table_has_is_skipped(keyed: Sink, encoding: RowEncodin
     assert result.was_replayed
     assert (1, "FR", 0) in values(keyed)
     check_readable(keyed, encoding)
+
+
+def test_failure_of_a_task_is_told_where_the_catalog_fails_then(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user would look for what is wrong with the catalog, and the disk is full."""
+
+    def fail(*_: object) -> None:
+        raise CatalogError("connection reset")
+
+    monkeypatch.setattr(upserting, "delete_reported_files", fail)
+    monkeypatch.setattr(upserting, "write_by_keys", lambda *_: [DataFileError("no space left")])
+
+    with pytest.raises(DataFileError, match="no space left"):
+        Upsert(options={"warehouse": str(sink.options.warehouse)}, epoch_id=0, epoch=[]).run()
+
+    assert "Left behind what tasks wrote for db.t: connection reset" in caplog.text
 
 
 def test_sink_alone_refuses_what_it_cannot_do(keyed: Sink) -> None:
