@@ -27,6 +27,14 @@ KEY_OPTIONS: tuple[Option, ...] = (
         "the highest values wins. Without it, a key that comes twice is an error.",
     ),
     Option(
+        name="sequence-scope",
+        default="`batch`",
+        parse=values.one_of("batch", "table"),
+        doc="With `keys` and `sequence-by`: whose sequences count. `batch`: those of the rows of one epoch or batch; "
+        "between these the later one wins. `table`: that of the table's row as well, so that late rows lose; for "
+        "`iceberg_ds.upsert` and `upsert_into`. See [late rows](docs/upserts.md#late-rows).",
+    ),
+    Option(
         name="operation-column",
         default="none",
         parse=parse_column,
@@ -106,7 +114,7 @@ def contradictions_of_keys(parsed: Mapping[str, object]) -> list[str]:
     """
     if parsed.get("keys") is None:
         return _contradictions_without_keys(parsed)
-    problems = _contradictions_of_marks(parsed)
+    problems = [*_contradictions_of_marks(parsed), *_contradictions_of_scope(parsed)]
     if DIFF in _metadata_columns(parsed):
         problems.append(
             f"options 'metadata-columns={DIFF}' and 'keys' contradict each other: '{DIFF}' is for change feeds that "
@@ -150,6 +158,35 @@ def _contradictions_of_marks(parsed: Mapping[str, object]) -> list[str]:
         names = given if isinstance(given, tuple) else (given,)
         if mark.lower() in (str(name).lower() for name in names):
             problems.append(f"options 'soft-delete-column' and '{option}' name one column: '{mark}'")
+    return problems
+
+
+def _contradictions_of_scope(parsed: Mapping[str, object]) -> list[str]:
+    if parsed.get("sequence-scope") != "table":
+        return []
+    problems = []
+    sequence = parsed.get("sequence-by")
+    if not isinstance(sequence, tuple):
+        problems.append("option 'sequence-scope=table' needs 'sequence-by', which says which row is newer")
+        sequence = ()
+    if parsed.get("inserts-are-new"):
+        problems.append(
+            "options 'sequence-scope=table' and 'inserts-are-new' contradict each other: what is late is only known of "
+            "keys that are looked for"
+        )
+    if parsed.get("delete-encoding") == "copy-on-write":
+        problems.append(
+            "options 'sequence-scope=table' and 'delete-encoding=copy-on-write' contradict each other: late rows are "
+            "hidden by position deletes"
+        )
+    taken = {name.lower() for name in map(str, sequence)}
+    for option in ("keys", "operation-column", "soft-delete-column"):
+        given = parsed.get(option)
+        if both := taken & {str(name).lower() for name in (given if isinstance(given, tuple) else (given,))}:
+            problems.append(
+                f"options 'sequence-by' and '{option}' name one column, {', '.join(map(repr, sorted(both)))}, which "
+                "cannot say which row is newer where 'sequence-scope' is table"
+            )
     return problems
 
 

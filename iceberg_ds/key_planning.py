@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalogs.client import CatalogClient
-from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed
+from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed, with_stored_sequence
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.commits.preparing import spec_request
@@ -174,6 +174,8 @@ class KeyedWrite:
         """
         with self._naming():
             feed = self._feed(metadata)
+            if self._sink.sequence_scope == "table":
+                feed = with_stored_sequence(feed, metadata.schema(), case_sensitive=self._options.case_sensitive)
             self._log(self._pick(metadata))
         spec = delete_spec(metadata.specs(), metadata.spec(), feed)
         return PlannedKeys(changes=feed, delete_spec=NO_SPEC if spec is None else spec)

@@ -37,6 +37,12 @@ def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool, is
             "appended, and this write replaces rows. Append, or drop them."
         )
     _check_encoding(options, name, is_upsert=is_upsert)
+    if options.sequence_scope == "table" and not is_upsert:
+        raise OptionError(
+            f"Cannot write to {name}: option 'sequence-scope' is table, and this write does not look at the table's "
+            "rows. Write with iceberg_ds.upsert(df, table, ...), or a stream with "
+            "foreachBatch(iceberg_ds.upsert_into(table, ...))."
+        )
     if is_stream and options.staging_branch is not None:
         raise OptionError(
             f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "

@@ -72,6 +72,7 @@ class SinkOptions:
     accept_new_checkpoint: bool = False
     keys: tuple[str, ...] | None = None
     sequence_by: tuple[str, ...] = ()
+    sequence_scope: str = "batch"
     operation_column: str | None = None
     delete_when: str | None = None
     keys_not_enforced: bool = False

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import NestedField
 
+from iceberg_ds.changes.digests import Digests
 from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.spark_hash import can_share
 from iceberg_ds.changes.values import MAX_EXAMPLES, TaskKeys
@@ -44,6 +45,7 @@ class Settlement:
         tied_keys: Some of them as text.
         tied_rows: Others of them, by task and number of a row that has the key.
         unproven: Numbers of tasks that may share keys with others and did not report them, so that nothing can be said.
+        unreported: Numbers of tasks that did not report their keys, though some keys lose to rows of the table.
     """
 
     losers: Mapping[int, Sequence[int]]
@@ -51,10 +53,21 @@ class Settlement:
     tied_keys: tuple[str, ...] = ()
     tied_rows: tuple[tuple[int, int], ...] = ()
     unproven: tuple[int, ...] = ()
+    unreported: tuple[int, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it can be said which rows lose."""
+        return not (self.unproven or self.unreported)
 
 
 def settle(
-    tasks: Sequence[TaskKeys], sequence: Sequence[NestedField], *, is_enforced: bool, keeps_deleted: bool = False
+    tasks: Sequence[TaskKeys],
+    sequence: Sequence[NestedField],
+    *,
+    is_enforced: bool,
+    keeps_deleted: bool = False,
+    late: Digests | None = None,
 ) -> Settlement:
     """Return which written rows lose, and what prevents the commit.
 
@@ -63,26 +76,37 @@ def settle(
         sequence: The feed's sequence columns.
         is_enforced: Whether ties are errors.
         keeps_deleted: Whether deletes leave rows, so that every key that is reported has one.
+        late: Keys whose events lose to rows of the table, whatever they are; None for none.
     """
     sharing = _tasks_that_share(tasks)
     if unproven := tuple(number for number in sharing if tasks[number].evidence is None):
         return Settlement(losers={}, unproven=unproven)
+    silent = tuple(number for number, task in enumerate(tasks) if task.count and task.evidence is None)
+    if late is not None and silent:
+        return Settlement(losers={}, unreported=silent)
     evidence = {number: tasks[number].evidence or b"" for number in sharing}
-    found = _collide(evidence, sequence, Rank.BEFORE if keeps_deleted else Rank.ROW)
+    lowest_row = Rank.BEFORE if keeps_deleted else Rank.ROW
+    found = _collide(evidence, sequence, lowest_row)
+    losers = found.losers if late is None else _joined(found.losers, _late_rows(tasks, late, lowest_row))
     if not is_enforced:
-        return Settlement(losers=found.losers)
+        return Settlement(losers=losers)
+    # A tie for nothing is none.
+    lost = _pairs(late) if late is not None and any((found.tied, *(task.tied for task in tasks))) else set()
+    between = [place for digest, place in found.tied.items() if digest not in lost]
     own = [
         tied.text
         for number, task in enumerate(tasks)
         for tied in task.tied
-        if found.winning_task.get(tied.digest, number) == number and tied.digest not in found.tied
+        if found.winning_task.get(tied.digest, number) == number
+        and tied.digest not in found.tied
+        and tied.digest not in lost
     ]
     unnamed = sum(task.tied_count - len(task.tied) for task in tasks)
     return Settlement(
-        losers=found.losers,
-        tied_count=len(found.tied) + len(own) + unnamed,
+        losers=losers,
+        tied_count=len(between) + len(own) + unnamed,
         tied_keys=tuple(own[:MAX_EXAMPLES]),
-        tied_rows=tuple(list(found.tied.values())[: MAX_EXAMPLES - len(own[:MAX_EXAMPLES])]),
+        tied_rows=tuple(between[: MAX_EXAMPLES - len(own[:MAX_EXAMPLES])]),
     )
 
 
@@ -139,6 +163,29 @@ def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField], low
     return _Collisions(
         losers={task: sorted(rows) for task, rows in sorted(losers.items())}, winning_task=winning, tied=tied
     )
+
+
+def _late_rows(tasks: Sequence[TaskKeys], late: Digests, lowest_row: Rank) -> dict[int, list[int]]:
+    """Return, by task, the written rows of keys that lose to rows of the table."""
+    keys = pa.table({HIGH: late.high, LOW: late.low})
+    found = {}
+    for number, task in enumerate(tasks):
+        if task.evidence is None:
+            continue
+        reported = _events(0, task.evidence).select([HIGH, LOW, RANK, NUMBER])
+        lost = reported.join(keys, keys=[HIGH, LOW], join_type="left semi")
+        rows = lost.filter(pc.greater_equal(lost.column(RANK), pa.scalar(lowest_row, pa.int32()))).column(NUMBER)
+        if len(rows):
+            found[number] = rows.to_pylist()
+    return found
+
+
+def _pairs(digests: Digests) -> set[tuple[int, int]]:
+    return set(zip(digests.high.to_pylist(), digests.low.to_pylist(), strict=True))
+
+
+def _joined(one: Mapping[int, Sequence[int]], other: Mapping[int, Sequence[int]]) -> dict[int, Sequence[int]]:
+    return {task: sorted({*one.get(task, ()), *other.get(task, ())}) for task in sorted({*one, *other})}
 
 
 def _colliding_events(evidence: Mapping[int, bytes]) -> pa.RecordBatch | None:

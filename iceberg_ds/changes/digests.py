@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_SEED_BYTES = 16
 _WORD_BYTES = 8
 _WORD_BITS = 64
 # Strings with more bytes are digested one by one.
@@ -31,6 +32,20 @@ class Digests:
 
     high: pa.Array
     low: pa.Array
+
+
+def digest_seed(operation_id: str) -> bytes:
+    """Return the seed of the digests that the tasks of a write report."""
+    return hashlib.blake2b(operation_id.encode(), digest_size=_SEED_BYTES).digest()
+
+
+def distinct(digests: Iterable[Digests]) -> Digests | None:
+    """Return each digest once, None if there is none."""
+    parts = [pa.table({"high": part.high, "low": part.low}) for part in digests]
+    if not parts:
+        return None
+    found = pa.concat_tables(parts).group_by(["high", "low"]).aggregate([]).combine_chunks()
+    return Digests(*(found.column(name).combine_chunks() for name in ("high", "low"))) if found.num_rows else None
 
 
 def digest_keys(columns: Sequence[pa.Array], seed: bytes) -> Digests:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -87,6 +87,25 @@ def make_feed(options: FeedOptions, table: Schema, dataframe: Schema, *, format_
         trusts_inserts=options.trusts_inserts,
         keeps_deleted=options.keeps_deleted,
     )
+
+
+def with_stored_sequence(feed: ChangeFeed, table: Schema, *, case_sensitive: bool | None) -> ChangeFeed:
+    """Return a feed whose events lose to rows of a higher sequence that the table has.
+
+    Raises:
+        ValueError: The table lacks a sequence column.
+    """
+    options = FeedOptions(keys=(), case_sensitive=case_sensitive)
+    problems: list[str] = []
+    found = [_find(field.name, table, "sequence column", options, problems, place="table") for field in feed.sequence]
+    if problems:
+        raise ValueError("; ".join(problems))
+    sequence = tuple(
+        NestedField(stored.field_id, field.name, stored.field_type, required=False)
+        for field, stored in zip(feed.sequence, found, strict=True)
+        if stored is not None
+    )
+    return replace(feed, sequence=sequence, counts_stored=True)
 
 
 def keyed_schema(schema: Schema, options: FeedOptions) -> Schema:

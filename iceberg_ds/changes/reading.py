@@ -84,6 +84,8 @@ class FeedReader:
         self._key_shape = file_shape(_optional([schema.fields[position] for position in self._key_positions]))
         self._sequence_shape = file_shape(_optional(feed.sequence))
         self.key_schema = pa.schema([field.with_nullable(nullable=False) for field in self._key_shape.schema])
+        stored = [schema.find_field(field.field_id) for field in feed.sequence] if feed.counts_stored else []
+        self.delete_schema = pa.schema([*self.key_schema, *file_shape(_optional(stored)).schema])
         sequence = [
             pa.field(name, field.type)
             for name, field in zip(sequence_names(feed.sequence), self._sequence_shape.schema, strict=True)
@@ -118,6 +120,12 @@ class FeedReader:
     def keys_of(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """Return the keys of events."""
         return pa.RecordBatch.from_arrays(events.columns[-len(self.key_schema) :], schema=self.key_schema)
+
+    def deletes_of(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the keys of events as files of deletes have them, with the sequence if the table's row counts."""
+        sequence = events.columns[2 : 2 + len(self.delete_schema) - len(self.key_schema)]
+        keys = events.columns[-len(self.key_schema) :]
+        return pa.RecordBatch.from_arrays([*keys, *sequence], schema=self.delete_schema)
 
     def evidence_of_events(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """Return what is reported of events without a row."""

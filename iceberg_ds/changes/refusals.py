@@ -23,6 +23,7 @@ def why_refused(tasks: Sequence[TaskKeys], settlement: Settlement, key_names: Se
         *_unknown_operations(tasks),
         *_ties(settlement),
         *_unproven(tasks, settlement, key_names),
+        *_unreported(tasks, settlement),
     ]
 
 
@@ -64,5 +65,17 @@ def _unproven(tasks: Sequence[TaskKeys], settlement: Settlement, key_names: Sequ
         f"{len(settlement.unproven)} tasks (such as {number}, with {tasks[number].count} keys) have too many keys to "
         "compare and may have keys that others have, too: distribute the rows by key with "
         f"iceberg_ds.distribute(df, keys=[{named}])"
+    )
+    return [reason]
+
+
+def _unreported(tasks: Sequence[TaskKeys], settlement: Settlement) -> list[str]:
+    if not settlement.unreported:
+        return []
+    number = settlement.unreported[0]
+    reason = (
+        f"{len(settlement.unreported)} tasks (such as {number}, with {tasks[number].count} keys) have too many keys to "
+        "tell which of their rows are late: write fewer rows at once, or give Spark more tasks, such as by "
+        "spark.sql.shuffle.partitions"
     )
     return [reason]

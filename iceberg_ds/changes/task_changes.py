@@ -80,14 +80,15 @@ class TaskChanges:
         return self._reader.row_schema
 
     @property
-    def key_schema(self) -> pa.Schema:
-        """The schema of `keys_to_delete`: that of an equality-delete file."""
-        return self._reader.key_schema
+    def delete_schema(self) -> pa.Schema:
+        """The schema of `keys_to_delete`: that of an equality-delete file, or of keys to look for in the table."""
+        return self._reader.delete_schema
 
     @property
     def is_reported(self) -> bool:
         """Whether `report` is to get back anything of the rows, which is known after `keys_to_delete`."""
-        most = MAX_REPORTED_KEYS if self._proof.modulus == 1 else REPORTED_ANYWAY
+        is_asked = self._proof.modulus == 1 or self._reader.feed.counts_stored
+        most = MAX_REPORTED_KEYS if is_asked else REPORTED_ANYWAY
         return self._key_count <= most
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -119,7 +120,7 @@ class TaskChanges:
             is_row = winners.column(NUMBER).is_valid()
             if is_row.true_count < len(is_row) and self._key_count <= MAX_REPORTED_KEYS:
                 self._deleted.append(self._reader.evidence_of_events(winners.filter(pc.invert(is_row))))
-            keys = _chosen(self._reader.keys_of(winners), decision.is_any)
+            keys = _chosen(self._reader.deletes_of(winners), decision.is_any)
             if keys.num_rows:
                 yield keys
 

@@ -30,6 +30,8 @@ class ChangeFeed:
         is_enforced: Whether a tie is an error; else any one of the tied rows wins.
         trusts_inserts: Whether an insert tells of a key that the table does not have, so that nothing must be deleted.
         keeps_deleted: Whether a delete leaves a row of its key, which a column of the table marks.
+        counts_stored: Whether a row that the table has wins over events of a lower sequence. Then `sequence` has the
+            types and ids of the table's columns, and what is deleted by key tells its sequence.
     """
 
     key_ids: tuple[int, ...]
@@ -39,6 +41,7 @@ class ChangeFeed:
     is_enforced: bool = True
     trusts_inserts: bool = False
     keeps_deleted: bool = False
+    counts_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,10 +62,12 @@ class CommitResult:
     Attributes:
         snapshot_id: The snapshot that holds the rows; None if there were none to add.
         was_replayed: The table had this epoch, or this version of the application's; this one added nothing.
+        record_count: How many rows the table got, None if that is not known; those that the snapshot hides are none.
     """
 
     snapshot_id: int | None
     was_replayed: bool = False
+    record_count: int | None = None
 
 
 class CommitLoop:
@@ -240,7 +242,7 @@ class CommitLoop:
         if self._write.epoch is not None:
             merge_for_next_commit(table.io, committed, self._producer.listed, self._write)
         warn_of_growth(self._write.table, committed, len(self._producer.listed), self._load_ms)
-        return CommitResult(snapshot_id=self._write.snapshot_id)
+        return CommitResult(snapshot_id=self._write.snapshot_id, record_count=self._record_count)
 
     def _skip(self, table: Table, finding: Finding) -> CommitResult:
         """Drop the files of a write that was done before."""

@@ -21,6 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.changes.collisions import Settlement, file_positions, settle
+from iceberg_ds.changes.digests import Digests
 from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.reading import key_texts
 from iceberg_ds.changes.refusals import why_refused
@@ -46,10 +47,12 @@ class KeyReports:
     Args:
         write: The write.
         commits: What its tasks report.
+        late: Digests of keys whose rows lose to rows of the table, None for none.
     """
 
-    def __init__(self, write: WriteIdentity, commits: Sequence[TaskCommit]) -> None:
+    def __init__(self, write: WriteIdentity, commits: Sequence[TaskCommit], late: Digests | None = None) -> None:
         self._write = write
+        self._late = late
         keyed = [commit for commit in commits if commit.keys is not None] if write.changes is not None else []
         self._commits = sorted(keyed, key=lambda commit: commit.partition_id)
         self._tries = itertools.count()
@@ -63,7 +66,7 @@ class KeyReports:
     @property
     def hidden_count(self) -> int | None:
         """How many of the written rows lose, None if that cannot be said."""
-        if self._settlement.unproven:
+        if not self._settlement.is_known:
             return None
         return sum(len(rows) for rows in self._settlement.losers.values())
 
@@ -94,7 +97,13 @@ class KeyReports:
         feed = self._write.changes
         if feed is None or not self._commits:
             return Settlement(losers={})
-        return settle(self._keys, feed.sequence, is_enforced=feed.is_enforced, keeps_deleted=feed.keeps_deleted)
+        return settle(
+            self._keys,
+            feed.sequence,
+            is_enforced=feed.is_enforced,
+            keeps_deleted=feed.keeps_deleted,
+            late=self._late,
+        )
 
     def _refuse(self, table: Table) -> None:
         schema, key_ids = table.metadata.schema(), self._write.changes.key_ids if self._write.changes else ()

@@ -121,11 +121,11 @@ def _key_values(batch: pa.RecordBatch, key: _Key) -> pa.Array:
     values = key.transform(source)
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_floating(values.type):
-        return _ordered_bits(values)
+        return ordered_bits(values)
     return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
-def _ordered_bits(values: pa.Array) -> pa.Array:
+def ordered_bits(values: pa.Array) -> pa.Array:
     """Return integers in the order of floats: -0 before 0, every NaN, whatever its sign, after infinity."""
     integer = _BITS[values.type]
     bits = pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values).view(integer)

@@ -15,12 +15,49 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.changes.digests import Digests
 from iceberg_ds.resolving.columns import ColumnReader
-from iceberg_ds.resolving.key_sets import KeyReader, KeySet, Lanes
+from iceberg_ds.resolving.key_sets import Hits, KeyReader, KeySet, Lanes
+from iceberg_ds.resolving.sequences import Incoming, SequenceRule
 from iceberg_ds.resolving.values import FileWork, KeyFile
 
 # Arrow bytes of digests that are looked up at once.
 LOOKUP_BYTES = 64 * 1024 * 1024
+_IS_NEWER, _HIGH, _LOW = "is_newer", "high", "low"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewerRows:
+    """Rows of a data file that win over the incoming rows of their keys.
+
+    Attributes:
+        positions: Where they are.
+        keys: The digests of their keys, as tasks report them.
+    """
+
+    positions: pa.Array
+    keys: Digests
+
+    def but(self, positions: pa.Array) -> NewerRows | None:
+        """Return those at other positions, None if there are none."""
+        is_left = pc.invert(pc.is_in(self.positions, value_set=positions))
+        if not is_left.true_count:
+            return None
+        keys = Digests(self.keys.high.filter(is_left), self.keys.low.filter(is_left))
+        return NewerRows(positions=self.positions.filter(is_left), keys=keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """Rows of a data file with one of its keys.
+
+    Attributes:
+        positions: Those that give way, ascending.
+        newer: The others, None if there are none.
+    """
+
+    positions: pa.Array
+    newer: NewerRows | None = None
 
 
 class Matcher:
@@ -29,46 +66,51 @@ class Matcher:
     Args:
         io: Opens the table's storage.
         types: The types of all key columns, by field id.
+        rule: How rows are held against those that the keys are of, None if all give way.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
     """
 
-    def __init__(self, io: FileIO, types: Mapping[int, IcebergType]) -> None:
+    def __init__(self, io: FileIO, types: Mapping[int, IcebergType], rule: SequenceRule | None = None) -> None:
         self.read_bytes = 0
         self._io = io
         self._types = types
+        self._rule = rule
 
-    def find(self, work: Sequence[FileWork]) -> dict[str, pa.Array]:
-        """Return the positions, ascending, of rows that have one of their file's keys; files without any are left out.
+    def find(self, work: Sequence[FileWork]) -> dict[str, Matches]:
+        """Return the rows that have one of their file's keys; files without any are left out.
 
         Args:
             work: Data files of one partition, so that what is meant for one is meant for all that are as old.
         """
-        found: dict[str, list[pa.Array]] = defaultdict(list)
+        found: dict[str, list[Matches]] = defaultdict(list)
         for field_ids, keys in _by_columns(work).items():
             types = {number: self._types[number] for number in field_ids}
             files = [item for item in work if any(key.field_ids == field_ids for key in item.keys)]
-            reader = KeyReader(self._io, keys, types)
+            reader = KeyReader(self._io, keys, types, self._rule)
             for key_set in reader.sets():
                 self._look_up(key_set, files, types, found)
             self.read_bytes += reader.read_bytes
-        return {path: pc.unique(pa.concat_arrays(parts)).sort() for path, parts in found.items()}
+        return {path: _together(parts) for path, parts in found.items()}
 
     def _look_up(
         self,
         keys: KeySet,
         files: Sequence[FileWork],
         types: Mapping[int, IcebergType],
-        found: dict[str, list[pa.Array]],
+        found: dict[str, list[Matches]],
     ) -> None:
+        wanted = types if self._rule is None else {**types, **self._rule.types}
         waiting: list[_Waiting] = []
         size = 0
         for item in files:
-            reader = ColumnReader(self._io, item.path, types)
+            reader = ColumnReader(self._io, item.path, wanted)
             for batch in reader.batches():
-                waiting.append(_Waiting(work=item, first=batch.first, lanes=keys.lanes(batch.columns)))
-                size += waiting[-1].lanes.nbytes
+                lanes = keys.lanes(batch.columns[: len(types)])
+                sequence = [] if self._rule is None else self._rule.comparable(batch.columns[len(types) :])
+                waiting.append(_Waiting(work=item, first=batch.first, lanes=lanes, sequence=sequence))
+                size += waiting[-1].nbytes
                 if size >= LOOKUP_BYTES:
                     _take(keys, waiting, found)
                     waiting, size = [], 0
@@ -79,11 +121,16 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """Rows of a file that are to be looked up: the position of the first one, and their digests."""
+    """Rows of a file that are to be looked up: the position of the first one, their digests and their sequences."""
 
     work: FileWork
     first: int
     lanes: Lanes
+    sequence: Sequence[pa.Array]
+
+    @property
+    def nbytes(self) -> int:
+        return self.lanes.nbytes + sum(int(column.nbytes) for column in self.sequence)
 
 
 def _by_columns(work: Sequence[FileWork]) -> dict[tuple[int, ...], list[KeyFile]]:
@@ -95,18 +142,51 @@ def _by_columns(work: Sequence[FileWork]) -> dict[tuple[int, ...], list[KeyFile]
     return {field_ids: list(by_path.values()) for field_ids, by_path in found.items()}
 
 
-def _take(keys: KeySet, waiting: Sequence[_Waiting], found: dict[str, list[pa.Array]]) -> None:
+def _take(keys: KeySet, waiting: Sequence[_Waiting], found: dict[str, list[Matches]]) -> None:
     lanes = Lanes(
         high=pa.concat_arrays([rows.lanes.high for rows in waiting]),
         low=pa.concat_arrays([rows.lanes.low for rows in waiting]),
     )
     numbers = [pa.repeat(pa.scalar(rows.work.sequence_number, pa.int64()), len(rows.lanes.high)) for rows in waiting]
-    places = keys.find(lanes, pa.concat_arrays(numbers))
+    hits = keys.find(lanes, pa.concat_arrays(numbers))
+    newer = None if keys.incoming is None else _newer(keys.incoming, hits, waiting)
     start = begin = 0
     for rows in waiting:
         end = start + len(rows.lanes.high)
-        until = bisect_left(range(len(places)), end, lo=begin, key=lambda place: places[place].as_py())
+        until = bisect_left(range(len(hits.places)), end, lo=begin, key=lambda place: hits.places[place].as_py())
         if until > begin:
-            here = places.slice(begin, until - begin)
-            found[rows.work.path].append(pc.add(here, pa.scalar(rows.first - start, pa.int64())))
+            here = hits.places.slice(begin, until - begin)
+            positions = pc.add(here, pa.scalar(rows.first - start, pa.int64()))
+            told = None if newer is None else newer.slice(begin, until - begin)
+            found[rows.work.path].append(_told_apart(positions, told))
         start, begin = end, until
+
+
+def _newer(incoming: Incoming, hits: Hits, waiting: Sequence[_Waiting]) -> pa.Table:
+    """Return of each hit whether it wins over the incoming row of its key, and the key's digest."""
+    stored = [pa.concat_arrays(parts) for parts in zip(*(rows.sequence for rows in waiting), strict=True)]
+    is_newer = incoming.lose(hits.incoming, [column.take(hits.places) for column in stored])
+    keys = incoming.digests
+    return pa.table({_IS_NEWER: is_newer, _HIGH: keys.high.take(hits.incoming), _LOW: keys.low.take(hits.incoming)})
+
+
+def _told_apart(positions: pa.Array, newer: pa.Table | None) -> Matches:
+    if newer is None:
+        return Matches(positions=positions)
+    is_newer, high, low = (newer.column(name).combine_chunks() for name in (_IS_NEWER, _HIGH, _LOW))
+    keys = Digests(high.filter(is_newer), low.filter(is_newer))
+    return Matches(
+        positions=positions.filter(pc.invert(is_newer)),
+        newer=NewerRows(positions=positions.filter(is_newer), keys=keys),
+    )
+
+
+def _together(parts: Sequence[Matches]) -> Matches:
+    """Return what several sets of keys come to; rows that give way to any incoming row of their key give way."""
+    positions = pc.unique(pa.concat_arrays([part.positions for part in parts])).sort()
+    newer = [part.newer for part in parts if part.newer is not None]
+    if not newer:
+        return Matches(positions=positions)
+    keys = Digests(*(pa.concat_arrays([getattr(part.keys, name) for part in newer]) for name in (_HIGH, _LOW)))
+    both = NewerRows(positions=pa.concat_arrays([part.positions for part in newer]), keys=keys)
+    return Matches(positions=positions, newer=both.but(positions))

@@ -9,6 +9,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.changes.digests import Digests, distinct
 from iceberg_ds.commits.added import Added
 from iceberg_ds.resolving.key_sources import KeySource
 from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
@@ -24,11 +25,13 @@ class Goal:
         paths: The files of deletes that are to go: those that the branch had at the beginning.
         key_types: The types of all key columns, by field id.
         written: Further files of keys, which are in no snapshot and come into none.
+        counts_stored: Whether rows that the table shows may win, so that it must be known which ones it shows.
     """
 
     paths: frozenset[str]
     key_types: Mapping[int, IcebergType]
     written: tuple[KeySource, ...] = ()
+    counts_stored: bool = False
 
     def sources(self, live: LiveFiles) -> list[KeySource]:
         """Return all keys, of the deletes those that are still there."""
@@ -88,6 +91,21 @@ class Resolution:
         return {path: answer for path, answer in self._answers.items() if answer.rewritten is not None}
 
     @property
+    def resting_on_deletes(self) -> dict[str, FileAnswer]:
+        """The answers that other position deletes would make wrong, by path."""
+        return {path: answer for path, answer in self._answers.items() if answer.rests_on_deletes}
+
+    @property
+    def late_keys(self) -> Digests | None:
+        """The keys of which the table has a row that wins over the incoming one, each once; None for none."""
+        return distinct(answer.late_keys for answer in self._answers.values() if answer.late_keys is not None)
+
+    @property
+    def late_count(self) -> int:
+        """How many of these keys there are."""
+        return 0 if (late := self.late_keys) is None else len(late.high)
+
+    @property
     def hit(self) -> list[FileAnswer]:
         """The answers for data files in which rows were found."""
         return [answer for answer in self._answers.values() if answer.rows]
@@ -102,4 +120,4 @@ class Resolution:
 def _still_fits(answer: FileAnswer, present: Mapping[str, frozenset[str]]) -> bool:
     if answer.path not in present:
         return False
-    return answer.rewritten is None or answer.positions == present[answer.path]
+    return not answer.rests_on_deletes or answer.positions == present[answer.path]

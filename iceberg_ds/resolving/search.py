@@ -14,6 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import DataFileError, UnsupportedTableError
 from iceberg_ds.resolving.job import resolve
+from iceberg_ds.resolving.live_files import LiveFiles
 from iceberg_ds.resolving.resolution import Goal, Resolution
 from iceberg_ds.resolving.scan import all_specs
 from iceberg_ds.resolving.snapshot_reader import ReadSnapshot, SnapshotReader
@@ -70,6 +71,7 @@ class KeySearch:
             UnsupportedTableError: The table has files that cannot be searched.
         """
         live = self.read(table).files
+        self.check_deletes(live, goal)
         delete_files(table.io, [file.file_path for file in self.resolution.prune(live)], Proof.REFUSED)
         sources = goal.sources(live)
         if not sources:
@@ -99,6 +101,20 @@ class KeySearch:
         """Delete what tasks have written; no commit has landed, and none can land any more."""
         delete_files(io, [file.file_path for file in self.resolution.added.files], Proof.REFUSED)
         self.resolution = Resolution()
+
+    def check_deletes(self, live: LiveFiles, goal: Goal) -> None:
+        """Refuse deletes by keys where it must be known which rows the table shows: only position deletes are read.
+
+        Raises:
+            UnsupportedTableError: There are some.
+        """
+        if goal.counts_stored and live.equalities:
+            raise UnsupportedTableError(
+                f"Cannot {self._action} with sequence-scope=table, nothing was committed: the branch has "
+                f"{len(live.equalities)} files of deletes by keys, such as {live.equalities[0].path}, and the rows "
+                "that they hide have no say. Take them out with iceberg_ds.convert_deletes, and let all writers of "
+                "the table use iceberg_ds.upsert."
+            )
 
     def _check_readable(self, files: Sequence[DataFile]) -> None:
         for file in files:

@@ -6,7 +6,8 @@ each attempt to commit, from the manifests of the branch as it is then, so it do
 * rows and deletes that a stream adds have higher sequence numbers; its deletes stay;
 * a file that a compaction has written, with the sequence number of its rows, was not searched: the work is stale;
 * a data file that was marked by position and is gone takes its marks with it;
-* a data file that was rewritten must be there still, and no other position deletes may have come: else the same.
+* a data file that was rewritten must be there still, and no other position deletes may have come: else the same. So
+  must one with a row that wins over an incoming one, because that row may be gone.
 
 A rewritten file keeps the data sequence number of the file whose rows it has. So every delete by keys, whether it came
 before, meanwhile or later, applies to it if and only if it applied to that file.
@@ -79,7 +80,8 @@ class ResolvedSwap:
         sources = self._goal.sources(read.files)
         if not sources:
             raise StaleWorkError("another writer has taken out all deletes by keys")
-        self._check_rewritten(read)
+        self._search.check_deletes(read.files, self._goal)
+        self._check_unchanged(read)
         missing = self._search.resolution.plan(read.files, sources, all_specs(table.metadata), self._goal.key_types)
         if missing:
             raise StaleWorkError(
@@ -92,12 +94,12 @@ class ResolvedSwap:
         self.dropped = found.removed
         return found
 
-    def _check_rewritten(self, read: ReadSnapshot) -> None:
-        rewritten = self._search.resolution.rewritten
-        present = applying_positions(read.files, rewritten)
-        changed = [path for path, answer in rewritten.items() if present.get(path) != answer.positions]
+    def _check_unchanged(self, read: ReadSnapshot) -> None:
+        answers = self._search.resolution.resting_on_deletes
+        present = applying_positions(read.files, answers)
+        changed = [path for path, answer in answers.items() if present.get(path) != answer.positions]
         if changed:
-            raise StaleWorkError(f"another writer has removed, or deleted rows of, {changed[0]} while it was rewritten")
+            raise StaleWorkError(f"another writer has removed, or deleted rows of, {changed[0]} meanwhile")
 
 
 def _left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:

@@ -17,10 +17,12 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds._version import why_not_version
+from iceberg_ds.changes.digests import Digests
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.resolving.hidden import hidden_positions, without
 from iceberg_ds.resolving.matching import Matcher
 from iceberg_ds.resolving.rewriting import FileRewriter
+from iceberg_ds.resolving.sequences import SequenceRule
 from iceberg_ds.resolving.values import FileAnswer, FileWork, GroupAnswer, Marks, ResolvePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.steps import Step, reach
@@ -75,18 +77,22 @@ def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> G
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Rows of a data file that have one of the keys and are not hidden, and those that are."""
+    """Rows of a data file that have one of the keys and are not hidden, and those that are hidden.
+
+    Those that win over the incoming row are not among them, only their keys.
+    """
 
     work: FileWork
     positions: pa.Array
     hidden: pa.Array
+    late_keys: Digests | None = None
 
 
 class _Task:
     def __init__(self, plan: ResolvePlan, attempt: TaskAttempt) -> None:
         self._plan = plan
         self._io: FileIO = file_io(plan.write.io_properties, plan.write.location)
-        self._matcher = Matcher(self._io, plan.key_types)
+        self._matcher = Matcher(self._io, plan.key_types, SequenceRule.of(plan.write))
         self._rewriter = FileRewriter(self._io, plan.write, attempt)
         prefix, write = name_prefix(plan.write, attempt), plan.write
         self._paths = FilePaths(write.location, write.properties, write.schema, prefix, are_deletes=True)
@@ -107,6 +113,7 @@ class _Task:
                         rows=len(found.positions),
                         rewritten=rewritten,
                         positions=frozenset(found.work.positions),
+                        late_keys=found.late_keys,
                     )
                 )
             self._write_marks()
@@ -122,13 +129,19 @@ class _Task:
     def _find(self, work: Sequence[FileWork]) -> Iterator[_Found]:
         found = self._matcher.find(work)
         for item in work:
-            positions = found.get(item.path)
-            if positions is None:
+            matches = found.get(item.path)
+            if matches is None:
                 nothing = pa.array([], pa.int64())
                 yield _Found(work=item, positions=nothing, hidden=nothing)
                 continue
             hidden = hidden_positions(self._io, item.positions, item.path)
-            yield _Found(work=item, positions=without(positions, hidden), hidden=hidden)
+            newer = None if matches.newer is None else matches.newer.but(hidden)
+            yield _Found(
+                work=item,
+                positions=without(matches.positions, hidden),
+                hidden=hidden,
+                late_keys=None if newer is None else newer.keys,
+            )
 
     def _hide(self, found: _Found) -> tuple[DataFile, ...] | None:
         if self._plan.encoding == "position":

@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.changes.digests import Digests
 from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.plan import WritePlan
 
@@ -121,6 +122,8 @@ class FileAnswer:
         rows: How many of its rows, not hidden before, have one of the keys.
         rewritten: The files that hold its other rows, none if there is no such row; None if it was not rewritten.
         positions: The files of position deletes that were looked at.
+        late_keys: Digests of the keys of which it has a row, not hidden before, that wins over the incoming one; None
+            for none.
     """
 
     path: str
@@ -128,6 +131,12 @@ class FileAnswer:
     rows: int
     rewritten: tuple[DataFile, ...] | None = None
     positions: frozenset[str] = frozenset()
+    late_keys: Digests | None = None
+
+    @property
+    def rests_on_deletes(self) -> bool:
+        """Whether other position deletes would make another answer."""
+        return self.rewritten is not None or self.late_keys is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

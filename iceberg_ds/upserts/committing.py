@@ -89,14 +89,20 @@ class UpsertCommit:
     def _commit(self, commits: Sequence[TaskCommit], key_files: Sequence[DataFile]) -> UpsertResult:
         self._check_losers(commits)
         keys = tuple(KeySource(data_file=file, sequence_number=None) for file in key_files)
-        goal = Goal(paths=frozenset(), key_types=key_types([self._plan.schema], keys), written=keys)
+        goal = Goal(
+            paths=frozenset(),
+            key_types=key_types([self._plan.schema], keys),
+            written=keys,
+            counts_stored=self._plan.changes is not None and self._plan.changes.counts_stored,
+        )
         swap = ResolvedSwap(goal, self._search) if keys else None
         stale: StaleWorkError | None = None
         for number in range(ROUNDS):
             named = commits if number == 0 else _renamed(commits)
             self._look_for_rows(goal, named)
             try:
-                committed = commit_write(self._catalog, named, swap=swap)
+                late_keys = self._search.resolution.late_keys
+                committed = commit_write(self._catalog, named, swap=swap, late_keys=late_keys)
             except StaleWorkError as problem:
                 logger.info("Searching %s again: %s", self._plan.table, problem)
                 stale = problem
@@ -157,20 +163,22 @@ class UpsertCommit:
             return self._catalog.storage_of(path)
 
     def _result(self, commits: Sequence[TaskCommit], committed: CommitResult) -> UpsertResult:
+        found = self._search.resolution
         if committed.snapshot_id is None:
             return UpsertResult(
                 table=self._plan.table,
                 branch=self._plan.branch,
                 was_replayed=committed.was_replayed,
+                late_rows=0 if committed.was_replayed else found.late_count,
                 seconds=time.monotonic() - self._started,
             )
-        found = self._search.resolution
         data_files = [file for commit in commits for file in commit.data_files]
         return UpsertResult(
             table=self._plan.table,
             branch=self._plan.branch,
             snapshot_id=committed.snapshot_id,
-            rows=sum(file.record_count for file in data_files),
+            rows=committed.record_count or 0,
+            late_rows=found.late_count,
             replaced_rows=sum(answer.rows for answer in found.hit),
             data_files=len(data_files),
             position_delete_files=len(found.added.delete_files),

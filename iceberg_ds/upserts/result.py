@@ -14,7 +14,8 @@ class UpsertResult:
         branch: The branch.
         snapshot_id: The snapshot that has the rows; None if there was nothing to change.
         was_replayed: The table had this version of the application's; this one changed nothing.
-        rows: How many rows were written.
+        rows: How many rows the table got.
+        late_rows: How many rows, deletes among them, lost to newer ones that the table has (`sequence-scope=table`).
         replaced_rows: How many rows of the table gave way to them, or were deleted.
         data_files: Data files that were added for the rows.
         position_delete_files: Files of position deletes that hide the old rows.
@@ -28,6 +29,7 @@ class UpsertResult:
     snapshot_id: int | None = None
     was_replayed: bool = False
     rows: int = 0
+    late_rows: int = 0
     replaced_rows: int = 0
     data_files: int = 0
     position_delete_files: int = 0
@@ -39,8 +41,9 @@ class UpsertResult:
         where = f"branch '{self.branch}' of {self.table}"
         if self.was_replayed:
             return f"Nothing to upsert: {where} has this version already."
+        late = f" {self.late_rows:,} rows were late: the table has newer ones." if self.late_rows else ""
         if self.snapshot_id is None:
-            return f"Nothing to upsert into {where}."
+            return f"Nothing to upsert into {where}.{late}"
         hidden = (
             f"{self.rewritten_files:,} data files were written again"
             if self.rewritten_files
@@ -48,5 +51,5 @@ class UpsertResult:
         )
         return (
             f"Upserted {self.rows:,} rows into {where}, in place of {self.replaced_rows:,}; {hidden}. Snapshot "
-            f"{self.snapshot_id}, {self.read_bytes:,} bytes read, {self.seconds:.1f} s."
+            f"{self.snapshot_id}, {self.read_bytes:,} bytes read, {self.seconds:.1f} s.{late}"
         )

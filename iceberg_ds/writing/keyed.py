@@ -7,7 +7,6 @@ leaves files of neither kind.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from iceberg_ds.changes.digests import digest_seed
 from iceberg_ds.changes.task_changes import TaskChanges
 from iceberg_ds.changes.values import ChangeFeed, TaskKeys
 from iceberg_ds.errors import CommitMessageError
@@ -29,7 +29,6 @@ from iceberg_ds.writing.rolling import TaskFiles
 from iceberg_ds.writing.spool import Spool
 from iceberg_ds.writing.writers import FannedOutRows, TaskAttempt, discarding, name_prefix, task_rows
 
-_SEED_BYTES = 16
 # Readers pass a file of deletes over by the bounds of its keys, so it has them whatever the table says of its own.
 _METRICS = {f"{METRICS_PREFIX}default": "full"}
 
@@ -99,7 +98,7 @@ class KeyedTaskWriter:
             plan.schema,
             case_sensitive=plan.case_sensitive,
             partition_id=attempt.partition_id,
-            seed=hashlib.blake2b(plan.operation_id.encode(), digest_size=_SEED_BYTES).digest(),
+            seed=digest_seed(plan.operation_id),
             sorter=ExternalSort,
             spool=Spool,
             is_delete=delete_test(feed.delete_when, plan.frame, case_sensitive=plan.case_sensitive),
@@ -110,7 +109,7 @@ class KeyedTaskWriter:
         self._files = TaskFiles(plan, prefix, pa.schema(list(self._changes.row_schema)[: self._width]))
         self._rows = task_rows(plan, self._files)
         deletes = _plan_of_deletes(plan, feed, spec)
-        self._delete_files = TaskFiles(deletes, prefix, self._changes.key_schema, feed.key_ids)
+        self._delete_files = TaskFiles(deletes, prefix, self._changes.delete_schema, feed.key_ids)
         self._deletes = FannedOutRows(deletes, self._delete_files)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -148,12 +147,13 @@ def _by_keys(plan: WritePlan) -> tuple[ChangeFeed, PartitionSpec]:
 
 
 def _plan_of_deletes(plan: WritePlan, feed: ChangeFeed, spec: PartitionSpec) -> WritePlan:
-    """Return the plan of files that have the key columns alone."""
+    """Return the plan of files that have the columns of keys alone, and of the sequence if the table's row counts."""
     files = replace(
         plan.files,
         target_file_size_bytes=plan.files.delete_file_size_bytes,
         metrics_properties=_METRICS,
         bloom_filter_fpp={},
     )
-    keys = Schema(*(plan.schema.find_field(field_id) for field_id in feed.key_ids))
-    return replace(plan, schema=keys, spec=spec, sort_order=None, files=files)
+    sequence = [field.field_id for field in feed.sequence] if feed.counts_stored else []
+    columns = Schema(*(plan.schema.find_field(field_id) for field_id in (*feed.key_ids, *sequence)))
+    return replace(plan, schema=columns, spec=spec, sort_order=None, files=files)

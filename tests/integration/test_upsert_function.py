@@ -92,6 +92,52 @@ def test_batch_replaces_the_rows_of_its_keys(spark: SparkSession, house: Warehou
     check_readable(house)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_epochs_in_any_order_leave_the_newest_rows(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    """A topic that is read out of order, or twice, would undo newer rows, or bring deleted ones back."""
+    stream = KeyedStream(folder=tmp_path).feed(*reversed(FEED), *FEED)
+    options = {"sequence-scope": "table", "soft-delete-column": "gone", **FORMS[form]}
+
+    run(spark, stream, options)
+    before = stream.rows()
+    remove_last_commit(stream.checkpoint)
+    run(spark, stream, options)
+
+    assert [row[:-1] for row in before if not row[-1]] == rows_after(FEED)
+    assert stream.rows() == before
+    check_readable(stream.house)
+
+
+def test_late_rows_of_a_batch_are_counted(spark: SparkSession, house: Warehouse) -> None:
+    """A user would not learn that a batch changed nothing."""
+    options = {**house.options, "keys": "id, day", "sequence-by": "at, price", "sequence-scope": "table"}
+
+    def rows(first: int, last: int, second: int, price: str) -> DataFrame:
+        at = f"timestamp '2024-01-01 00:00:{second:02}'"
+        made = spark.range(first, last).selectExpr("id", "date '2024-01-01' AS day", f"{at} AS at")
+        return made.withColumn("price", F.expr(f"CAST({price} AS DECIMAL(9, 2))"))
+
+    iceberg_ds.upsert(rows(0, 100, 30, "10"), "db.t", options=options)
+    result = iceberg_ds.upsert(rows(50, 110, 29, "99"), "db.t", options=options)
+    again = iceberg_ds.upsert(rows(0, 10, 30, "IF(id < 5, 9.99, 10.01)"), "db.t", options=options)
+
+    assert (result.rows, result.late_rows, result.replaced_rows) == (10, 50, 0)
+    assert (again.rows, again.late_rows, again.replaced_rows) == (5, 5, 5)
+    prices = {row[0]: str(row[-1]) for row in rows_in(house)}
+    assert prices == {i: "99.00" if i >= 100 else "10.01" if 5 <= i < 10 else "10.00" for i in range(110)}
+    check_readable(house)
+
+
+def test_late_rows_are_refused_where_the_table_is_not_looked_at(spark: SparkSession, house: Warehouse) -> None:
+    """Late rows would win although the user has asked that they lose."""
+    iceberg_ds.register(spark)
+    options = {**house.options, "keys": "id", "sequence-by": "name", "sequence-scope": "table"}
+    write = numbered(spark, 0, 4).write.format("icebergsink").mode("append").options(**options)
+
+    with pytest.raises(PySparkException, match=r"iceberg_ds\.upsert\(df"):
+        write.save("db.t")
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_empty_dataframe_makes_the_table_and_nothing_else(spark: SparkSession, house: Warehouse, encoding: str) -> None:
     """The first micro-batch of a quiet stream would fail, or the second one would add a snapshot of nothing."""

@@ -7,6 +7,7 @@ from mutations.mutating import Mutation
 _SCAN = "unit/resolving/test_scan.py::"
 _KEYS = "unit/resolving/test_key_sets.py::"
 _CONVERTING = "unit/resolving/test_converting.py::"
+_LATE = "unit/upserts/test_late_rows.py::"
 
 RESOLVING: tuple[Mutation, ...] = (
     Mutation(
@@ -26,8 +27,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a key hides rows that are newer than it",
         file="resolving/key_sets.py",
-        before="return places.filter(pc.and_(is_same, is_meant)).cast(pa.int64())",
-        after="return places.filter(pc.or_(is_same, is_meant)).cast(pa.int64())",
+        before="is_hit = pc.and_(is_same, is_meant)",
+        after="is_hit = pc.or_(is_same, is_meant)",
         tests=(_KEYS + "test_key_is_meant_for_older_files_only",),
     ),
     Mutation(
@@ -84,5 +85,57 @@ RESOLVING: tuple[Mutation, ...] = (
         before="return [found for found in live.equalities if found.path in self.paths]",
         after="return list(live.equalities)",
         tests=(_CONVERTING + "test_epoch_that_lands_meanwhile_loses_nothing",),
+    ),
+    Mutation(
+        name="a row of the same sequence as the table's is late",
+        file="resolving/sequences.py",
+        before="        is_open = pc.and_(is_open, is_same)\n    return higher",
+        after="        is_open = pc.and_(is_open, is_same)\n    return pc.or_(higher, is_open)",
+        tests=(
+            "unit/resolving/test_sequences.py::test_equal_sequences_do_not_make_a_row_late",
+            _LATE + "test_late_rows_lose_and_others_win",
+        ),
+    ),
+    Mutation(
+        name="a later column of the sequence counts as much as the first",
+        file="resolving/sequences.py",
+        before="higher = pc.or_(higher, pc.and_(is_open, is_above))",
+        after="higher = pc.or_(higher, is_above)",
+        tests=("unit/resolving/test_sequences.py::test_several_columns_are_ordered_as_the_rows_of_one_write",),
+    ),
+    Mutation(
+        name="a newer row that is hidden hides late ones",
+        file="resolving/tasks.py",
+        before="matches.newer.but(hidden)",
+        after="matches.newer",
+        tests=(_LATE + "test_hidden_rows_have_no_say",),
+    ),
+    Mutation(
+        name="a row gives way and makes the incoming one late",
+        file="resolving/matching.py",
+        before="newer=both.but(positions)",
+        after="newer=both",
+        tests=(_LATE + "test_incoming_rows_of_one_key_in_several_sets_are_one",),
+    ),
+    Mutation(
+        name="a newer row that was deleted meanwhile hides late ones",
+        file="resolving/values.py",
+        before="return self.rewritten is not None or self.late_keys is not None",
+        after="return self.rewritten is not None",
+        tests=(_LATE + "test_row_that_was_newer_and_is_gone_has_no_say",),
+    ),
+    Mutation(
+        name="a newer row that is deleted by key hides late ones",
+        file="resolving/search.py",
+        before="if goal.counts_stored and live.equalities:",
+        after="if goal.counts_stored and live.equalities is None:",
+        tests=(_LATE + "test_branch_with_deletes_by_keys_is_refused",),
+    ),
+    Mutation(
+        name="late rows of tasks that report no keys win",
+        file="changes/collisions.py",
+        before="if late is not None and silent:",
+        after="if late is not None and not silent and not tasks:",
+        tests=(_LATE + "test_task_with_too_many_keys_is_refused_if_some_are_late",),
     ),
 )

@@ -11,12 +11,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from support.invariants import check_clean
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import rows_of
 from support.tables import Sink, embedded_options
-from support.upserts import ENCODINGS, apart, upsert
+from support.upserts import ENCODINGS, SEQUENCED_SCHEMA, apart, commit_upsert, sequenced_plan, upsert
 
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
@@ -78,10 +79,73 @@ def test_table_has_the_row_that_came_last_for_each_key(*, written: Any, layout: 
         shutil.rmtree(folder)
 
 
-def _sink(folder: Path, spec: PartitionSpec) -> Sink:
+sequenced_changes = st.tuples(
+    st.sampled_from(["I", "U", "D"]),
+    st.integers(0, 5),
+    st.sampled_from(["EU", "US", "DE"]),
+    st.one_of(st.none(), st.integers(0, 99)),
+    st.one_of(st.none(), st.integers(0, 20)),
+)
+# How each batch is written: whether the table's sequence counts, whether the rows of one key are in one task.
+sequenced_batches = st.lists(
+    st.tuples(
+        # Two changes of one key and one sequence would be a tie.
+        st.lists(sequenced_changes, max_size=10, unique_by=lambda change: (change[1], change[4])),
+        st.sampled_from(["table", "table", "batch"]),
+        st.booleans(),
+        st.sampled_from([1, 2**29]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=40)
+@given(written=sequenced_batches, layout=st.sampled_from(sorted(LAYOUTS)), keeps_deleted=st.booleans())
+def test_table_has_the_newest_row_of_each_key(*, written: Any, layout: str, keeps_deleted: bool) -> None:
+    """A late row would win, or a key would have none, for some order of rows, tasks and batches."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        sink = _sink(folder, LAYOUTS[layout], SEQUENCED_SCHEMA)
+        options = {"soft_delete_column": "gone", "schema_evolution": "add-columns"} if keeps_deleted else {}
+        expected: dict[int, tuple[Any, ...]] = {}
+        for events, scope, is_distributed, file_bytes, evolves in written:
+            plan = sequenced_plan(sink, sequence_scope=scope, target_file_size_bytes=file_bytes, **options)
+            parts = apart(events) if is_distributed else [events[number::3] for number in range(3)]
+            result = commit_upsert(sink, plan, "position", keyed_tasks(plan, *parts))
+            lost = 0
+            for key, (operation, *row) in _winners(events).items():
+                if scope == "table" and key in expected and _order(row[3]) < _order(expected[key][3]):
+                    lost += 1
+                    continue
+                expected.pop(key, None)
+                if keeps_deleted:
+                    expected[key] = (*row, operation == "D")
+                elif operation != "D":
+                    expected[key] = tuple(row)
+            assert result.late_rows == lost
+            _check(sink, expected, reads_with_pyiceberg=True)
+            if evolves and layout == "none" and len(sink.table().specs()) == 1:
+                with sink.table().update_spec() as change_of_spec:
+                    change_of_spec.add_identity("region")
+    finally:
+        shutil.rmtree(folder)
+
+
+def _winners(events: Any) -> dict[int, Any]:
+    """Return the event with the highest sequence of each key."""
+    return {event[1]: event for event in sorted(events, key=lambda event: _order(event[4]))}
+
+
+def _order(sequence: int | None) -> tuple[bool, int]:
+    return (sequence is not None, sequence or 0)
+
+
+def _sink(folder: Path, spec: PartitionSpec, schema: Schema = KEYED_SCHEMA) -> Sink:
     options = embedded_options(folder)
     sink = Sink(catalog=connect(catalog_settings(options)), options=options)
-    sink.create(KEYED_SCHEMA, spec)
+    sink.create(schema, spec)
     return sink
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from support.keyed_messages import COLUMNS, Event, events_feed, keyed_tasks
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from support.keyed_messages import COLUMNS, KEYED_SCHEMA, SENT, Event, events_feed, keyed_tasks
 from support.tables import Sink
 
 from iceberg_ds.messages import TaskCommit
@@ -39,3 +41,20 @@ def upsert(sink: Sink, encoding: RowEncoding, *parts: Sequence[Event], **options
 def commit_upsert(sink: Sink, plan: WritePlan, encoding: RowEncoding, messages: Sequence[TaskCommit]) -> UpsertResult:
     """Search and commit, in this process."""
     return UpsertCommit(sink.catalog, plan, encoding, None).run(messages)
+
+
+# Writes with `sequence-scope=table`, whose table has the sequence.
+
+SEQUENCED_SCHEMA = Schema(*KEYED_SCHEMA.fields, NestedField(4, "lsn", LongType()), identifier_field_ids=[1])
+
+
+def sequenced_plan(sink: Sink, **options: Any) -> WritePlan:
+    """Plan an upsert of events into a table of `SEQUENCED_SCHEMA`, in which late ones lose."""
+    by_sequence = {"keys": ("id",), "sequence_by": ("lsn",), "sequence_scope": "table", "operation_column": "op"}
+    return sink.plan(SENT, WriteMode.UPSERT, **{**by_sequence, **options})
+
+
+def upsert_by_sequence(sink: Sink, *parts: Sequence[Event], **options: Any) -> UpsertResult:
+    """Write events by key, a task for each of `parts`, so that late ones lose."""
+    plan = sequenced_plan(sink, **options)
+    return commit_upsert(sink, plan, "position", keyed_tasks(plan, *parts))

@@ -52,7 +52,10 @@ PURE = {
     "layouts",
     "predicates",
     "snapshots",
-    *(f"resolving.{name}" for name in ("values", "live_files", "key_sources", "bounds", "scan", "canonical", "result")),
+    *(
+        f"resolving.{name}"
+        for name in ("values", "live_files", "key_sources", "bounds", "scan", "canonical", "sequences", "result")
+    ),
 }
 FILES = {"storage", "manifests"}
 EXECUTOR = {"writing", *SEARCH}

@@ -24,6 +24,7 @@ def test_all_options_of_keys_are_parsed() -> None:
             "table": "db.t",
             "keys": "region,  `the id` , a.b",
             "sequence-by": "file, pos",
+            "sequence-scope": "Batch",
             "operation-column": "`op`",
             "delete-when": "deleted = true",
             "keys-not-enforced": "true",
@@ -35,6 +36,7 @@ def test_all_options_of_keys_are_parsed() -> None:
 
     assert options.keys == ("region", "the id", "a.b")
     assert options.sequence_by == ("file", "pos")
+    assert options.sequence_scope == "batch"
     assert options.operation_column == "op"
     assert options.delete_when == "deleted = true"
     assert options.keys_not_enforced
@@ -58,6 +60,7 @@ def test_write_without_keys_has_none_of_them() -> None:
         ("keys", "id,", "expected names of columns with commas between them"),
         ("keys", "bucket(4, id)", "expected names of columns with commas between them"),
         ("keys", "id, id", "expected each column once"),
+        ("sequence-scope", "epoch", "expected one of batch, table"),
         ("sequence-by", "lsn desc", "expected names of columns with commas between them"),
         ("operation-column", "op, kind", "expected the name of one column"),
         ("delete-when", "deleted is so", "expected a predicate"),
@@ -80,9 +83,9 @@ def test_deletion_vectors_are_refused_with_what_to_do() -> None:
     assert "deletion vectors need format version 3, which is not written: expected position instead" in text
 
 
-@pytest.mark.parametrize("option", ["sequence-scope", "publish-converted"])
+@pytest.mark.parametrize("option", ["publish-converted"])
 def test_options_that_are_not_there_are_unknown(option: str) -> None:
-    """A user would believe that late rows lose."""
+    """A user would believe that readers see no deletes."""
     assert f"unknown option '{option}'" in refusal({**KEYED, option: "x"})
 
 
@@ -90,6 +93,7 @@ def test_options_that_are_not_there_are_unknown(option: str) -> None:
     ("option", "value"),
     [
         ("sequence-by", "lsn"),
+        ("sequence-scope", "table"),
         ("operation-column", "op"),
         ("delete-when", "deleted = true"),
         ("keys-not-enforced", "true"),
@@ -171,3 +175,21 @@ def test_readers_are_known_ones() -> None:
     """A misspelt reader would be taken for one that can read everything."""
     assert parse_options({**KEYED, "readers": "Spark,trino"}).readers == ("spark", "trino")
     assert "'oracle' not known: expected some of athena, bigquery" in refusal({**KEYED, "readers": "spark, oracle"})
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"sequence-by": ""}, "'sequence-scope=table' needs 'sequence-by'"),
+        ({"operation-column": "op", "inserts-are-new": "true"}, "'sequence-scope=table' and 'inserts-are-new' contra"),
+        ({"delete-encoding": "copy-on-write"}, "'sequence-scope=table' and 'delete-encoding=copy-on-write' contra"),
+        ({"keys": "ID, LSN"}, "'sequence-by' and 'keys' name one column, 'lsn'"),
+        ({"operation-column": "lsn"}, "'sequence-by' and 'operation-column' name one column, 'lsn'"),
+        ({"delete-when": "gone", "soft-delete-column": "Lsn"}, "'sequence-by' and 'soft-delete-column' name one"),
+    ],
+)
+def test_scope_of_the_table_is_refused_where_nothing_tells_what_is_late(given: dict[str, str], reason: str) -> None:
+    """Late rows would win, or be hidden where the user wants no deletes."""
+    asked = {**KEYED, "sequence-by": "lsn", "sequence-scope": "table", **given}
+
+    assert reason in refusal({name: value for name, value in asked.items() if value})

@@ -298,7 +298,7 @@ def test_a_delete_file_has_the_keys_alone_with_their_ids() -> None:
         feed(), SCHEMA, case_sensitive=None, partition_id=0, seed=SEED, sorter=ExternalSort, spool=Spool
     )
 
-    fields = {field.name: int(field.metadata[b"PARQUET:field_id"]) for field in changes.key_schema}
+    fields = {field.name: int(field.metadata[b"PARQUET:field_id"]) for field in changes.delete_schema}
 
     assert fields == {"id": 1, "region": 2}
     assert changes.row_schema.names[: len(SCHEMA.fields)] == ["id", "region", "amount", "high"]

@@ -72,7 +72,7 @@ def key_file(path: str, number: int | None, *ids: int) -> KeyFile:
 
 def found(files: Sequence[FileWork], types: dict[int, IcebergType] | None = None) -> dict[str, list[int]]:
     """Return the positions that are found, by path."""
-    return {path: where.to_pylist() for path, where in Matcher(IO, types or TYPES).find(files).items()}
+    return {path: found.positions.to_pylist() for path, found in Matcher(IO, types or TYPES).find(files).items()}
 
 
 def test_rows_with_a_key_are_found_in_every_row_group(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_keys_whose_digests_meet_by_chance_are_told_apart(monkeypatch: pytest.Mo
     keys = KeySet(columns, numbers)
 
     assert len(keys) == 2
-    assert keys.find(keys.lanes(columns), pa.array([1, 1], pa.int64())).to_pylist() == [1]
+    assert keys.find(keys.lanes(columns), pa.array([1, 1], pa.int64())).places.to_pylist() == [1]
 
 
 values = st.tuples(
@@ -268,9 +268,9 @@ def test_found_is_what_a_plain_comparison_finds(rows: Any, keys: Any, number: in
     key_columns = [canonical(pa.array([key[part] for key, _ in keys], kind), of) for part, kind, of in PARTS]
     key_set = KeySet(key_columns, pa.array([of for _, of in keys], pa.int64()))
 
-    where = key_set.find(key_set.lanes(columns), pa.repeat(pa.scalar(number, pa.int64()), len(rows)))
+    hits = key_set.find(key_set.lanes(columns), pa.repeat(pa.scalar(number, pa.int64()), len(rows)))
 
-    assert where.to_pylist() == [
+    assert hits.places.to_pylist() == [
         place for place, row in enumerate(rows) if any(key == row and of > number for key, of in keys)
     ]
 
