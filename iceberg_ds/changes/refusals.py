@@ -75,7 +75,6 @@ def _unreported(tasks: Sequence[TaskKeys], settlement: Settlement) -> list[str]:
     number = settlement.unreported[0]
     reason = (
         f"{len(settlement.unreported)} tasks (such as {number}, with {tasks[number].count} keys) have too many keys to "
-        "tell which of their rows are late: write fewer rows at once, or give Spark more tasks, such as by "
-        "spark.sql.shuffle.partitions"
+        "tell which of their rows are late: write fewer rows at once, or with more tasks (spark.default.parallelism)"
     )
     return [reason]

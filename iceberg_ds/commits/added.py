@@ -50,6 +50,11 @@ class Added:
             delete_files=(*self.delete_files, *delete_files),
         )
 
+    def without(self, data_files: Iterable[DataFile]) -> Added:
+        """Return all but these files of rows."""
+        paths = {data_file.file_path for data_file in data_files}
+        return replace(self, data_files=tuple(found for found in self.data_files if found.file_path not in paths))
+
     def __bool__(self) -> bool:
         return bool(self.files or self.manifests)
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
@@ -63,11 +64,13 @@ class CommitResult:
         snapshot_id: The snapshot that holds the rows; None if there were none to add.
         was_replayed: The table had this epoch, or this version of the application's; this one added nothing.
         record_count: How many rows the table got, None if that is not known; those that the snapshot hides are none.
+        lost_files: How many data files were left out and deleted, because they had late rows alone.
     """
 
     snapshot_id: int | None
     was_replayed: bool = False
     record_count: int | None = None
+    lost_files: int = 0
 
 
 class CommitLoop:
@@ -101,6 +104,7 @@ class CommitLoop:
         self._attempts: list[Attempt] = []
         self._producer = SnapshotProducer(write, self._added, swap)
         self._own: list[str] = []
+        self._lost: list[str] = []
         self._is_first_of_writer = False
         self._load_ms = 0.0
         self._started = time.monotonic()
@@ -186,6 +190,7 @@ class CommitLoop:
         except Exception as failure:  # of whatever storage library; nothing was sent
             return masked_cause(failure, table.io.properties)
         if snapshot is None:
+            delete_files(table.io, self._lost, Proof.NEVER_SENT)
             return CommitResult(snapshot_id=None)
         reach(Step.MANIFESTS_WRITTEN)
         self._is_first_of_writer = finding.mark is None
@@ -200,14 +205,16 @@ class CommitLoop:
         return self._succeed(table, base=table.metadata, committed=committed)
 
     def _write_own(self, table: Table, *, is_new: bool) -> None:
-        """Write the rows that tasks handed over, or hide those that lose to other tasks' rows of the same keys.
+        """Write the rows that tasks handed over, or hide those that lose to other rows of the same keys.
 
-        From then on these files are files of the write like any other.
+        From then on these files are files of the write like any other, and those of late rows alone are not.
         """
-        data_files, delete_files = self._gathered.write_once(table, is_new=is_new), self._keys.hide_once(table)
-        if data_files or delete_files:
-            self._added = self._added.with_files(data_files, delete_files)
-            self._own += [file.file_path for file in (*data_files, *delete_files)]
+        data_files, deletes = self._gathered.write_once(table, is_new=is_new), self._keys.hide_once(table)
+        lost = self._keys.lost_files
+        if data_files or deletes or len(lost) > len(self._lost):
+            self._added = self._added.with_files(data_files, deletes).without(lost)
+            self._own += [file.file_path for file in (*data_files, *deletes)]
+            self._lost = [file.file_path for file in lost]
             self._producer.take(self._added)
 
     @property
@@ -224,7 +231,8 @@ class CommitLoop:
         """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
         snapshot = find_snapshot(committed, self._write.snapshot_id)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
-            delete_files(table.io, self._producer.superseded_paths(snapshot), Proof.SUPERSEDED)
+            superseded = [*self._lost, *self._producer.superseded_paths(snapshot)]
+            delete_files(table.io, superseded, Proof.SUPERSEDED)
         delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
         reach(Step.LANDED)
         if self._is_first_of_writer and (neighbour := unknown_neighbour(base, self._write)) is not None:
@@ -242,7 +250,9 @@ class CommitLoop:
         if self._write.epoch is not None:
             merge_for_next_commit(table.io, committed, self._producer.listed, self._write)
         warn_of_growth(self._write.table, committed, len(self._producer.listed), self._load_ms)
-        return CommitResult(snapshot_id=self._write.snapshot_id, record_count=self._record_count)
+        return CommitResult(
+            snapshot_id=self._write.snapshot_id, record_count=self._record_count, lost_files=len(self._lost)
+        )
 
     def _skip(self, table: Table, finding: Finding) -> CommitResult:
         """Drop the files of a write that was done before."""
@@ -256,7 +266,10 @@ class CommitLoop:
         """Delete all files of this write if it can neither be in the table nor come into it."""
         if finding.is_final:
             proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
-            delete_files(table.io, self._producer.all_paths(table.io), proof)
+            delete_files(table.io, self._all_paths(table.io), proof)
+
+    def _all_paths(self, io: FileIO) -> list[str]:
+        return [*self._lost, *self._producer.all_paths(io)]
 
     def _clean_up_refused(self, finding: Finding, table: Table, refusal: Exception) -> None:
         """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands.
@@ -286,9 +299,9 @@ class CommitLoop:
     def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
         if self._attempts:
             self._raise_unknown(str(unreachable))
-        if (path := self._producer.any_path) is not None:
+        if (path := self._producer.any_path or next(iter(self._lost), None)) is not None:
             io = self._catalog.storage_of(path)
-            delete_files(io, self._producer.all_paths(io), Proof.NEVER_SENT)
+            delete_files(io, self._all_paths(io), Proof.NEVER_SENT)
         raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
 
     def _raise_unknown(self, reason: str) -> NoReturn:

@@ -48,9 +48,13 @@ class KeyReports:
         write: The write.
         commits: What its tasks report.
         late: Digests of keys whose rows lose to rows of the table, None for none.
+
+    Attributes:
+        lost_files: Data files of late rows alone, which no snapshot needs; known after `hide_once`.
     """
 
     def __init__(self, write: WriteIdentity, commits: Sequence[TaskCommit], late: Digests | None = None) -> None:
+        self.lost_files: tuple[DataFile, ...] = ()
         self._write = write
         self._late = late
         keyed = [commit for commit in commits if commit.keys is not None] if write.changes is not None else []
@@ -73,6 +77,8 @@ class KeyReports:
     def hide_once(self, table: Table) -> tuple[DataFile, ...]:
         """Write the position deletes of the rows that lose, unless that was done before, and return the new files.
 
+        If some are late, files that have no other rows get none: these are left out.
+
         Args:
             table: The table as the commit has just loaded it.
 
@@ -84,7 +90,10 @@ class KeyReports:
             return ()
         self._refuse(table)
         hidden = list(self._hidden_rows())
-        delete_files_of_write = self._write_deletes(table, hidden)
+        lost = {rows.data_file.file_path: rows.data_file for rows in hidden if self._is_needless(rows)}
+        left = [rows for rows in hidden if rows.data_file.file_path not in lost]
+        delete_files_of_write = self._write_deletes(table, left)
+        self.lost_files = tuple(lost.values())
         self._is_settled = True
         return delete_files_of_write
 
@@ -132,6 +141,10 @@ class KeyReports:
             data_files = self._commits[task].data_files
             for number, positions in self._positions(task, rows).items():
                 yield HiddenRows(data_file=data_files[number], positions=positions)
+
+    def _is_needless(self, rows: HiddenRows) -> bool:
+        # Rows that lose among each other are few; late ones may be whole batches.
+        return self._late is not None and len(rows.positions) == rows.data_file.record_count
 
     def _positions(self, task: int, rows: Sequence[int]) -> dict[int, list[int]]:
         return file_positions(rows, [data_file.record_count for data_file in self._commits[task].data_files])

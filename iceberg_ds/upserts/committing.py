@@ -180,7 +180,7 @@ class UpsertCommit:
             rows=committed.record_count or 0,
             late_rows=found.late_count,
             replaced_rows=sum(answer.rows for answer in found.hit),
-            data_files=len(data_files),
+            data_files=len(data_files) - committed.lost_files,
             position_delete_files=len(found.added.delete_files),
             rewritten_files=len(found.rewritten),
             read_bytes=self._search.read_bytes,

@@ -250,8 +250,8 @@ LANDING = (
     Mutation(
         name="lost attempts leave their manifest lists",
         file="commits/commit_loop.py",
-        before="            delete_files(table.io, self._producer.superseded_paths(snapshot), Proof.SUPERSEDED)",
-        after="            pass",
+        before="superseded = [*self._lost, *self._producer.superseded_paths(snapshot)]",
+        after="superseded = self._lost",
         tests=(_LOOP + "test_writer_that_loses_the_race_commits_after_the_winner",),
     ),
     Mutation(

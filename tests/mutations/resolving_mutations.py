@@ -138,4 +138,18 @@ RESOLVING: tuple[Mutation, ...] = (
         after="if late is not None and not silent and not tasks:",
         tests=(_LATE + "test_task_with_too_many_keys_is_refused_if_some_are_late",),
     ),
+    Mutation(
+        name="files of late rows alone are added",
+        file="commits/settling.py",
+        before="return self._late is not None and len(rows.positions) == rows.data_file.record_count",
+        after="return False",
+        tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),
+    ),
+    Mutation(
+        name="files of late rows alone stay beside the table",
+        file="commits/commit_loop.py",
+        before="superseded = [*self._lost, *self._producer.superseded_paths(snapshot)]",
+        after="superseded = self._producer.superseded_paths(snapshot)",
+        tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),
+    ),
 )

@@ -97,6 +97,19 @@ def test_rows_of_all_tasks_are_hidden_if_they_are_late(sequenced: Sink) -> None:
     assert values(sequenced)[1:] == [(1, "EU", 1, 10), (2, "US", 12, 12), (3, "EU", 3, 10), (5, "US", 9, 9)]
 
 
+def test_files_of_late_rows_alone_are_left_out(sequenced: Sink) -> None:
+    """A topic that is read again from its beginning would double the table's files, for nothing."""
+    before = stored_files(sequenced.table().location())
+
+    alone = upsert_by_sequence(sequenced, *apart([("U", number, "US", 0, 9) for number in range(4)]))
+
+    assert (alone.snapshot_id, alone.late_rows) == (None, 4)
+    assert stored_files(sequenced.table().location()) == before
+    result = upsert_by_sequence(sequenced, [("U", 0, "US", 0, 9)], [("U", 1, "US", 1, 11)])
+    assert (result.rows, result.late_rows, result.data_files) == (1, 1, 1)
+    assert values(sequenced)[:2] == [(0, "EU", 0, 10), (1, "US", 1, 11)]
+
+
 def test_incoming_rows_of_one_key_in_several_sets_are_one(sequenced: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row would be late by one set and replaced by another, so that the key has none."""
     monkeypatch.setattr(key_sets, "SET_ROWS", 1)
@@ -228,6 +241,19 @@ def test_version_that_the_table_has_is_skipped(sequenced: Sink) -> None:
     assert (result.was_replayed, result.late_rows) == (True, 0)
     assert {path for path in stored_files(sequenced.table().location()) ^ before if "/data/" in str(path)} == set()
     assert values(sequenced)[1:3] == [(1, "US", 1, 12), (2, "EU", 2, 10)]
+
+
+def test_version_of_late_rows_alone_is_recorded(sequenced: Sink) -> None:
+    """A micro-batch would be done again after the newer row has gone."""
+    numbered = {"txn_app_id": "query", "txn_version": 7}
+    first = upsert_by_sequence(sequenced, [("U", 1, "US", 1, 9)], **numbered)
+    upsert_by_sequence(sequenced, [("D", 1, "US", None, 11)])
+
+    result = upsert_by_sequence(sequenced, [("U", 1, "US", 1, 9)], **numbered)
+
+    assert (first.rows, first.late_rows, first.snapshot_id is None) == (0, 1, False)
+    assert result.was_replayed
+    assert len(values(sequenced)) == 3
 
 
 def test_branch_with_deletes_by_keys_is_refused(sequenced: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
