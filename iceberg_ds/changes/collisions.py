@@ -153,8 +153,8 @@ def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField], low
     order = event_order(sequence)
     for decision in decide([sort_events(events, order)] if events is not None else [], sequence_names(sequence)):
         lost = decision.losers.filter(pc.greater_equal(decision.losers.column(RANK), pa.scalar(lowest_row, pa.int32())))
-        for place in lost.column(NUMBER).to_pylist():
-            losers[place >> _PLACE_BITS].append(place & ((1 << _PLACE_BITS) - 1))
+        for task, rows in _by_task(lost).items():
+            losers[task] += rows
         columns = (decision.winners.column(name).to_pylist() for name in (HIGH, LOW, NUMBER))
         for high, low, place, is_tied in zip(*columns, decision.is_tied.to_pylist(), strict=True):
             winning[high, low] = place >> _PLACE_BITS
@@ -167,17 +167,21 @@ def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField], low
 
 def _late_rows(tasks: Sequence[TaskKeys], late: Digests, lowest_row: Rank) -> dict[int, list[int]]:
     """Return, by task, the written rows of keys that lose to rows of the table."""
+    parts = [_events(number, task.evidence) for number, task in enumerate(tasks) if task.evidence is not None]
+    if not parts:
+        return {}
+    reported = pa.concat_tables([part.select([HIGH, LOW, RANK, NUMBER]) for part in parts])
     keys = pa.table({HIGH: late.high, LOW: late.low})
-    found = {}
-    for number, task in enumerate(tasks):
-        if task.evidence is None:
-            continue
-        reported = _events(0, task.evidence).select([HIGH, LOW, RANK, NUMBER])
-        lost = reported.join(keys, keys=[HIGH, LOW], join_type="left semi")
-        rows = lost.filter(pc.greater_equal(lost.column(RANK), pa.scalar(lowest_row, pa.int32()))).column(NUMBER)
-        if len(rows):
-            found[number] = rows.to_pylist()
-    return found
+    lost = reported.join(keys, keys=[HIGH, LOW], join_type="left semi")
+    return _by_task(lost.filter(pc.greater_equal(lost.column(RANK), pa.scalar(lowest_row, pa.int32()))))
+
+
+def _by_task(events: pa.Table | pa.RecordBatch) -> dict[int, list[int]]:
+    """Return the rows of events by task."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for place in events.column(NUMBER).to_pylist():
+        found[place >> _PLACE_BITS].append(place & ((1 << _PLACE_BITS) - 1))
+    return dict(found)
 
 
 def _pairs(digests: Digests) -> set[tuple[int, int]]:

@@ -8,8 +8,11 @@ import pytest
 from support.change_feeds import ADDED, MARKED, SEQUENCE, Row, TaskOutput, feed, run_task, sent
 
 from iceberg_ds.changes.collisions import file_positions, settle
+from iceberg_ds.changes.digests import Digests
+from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.refusals import why_refused
 from iceberg_ds.changes.values import ChangeFeed, KeyExamples, TaskKeys
+from iceberg_ds.changes.winners import HIGH, LOW
 
 NOTHING = TaskKeys(count=0, modulus=0)
 
@@ -87,6 +90,58 @@ def test_a_tie_of_one_task_that_another_one_overtakes_does_no_harm() -> None:
 
     assert (overtaken.tied_count, overtaken.losers) == (0, {0: [0]})
     assert (alone.tied_count, alone.tied_keys) == (1, ("{'id': 1, 'region': 'EU'}",))
+
+
+def digests_of(task: TaskKeys, *places: int) -> Digests:
+    """Return the digests of some of the keys that a task reports."""
+    found = decode_evidence(task.evidence or b"").take(list(places))
+    return Digests(*(found.column(name).combine_chunks() for name in (HIGH, LOW)))
+
+
+def test_rows_of_late_keys_lose_in_every_task() -> None:
+    """A row that the table has a newer one of would stay, or one that is not late would go."""
+    tasks = reports(
+        [event("c", 9), event("u", 1, 5), event("d", 2, 5)], [event("u", 1, 7), event("u", 2, 1), event("c", 8)]
+    )
+
+    found = settle(tasks, SEQUENCE, is_enforced=True, late=digests_of(tasks[0], 0, 1))
+
+    assert found.losers == {0: [0, 1], 1: [0, 1]}
+
+
+def test_late_deletes_have_a_row_to_hide_only_if_it_is_kept() -> None:
+    """A mark of a late delete would stay, or another row would go in its place."""
+    events = [event("d", 1, 5), event("u", 2, 5)]
+    (kept,), (dropped,) = kept_reports(events), reports(events)
+
+    marked = settle([kept], SEQUENCE, is_enforced=True, keeps_deleted=True, late=digests_of(kept, 0))
+    gone = settle([dropped], SEQUENCE, is_enforced=True, late=digests_of(dropped, 1))
+
+    assert (marked.losers, gone.losers) == ({0: [0]}, {})
+
+
+def test_ties_of_late_keys_are_none() -> None:
+    """A batch would be refused for rows that nobody would see."""
+    tasks = reports([event("u", 1, 3), event("u", 1, 3), event("u", 2, 3)], [event("u", 2, 3), event("u", 3, 3)])
+
+    late = settle(tasks, SEQUENCE, is_enforced=True, late=digests_of(tasks[0], 0, 1))
+    other = settle(tasks, SEQUENCE, is_enforced=True, late=digests_of(tasks[1], 1))
+
+    assert (late.tied_count, late.tied_keys, late.tied_rows) == (0, (), ())
+    assert other.tied_count == 2
+    assert other.losers[1] == [1]
+
+
+def test_all_tasks_with_keys_are_asked_if_some_are_late() -> None:
+    """Late rows of large tasks would win."""
+    (report,) = reports([event("c", 1)])
+    one = dataclasses.replace(report, modulus=4)
+    silent = TaskKeys(count=10**7, modulus=4)
+
+    found = settle([silent, one, NOTHING, silent], SEQUENCE, is_enforced=True, late=digests_of(one, 0))
+
+    assert (found.unreported, found.is_known, found.losers) == ((0, 3), False, {})
+    assert settle([silent, NOTHING, NOTHING, silent], SEQUENCE, is_enforced=True).is_known
 
 
 def test_tasks_that_cannot_share_keys_need_no_evidence() -> None:
