@@ -7,7 +7,8 @@ commit (`collisions`).
 What it means
 -------------
 After an epoch (a micro-batch or a batch), for every key in its rows the table has exactly the winning row, or none
-if the winner is a delete. All other keys are untouched. Between epochs the later one wins.
+if the winner is a delete. All other keys are untouched. Between epochs the later one wins, unless the table's row has a
+higher sequence and the write asks that this counts (`sequence-scope=table`): then the table's row stays.
 
 1. Every row is an event of its key. Without an operation column and a predicate for deletes, it is an upsert.
    `insert`, `update`, `upsert` and images after a change say: this row is the key's row. `delete` says: the key has no
@@ -44,5 +45,6 @@ If two tasks wrote a row for one key, or one wrote a row and another one has its
 hidden by a position delete in the same snapshot. For that, tasks report a digest of 128 bits and the sequence of
 every key, 16 bytes and the sequence's own for each. Where every task holds the rows of one remainder of Spark's hash of
 the key, as after `distribute(df, keys=...)`, no two tasks can have the same key: the reports prove that with one
-number per task, and large tasks need not send digests at all.
+number per task, and large tasks need not send digests at all. Where the table's rows count they always do: the search
+for the old rows tells the digests of late keys, and whatever was written of these is hidden in the same way.
 """

@@ -26,7 +26,8 @@ nothing that a task does can be seen in the table. Then, on the driver:
    id, so that it cannot land twice even if the first request arrives late.
    Rows that tasks handed over are written into files before that, once, and only after the look: then they are
    files of the write like those of its tasks. So are the position deletes that hide rows of one task which lose
-   to another one's of the same key; and only after the look it is said that rows cannot be committed.
+   to another one's of the same key, or to the table's; and only after the look it is said that rows cannot be
+   committed.
 5. The manifests of what a write adds are written once and reused; each attempt writes its own manifest list. A
    merged manifest takes the place of others only where each of them still is listed (`merging`).
    What a write replaces is found anew in each attempt, in the branch as it is then (`replacing`), and the same
