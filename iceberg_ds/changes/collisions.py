@@ -153,7 +153,7 @@ def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField], low
     order = event_order(sequence)
     for decision in decide([sort_events(events, order)] if events is not None else [], sequence_names(sequence)):
         lost = decision.losers.filter(pc.greater_equal(decision.losers.column(RANK), pa.scalar(lowest_row, pa.int32())))
-        for task, rows in _by_task(lost).items():
+        for task, rows in _by_task(lost.column(NUMBER)).items():
             losers[task] += rows
         columns = (decision.winners.column(name).to_pylist() for name in (HIGH, LOW, NUMBER))
         for high, low, place, is_tied in zip(*columns, decision.is_tied.to_pylist(), strict=True):
@@ -173,13 +173,14 @@ def _late_rows(tasks: Sequence[TaskKeys], late: Digests, lowest_row: Rank) -> di
     reported = pa.concat_tables([part.select([HIGH, LOW, RANK, NUMBER]) for part in parts])
     keys = pa.table({HIGH: late.high, LOW: late.low})
     lost = reported.join(keys, keys=[HIGH, LOW], join_type="left semi")
-    return _by_task(lost.filter(pc.greater_equal(lost.column(RANK), pa.scalar(lowest_row, pa.int32()))))
+    is_row = pc.greater_equal(lost.column(RANK), pa.scalar(lowest_row, pa.int32()))
+    return _by_task(lost.column(NUMBER).filter(is_row).combine_chunks())
 
 
-def _by_task(events: pa.Table | pa.RecordBatch) -> dict[int, list[int]]:
-    """Return the rows of events by task."""
+def _by_task(places: pa.Array) -> dict[int, list[int]]:
+    """Return the rows at these places by task, ascending."""
     found: dict[int, list[int]] = defaultdict(list)
-    for place in events.column(NUMBER).to_pylist():
+    for place in places.sort().to_pylist():
         found[place >> _PLACE_BITS].append(place & ((1 << _PLACE_BITS) - 1))
     return dict(found)
 
@@ -189,6 +190,8 @@ def _pairs(digests: Digests) -> set[tuple[int, int]]:
 
 
 def _joined(one: Mapping[int, Sequence[int]], other: Mapping[int, Sequence[int]]) -> dict[int, Sequence[int]]:
+    if not one:  # as it is but for keys that Spark and the table tell apart in different ways
+        return other
     return {task: sorted({*one.get(task, ()), *other.get(task, ())}) for task in sorted({*one, *other})}
 
 

@@ -1,8 +1,8 @@
 """What the tasks of a write say of its keys, on its way to a refusal or to position deletes.
 
 Rows that lose to what another task says of their key, or to a newer row that the table has, are hidden in the very
-snapshot that adds them; data files of late rows alone are left out of it. Nothing is
-compared before the table was loaded and looked at, so the replay of an epoch is neither refused nor hides anything.
+snapshot that adds them; data files of late rows alone are left out of it. Nothing is compared before the table was
+loaded and looked at, so the replay of an epoch is neither refused nor hides anything.
 """
 
 from __future__ import annotations
