@@ -110,7 +110,7 @@ def test_epochs_in_any_order_leave_the_newest_rows(spark: SparkSession, tmp_path
 
 def test_late_rows_of_a_batch_are_counted(spark: SparkSession, house: Warehouse) -> None:
     """A user would not learn that a batch changed nothing."""
-    options = {**house.options, "keys": "id, day", "sequence-by": "at, price", "sequence-scope": "table"}
+    options = {**house.options, "keys": "day, id", "sequence-by": "at, price", "sequence-scope": "table"}
 
     def rows(first: int, last: int, second: int, price: str) -> DataFrame:
         at = f"timestamp '2024-01-01 00:00:{second:02}'"

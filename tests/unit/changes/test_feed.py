@@ -21,7 +21,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed
+from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed, with_stored_sequence
 from iceberg_ds.changes.values import ChangeFeed
 
 NESTED = StructType(NestedField(21, "inner", LongType(), required=True))
@@ -137,6 +137,20 @@ def test_the_operation_column_is_no_key() -> None:
     options = FeedOptions(keys=("id", "region", "op"), operation_column="op")
 
     assert "is a key, too" in refusal(options, table)
+
+
+def test_a_stored_sequence_has_ids_and_types_of_the_table_and_names_of_the_dataframe() -> None:
+    """Rows of the table would be held against another column, or against values that it does not have."""
+    options = replace(OPTIONS, sequence_by=("LSN", "amount"))
+    feed = make_feed(options, schema(), DATAFRAME, format_version=2)
+
+    found = with_stored_sequence(feed, schema(extra=LongType(), Lsn=DoubleType()), case_sensitive=None)
+
+    assert [(field.field_id, field.name) for field in found.sequence] == [(5, "lsn"), (3, "amount")]
+    assert isinstance(found.sequence[0].field_type, DoubleType)
+    assert found.counts_stored
+    with pytest.raises(ValueError, match="sequence column 'lsn' is not in the table"):
+        with_stored_sequence(feed, schema(), case_sensitive=None)
 
 
 def test_a_new_table_gets_required_identifier_fields() -> None:

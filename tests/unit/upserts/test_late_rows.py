@@ -21,7 +21,7 @@ from support.upserts import SEQUENCED_SCHEMA, apart, commit_upsert, upsert_by_se
 from iceberg_ds.changes import task_changes
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.planning import WriteMode
-from iceberg_ds.resolving import key_sets
+from iceberg_ds.resolving import key_sets, matching
 from iceberg_ds.upserts import committing
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -118,6 +118,22 @@ def test_incoming_rows_of_one_key_in_several_sets_are_one(sequenced: Sink, monke
     upsert_by_sequence(sequenced, [("U", 1, "US", 9, 9)], [("U", 1, "US", 12, 12)], [("U", 2, "US", 0, 9)])
 
     assert values(sequenced)[1:3] == [(1, "US", 12, 12), (2, "EU", 2, 10)]
+
+
+def test_late_rows_are_found_whatever_their_number(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task would run out of memory, or be wrong about what is on the border of two portions."""
+    sink.create(SEQUENCED_SCHEMA)
+    upsert_by_sequence(sink, *apart([("I", number, "EU", 0, number % 5) for number in range(40)]))
+    monkeypatch.setattr(key_sets, "SET_ROWS", 7)
+    monkeypatch.setattr(matching, "LOOKUP_BYTES", 100)
+    monkeypatch.setattr("iceberg_ds.resolving.columns._BATCH_ROWS", 4)
+
+    result = upsert_by_sequence(sink, *apart([("U", number, "US", 1, 2) for number in range(0, 40, 3)], 2))
+
+    expected = {number: ("EU", 0, number % 5) for number in range(40)}
+    newer = {number: ("US", 1, 2) for number in range(0, 40, 3) if number % 5 <= 2}
+    assert values(sink) == [(number, *row) for number, row in {**expected, **newer}.items()]
+    assert (result.rows, result.late_rows) == (len(newer), len(range(0, 40, 3)) - len(newer))
 
 
 def test_tie_that_is_late_is_none(sequenced: Sink) -> None:
