@@ -8,6 +8,9 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, why_not_writable
 
+# What the name of a staging branch ends with if no option names it.
+_UNCONVERTED = "__unconverted"
+
 
 def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool) -> tuple[str, str | None, str | None]:
     """Return the branch to write, the one to fork it from if it is missing, and the one to publish it to.
@@ -20,7 +23,11 @@ def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
     Raises:
         OptionError: A branch is missing, or is none, or cannot be forked or published to.
     """
-    name, target = ".".join(options.table), options.branch or MAIN_BRANCH
+    name, target, staging = ".".join(options.table), options.branch or MAIN_BRANCH, staging_branch(options)
+    if staging is not None and options.publish_converted:
+        _check_branch(name, metadata, target)
+        _check_branch(name, metadata, staging, target, target, converts=True)
+        return staging, target, target
     # PyIceberg's catalogs refuse the first snapshot of a table on any branch but main.
     if not (is_new or metadata.snapshots) and target == MAIN_BRANCH:
         return MAIN_BRANCH, None, None  # readers see nothing before the commit, and all rows after it
@@ -30,19 +37,37 @@ def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
             "to main first."
         )
     fork_from = MAIN_BRANCH if options.create_branch and target != MAIN_BRANCH else None
-    if options.staging_branch is not None:
+    if staging is not None:
         _check_branch(name, metadata, target)
-        target, fork_from, publish_to = options.staging_branch, target, target
+        target, fork_from, publish_to = staging, target, target
     else:
         publish_to = None
     _check_branch(name, metadata, target, fork_from, publish_to)
     return target, fork_from, publish_to
 
 
-def _check_branch(
-    name: str, metadata: TableMetadata, branch: str, fork_from: str | None = None, publish_to: str | None = None
+def staging_branch(options: SinkOptions) -> str | None:
+    """Return the branch that rows are written to before they are published, None if they are written at once."""
+    if options.publish_converted and options.staging_branch is None:
+        return f"{options.branch or MAIN_BRANCH}{_UNCONVERTED}"
+    return options.staging_branch
+
+
+def forks_at_once(options: SinkOptions) -> bool:
+    """Return whether the first commit of a table goes to a fork of `main`, which must have a snapshot before."""
+    return options.publish_converted and options.branch in (None, MAIN_BRANCH)
+
+
+def _check_branch(  # noqa: PLR0913  # most are given by name
+    name: str,
+    metadata: TableMetadata,
+    branch: str,
+    fork_from: str | None = None,
+    publish_to: str | None = None,
+    *,
+    converts: bool = False,
 ) -> None:
-    if (reason := why_not_writable(metadata, branch, fork_from, publish_to)) is not None:
+    if (reason := why_not_writable(metadata, branch, fork_from, publish_to, converts=converts)) is not None:
         known = ", ".join(sorted({MAIN_BRANCH, *metadata.refs}))
         hint = f" (known: {known}). Create it with create-branch=true, or name another"
         raise OptionError(f"Cannot write to {name}: {reason}{'' if branch in metadata.refs else hint}.")

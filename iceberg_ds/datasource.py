@@ -124,7 +124,7 @@ class IcebergBatchWriter(DataSourceArrowWriter):
         Raises:
             IcebergSinkError: See `iceberg_ds.commits.commit.commit_write`.
         """
-        _commit(self._connect(), messages, epoch_id=None)
+        _commit(self._connect(), self._options, messages, epoch_id=None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Clean up what can be proven to be unreferenced."""
@@ -163,7 +163,7 @@ class IcebergStreamWriter(DataSourceStreamArrowWriter):
             IcebergSinkError: See `iceberg_ds.commits.commit.commit_write`.
         """
         try:
-            _commit(_connect(self._options), messages, epoch_id=batchId)
+            _commit(_connect(self._options), self._options, messages, epoch_id=batchId)
         except IcebergSinkError as error:
             # A query with trigger(continuous=...) shows no exception; the log is all that its user gets.
             logger.error("Epoch %d was not committed: %s", batchId, error)  # noqa: TRY400  # Spark logs the traceback
@@ -256,11 +256,21 @@ def _task_context() -> TaskContext:
     return task
 
 
-def _commit(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None], epoch_id: int | None) -> None:
-    from iceberg_ds.commits.commit import commit_write
-
+def _commit(
+    catalog: CatalogClient,
+    options: SinkOptions | None,
+    messages: Sequence[WriterCommitMessage | None],
+    epoch_id: int | None,
+) -> None:
     with catalog.hiding_secrets():
-        commit_write(catalog, messages, epoch_id=epoch_id)
+        if options is not None and options.publish_converted:
+            from iceberg_ds.resolving.publication import commit_converted
+
+            commit_converted(catalog, options, messages, epoch_id=epoch_id)
+        else:
+            from iceberg_ds.commits.commit import commit_write
+
+            commit_write(catalog, messages, epoch_id=epoch_id)
     ease_worker()
 
 

@@ -91,6 +91,14 @@ KEY_OPTIONS: tuple[Option, ...] = (
         doc="With `keys`: who must be able to read the table, such as `spark, trino`. A write whose deletes one of "
         "them cannot read is refused. See [readers](docs/upserts.md#readers).",
     ),
+    Option(
+        name="publish-converted",
+        default="`false`",
+        parse=values.boolean,
+        doc="With `keys`: rows land on a staging branch, deletes are converted there, then `branch` is fast-forwarded: "
+        "its readers never meet equality deletes. See "
+        "[published when converted](docs/upserts.md#published-when-converted).",
+    ),
 )
 # Counts in all writes, and is a part of the table of options by itself.
 METADATA_OPTION = Option(

@@ -249,6 +249,8 @@ def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
 
 def _offered(options: SinkOptions, *, looks_for_rows: bool) -> tuple[DeleteEncoding, ...]:
     """Return how old rows may be taken away, the best way first."""
+    if options.publish_converted:
+        return ("position",)  # is what readers meet
     if not looks_for_rows:
         return ("equality",)
     return ("copy-on-write",) if options.delete_encoding == "copy-on-write" else ("position",)

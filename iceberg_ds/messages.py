@@ -29,7 +29,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.task_manifest import TaskManifest
 
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,7 @@ class WriteIdentity:
         branch: Branch that is written.
         fork_from: Branch to fork it from if it is missing, None if it must exist.
         publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
+        converts: Whether deletes by keys are converted before that; what waits for it stays on `branch`.
         overwrite: Which rows are replaced, None to append.
         operation_id: Part of the name of every file of the write.
         snapshot_id: Id of the snapshot to add.
@@ -66,6 +67,7 @@ class WriteIdentity:
     files: FileSettings
     fork_from: str | None = None
     publish_to: str | None = None
+    converts: bool = False
     overwrite: Overwrite | None = None
     schema_change: SchemaChange | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class WriteIdentity:
             branch=plan.branch,
             fork_from=plan.fork_from,
             publish_to=plan.publish_to,
+            converts=plan.converts,
             overwrite=plan.overwrite,
             schema_change=plan.schema_change,
             operation_id=plan.operation_id,

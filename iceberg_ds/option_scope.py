@@ -43,10 +43,10 @@ def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool, is
             "rows. Write with iceberg_ds.upsert(df, table, ...), or a stream with "
             "foreachBatch(iceberg_ds.upsert_into(table, ...))."
         )
-    if is_stream and options.staging_branch is not None:
+    if is_stream and options.staging_branch is not None and not options.publish_converted:
         raise OptionError(
-            f"Cannot write to {name}: option 'staging-branch' is for batches. Stream to a branch with option 'branch', "
-            "and publish it with iceberg_ds.publish."
+            f"Cannot write to {name}: option 'staging-branch' is for batches, and for streams with "
+            "'publish-converted'. Stream to a branch with option 'branch', and publish it with iceberg_ds.publish."
         )
     if is_stream and options.txn_app_id is not None:
         raise OptionError(
@@ -69,6 +69,11 @@ def _check_encoding(options: SinkOptions, name: str, *, is_upsert: bool) -> None
         raise OptionError(
             f"Cannot upsert into {name}: option 'delete-encoding' is equality, which format(\"icebergsink\") writes. "
             "Expected position or copy-on-write."
+        )
+    if is_upsert and options.publish_converted:
+        raise OptionError(
+            f"Cannot upsert into {name}: option 'publish-converted' is for writes that make equality deletes, and an "
+            "upsert makes none: its readers meet none without it. Drop the option."
         )
     if not is_upsert and encoding in ("position", "copy-on-write"):
         raise OptionError(

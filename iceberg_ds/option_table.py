@@ -73,8 +73,9 @@ OPTIONS: tuple[Option, ...] = (
         name="staging-branch",
         default="none",
         parse=values.name,
-        doc="Batch only: write to this branch, made from `branch` if it is missing, then fast-forward `branch` to "
-        "it. Refused if `branch` has moved on.",
+        doc="Write to this branch, made from `branch` if it is missing, then fast-forward `branch` to it. Refused if "
+        "`branch` has moved on. In streams only with `publish-converted`, which names it by itself: `branch` with "
+        "`__unconverted` behind it.",
     ),
     Option(
         name="create-table",

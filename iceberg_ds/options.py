@@ -81,6 +81,7 @@ class SinkOptions:
     delete_encoding: str = "auto"
     soft_delete_column: str | None = None
     readers: tuple[str, ...] = ()
+    publish_converted: bool = False
     metadata_columns: tuple[str, ...] = ()
     schema_evolution: SchemaEvolution = "strict"
     drop_missing_columns: bool = False

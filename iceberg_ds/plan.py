@@ -229,6 +229,7 @@ class WritePlan:
         branch: Branch that the snapshot is added to.
         fork_from: Branch to fork `branch` from if it is missing, None if it must exist.
         publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
+        converts: Whether deletes by keys are converted before that; what waits for it stays on `branch`.
         overwrite: Which rows are replaced, None to append.
         schema: Schema that the files are written with.
         schema_change: The change that makes it the table's schema, None if it is already.
@@ -269,6 +270,7 @@ class WritePlan:
     files: FileSettings
     fork_from: str | None = None
     publish_to: str | None = None
+    converts: bool = False
     overwrite: Overwrite | None = None
     schema_change: SchemaChange | None = None
     sort_order: SortOrder | None = None

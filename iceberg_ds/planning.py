@@ -15,9 +15,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql.types import StructType
 
-from iceberg_ds.branch_planning import plan_branches
+from iceberg_ds.branch_planning import forks_at_once, plan_branches, staging_branch
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.nessie import check_branch
+from iceberg_ds.commits.creating import create_without_rows, with_first_snapshot
 from iceberg_ds.commits.preparing import (
     default_sort_order,
     partitioned_as_asked,
@@ -96,7 +97,7 @@ def plan_write(
         is_upsert=mode is WriteMode.UPSERT,
     )
     if not catalog.holds_branches:
-        for branch in (options.branch or MAIN_BRANCH, options.staging_branch or MAIN_BRANCH):
+        for branch in (options.branch or MAIN_BRANCH, staging_branch(options) or MAIN_BRANCH):
             check_branch(branch, table_name=name)
     if options.nested_as_json:
         dataframe = json_schema(dataframe)
@@ -120,6 +121,8 @@ def plan_write(
         if keyed is not None:
             table = keyed.with_delete_spec(catalog, table)
         table, sort_order = sort_order_as_asked(catalog, options, table)
+        if forks_at_once(options):
+            table = with_first_snapshot(catalog, options, table)
         metadata = table.metadata
         if policy.replace_types and (change := schema_change_for(dataframe, options, metadata, policy)) is not None:
             schema_change, metadata = change, metadata_with(metadata, change.schema, table_name=name)
@@ -135,6 +138,7 @@ def plan_write(
         branch=branch,
         fork_from=fork_from,
         publish_to=publish_to,
+        converts=options.publish_converted,
         overwrite=_overwrite(options, metadata, branch, base) if mode is WriteMode.OVERWRITE else None,
         schema=metadata.schema(),
         schema_change=schema_change,
@@ -211,7 +215,10 @@ def _find_or_stage(
     if table is None:
         schema = _new_schema(options, written, keyed)
         if (staged := stage_table(catalog, options, schema)) is not None:
-            return None, staged if keyed is None else keyed.staged(staged)
+            staged = staged if keyed is None else keyed.staged(staged)
+            if not forks_at_once(options):
+                return None, staged
+            create_without_rows(catalog, options.table, staged)
         table = catalog.load_table(options.table)
     return table, table.metadata
 

@@ -55,6 +55,8 @@ import itertools
 import logging
 from collections.abc import Sequence
 
+from pyiceberg.table.metadata import TableMetadataUtil
+
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.staged_metadata import tidying_metadata
 from iceberg_ds.changes.digests import Digests
@@ -116,12 +118,12 @@ def commit_write(
     is_empty = swap is None and not (added or gathered.record_count or keys.have_unreadable_rows)
     if is_empty and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:
-            create_without_rows(catalog, write)
+            create_without_rows(catalog, write.table.split("."), TableMetadataUtil.parse_raw(write.new_table))
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     _check_visible(catalog, commits, added, *([] if swap is None else [swap.added]))
     result = CommitLoop(catalog, write, added, gathered, keys, swap).run()
-    if write.publish_to is not None and result.snapshot_id is not None:
+    if write.publish_to is not None and not write.converts and result.snapshot_id is not None:
         _publish(catalog, write, write.publish_to, result.snapshot_id)
     return result
 

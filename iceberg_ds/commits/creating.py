@@ -1,35 +1,45 @@
-"""The creation of a table by a batch that has no rows, as `CREATE TABLE AS` would create it.
+"""The creation of a table that does not wait for rows, and a first snapshot that has none.
 
-With rows, a table is created by the commit of its first snapshot (`commit_loop`).
+Else a table is created by the commit of its first snapshot (`commit_loop`).
 """
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
 from typing import NoReturn
 
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
 
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.commits.manifests import metadata_path, write_list
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.diagnosis.diagnosing import advice
-from iceberg_ds.errors import CatalogError, CommitStateUnknownError
+from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
+from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.snapshots.snapshots import creation_request
+from iceberg_ds.options import SinkOptions
+from iceberg_ds.snapshots.branches import MAIN_BRANCH, find_snapshot
+from iceberg_ds.snapshots.snapshots import Change, change_summary, commit_request, creation_request, new_snapshot
+from iceberg_ds.storage.cleanup import Proof, delete_files
+from iceberg_ds.table_requests import CommitRequest
 
 _TO_CHECK = "Check that you may create tables there."
+_SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 
-def create_without_rows(catalog: CatalogClient, write: WriteIdentity) -> None:
-    """Create the table that `write` was planned for, unless somebody has created it meanwhile.
+def create_without_rows(catalog: CatalogClient, identifier: Sequence[str], metadata: TableMetadata) -> None:
+    """Create the table as it was staged, unless somebody has created it meanwhile.
 
     Raises:
         CatalogError: The catalog cannot be reached, or refuses; the table was not created.
         CommitStateUnknownError: The last answers were lost, and the table may still come into being.
     """
-    assert write.new_table is not None  # noqa: S101  # it is asked for such writes alone
-    metadata = TableMetadataUtil.parse_raw(write.new_table)
-    identifier = tuple(write.table.split("."))
+    identifier = tuple(identifier)
     pace = Pace()
     is_lost = False  # a request without an answer
     while True:
@@ -43,11 +53,54 @@ def create_without_rows(catalog: CatalogClient, write: WriteIdentity) -> None:
                 return
         except CatalogError as unreachable:
             if is_exhausted:
-                _give_up(write, unreachable, is_lost=is_lost)
+                _give_up(identifier, unreachable, is_lost=is_lost)
         else:
             if is_exhausted or (isinstance(problem, CommitRefusedError) and problem.is_lasting):
-                _give_up(write, problem, is_lost=is_lost)
+                _give_up(identifier, problem, is_lost=is_lost)
         pace.wait_after(problem)
+
+
+def with_first_snapshot(catalog: CatalogClient, options: SinkOptions, table: Table) -> Table:
+    """Return the table with a snapshot on `main`: one without rows if it has none.
+
+    Catalogs take the first snapshot of a table on `main` alone, and other branches are forked from it.
+
+    Raises:
+        CatalogError, CommitConflictError, CommitStateUnknownError: It could not be committed.
+    """
+    if table.metadata.snapshots:
+        return table
+    write = _first_write(options, table.metadata)
+    path = metadata_path(table.metadata, f"snap-{write.snapshot_id}-0-{write.operation_id}.avro")
+    nothing = change_summary(table.metadata, Change(added=()))
+    snapshot = new_snapshot(table.metadata, write, Operation.APPEND, nothing, path)
+    write_list(table.io, table.metadata, snapshot, [])
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        return None if metadata.snapshots else commit_request(metadata, write, snapshot, is_new=False)
+
+    try:
+        table = alter_table(catalog, options.table, propose, loaded=table)
+    except (CatalogError, CommitConflictError):
+        delete_files(table.io, [path], Proof.REFUSED)
+        raise
+    if find_snapshot(table.metadata, write.snapshot_id) is None:  # another writer was first
+        delete_files(table.io, [path], Proof.REFUSED)
+    return table
+
+
+def _first_write(options: SinkOptions, metadata: TableMetadata) -> WriteIdentity:
+    operation_id = uuid.uuid4()
+    return WriteIdentity(
+        table=".".join(options.table),
+        table_uuid=str(metadata.table_uuid),
+        branch=MAIN_BRANCH,
+        operation_id=str(operation_id),
+        snapshot_id=(operation_id.int & _SIGNED_64_BIT) or 1,
+        schema_id=metadata.current_schema_id,
+        files=file_settings(options, metadata, ".".join(options.table)),
+        snapshot_properties=options.snapshot_properties,
+    )
 
 
 def _send(catalog: CatalogClient, identifier: tuple[str, ...], metadata: TableMetadata) -> Exception | None:
@@ -60,11 +113,12 @@ def _send(catalog: CatalogClient, identifier: tuple[str, ...], metadata: TableMe
     return None
 
 
-def _give_up(write: WriteIdentity, problem: Exception, *, is_lost: bool) -> NoReturn:
+def _give_up(identifier: Sequence[str], problem: Exception, *, is_lost: bool) -> NoReturn:
+    name = ".".join(identifier)
     if is_lost:
         raise CommitStateUnknownError(
-            f"Whether table {write.table} was created is unknown: the catalog's answer was lost, and it may still "
+            f"Whether table {name} was created is unknown: the catalog's answer was lost, and it may still "
             f"carry the request out ({problem}). No rows were written. Run the write again: it finds out."
         ) from problem
     step = advice(problem, otherwise=_TO_CHECK)
-    raise CatalogError(f"Cannot create {write.table}, nothing was committed: {problem}. {step}") from problem
+    raise CatalogError(f"Cannot create {name}, nothing was committed: {problem}. {step}") from problem

@@ -11,15 +11,22 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotRefUpdate
 
 from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.options import given_options, parse_options
-from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, contains, why_not_writable
-from iceberg_ds.snapshots.recording import published_marks
+from iceberg_ds.snapshots.branches import (
+    MAIN_BRANCH,
+    branch_head,
+    branch_snapshot_id,
+    contains,
+    has_diverged,
+    why_not_writable,
+)
+from iceberg_ds.snapshots.recording import dropped_marks, published_marks
 from iceberg_ds.snapshots.snapshots import move_branch
 from iceberg_ds.table_requests import CommitRequest
 
@@ -63,6 +70,49 @@ def fast_forward(catalog: CatalogClient, identifier: Sequence[str], branch: str,
     target = _target(alter_table(catalog, identifier, propose).metadata, name, branch, to)
     logger.info("Published %s: branch %s has snapshot %d of branch %s", name, to, target, branch)
     return target
+
+
+class StagedMeanwhileError(CommitConflictError):
+    """Another writer has moved the staging branch; nothing was changed."""
+
+
+class DivergedError(CommitConflictError):
+    """Another writer has moved the branch to publish to; nothing was changed."""
+
+
+def publish_whole(
+    catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str, snapshot_id: int
+) -> TableMetadata:
+    """Move branch `to` forward to `snapshot_id`, at which `branch` stands, and drop `branch`, in one step.
+
+    Nothing happens if `to` has the snapshot.
+
+    Returns:
+        The table as it is then.
+
+    Raises:
+        StagedMeanwhileError: `branch` stands elsewhere.
+        DivergedError: `to` has moved on, and cannot be moved without losing rows.
+        CommitConflictError, CommitStateUnknownError, TableNotFoundError, CatalogError: As `publish`.
+    """
+    name = ".".join(identifier)
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        if contains(metadata, to, snapshot_id):
+            return None
+        if branch_snapshot_id(metadata, branch) != snapshot_id:
+            raise StagedMeanwhileError(
+                f"Cannot publish snapshot {snapshot_id} of {name}: branch '{branch}' has moved on. Nothing was changed."
+            )
+        if has_diverged(metadata, branch, to):
+            raise DivergedError(f"branch '{to}' has moved on to snapshot {branch_snapshot_id(metadata, to)} meanwhile.")
+        request = _request(metadata, branch, to, _target(metadata, name, branch, to))
+        dropped = (*dropped_marks(metadata, branch).updates, RemoveSnapshotRefUpdate(ref_name=branch))
+        return CommitRequest(requirements=request.requirements, updates=(*request.updates, *dropped))
+
+    published = alter_table(catalog, identifier, propose).metadata
+    logger.info("Published %s: branch %s has snapshot %d of branch %s", name, to, snapshot_id, branch)
+    return published
 
 
 def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:

@@ -29,7 +29,7 @@ from iceberg_ds.resolving.result import ConvertResult
 from iceberg_ds.resolving.search import KeySearch
 from iceberg_ds.resolving.swap import ResolvedSwap
 from iceberg_ds.resolving.values import ResolvePlan, RowEncoding
-from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, why_not_writable
+from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_head, branch_snapshot_id, why_not_writable
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.supported import check_supported
 from iceberg_ds.table_properties import write_properties
@@ -100,6 +100,10 @@ class Conversion:
         options: Which table and branch, and how files are written.
         spark: Runs the tasks; None to run them in this process.
         encoding: What becomes of the rows that deletes by keys hide.
+
+    Attributes:
+        clean_id: A snapshot of the branch that is known to have no deletes by keys after `run`, None if others have
+            brought some meanwhile.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Conversion:
         self._branch = options.branch or MAIN_BRANCH
         self._search = KeySearch(f"convert deletes of {self._name}", spark, self._head)
         self._started = time.monotonic()
+        self.clean_id: int | None = None
 
     def run(self) -> ConvertResult:
         """Look, search and commit, until no deletes of the beginning are left."""
@@ -124,6 +129,7 @@ class Conversion:
                 work = self._search.look(table, goal)
                 if work is None:
                     self._search.discard(table.io)
+                    self.clean_id = None if goal.paths else branch_snapshot_id(table.metadata, self._branch)
                     break
                 plan = self._plan(table, goal)
                 reach(Step.PLANNED)
@@ -146,6 +152,7 @@ class Conversion:
                 self._search.discard(table.io)
                 raise
             else:
+                self.clean_id = None if swap.leaves_deletes else committed.snapshot_id
                 return self._result(committed.snapshot_id, swap)
         return ConvertResult(table=self._name, branch=self._branch, seconds=self._seconds)
 

@@ -44,10 +44,12 @@ class ResolvedSwap:
 
     Attributes:
         dropped: The files that the last attempt takes out.
+        leaves_deletes: Whether the branch has other deletes by keys after it.
     """
 
     def __init__(self, goal: Goal, search: KeySearch) -> None:
         self.dropped: Sequence[DataFile] = ()
+        self.leaves_deletes = True
         self._goal = goal
         self._search = search
 
@@ -92,6 +94,7 @@ class ResolvedSwap:
         gone = {found.path for found in self._goal.deletes(read.files)} | rewritten
         found = _replacement(read, gone | _left_alone(read.files, rewritten))
         self.dropped = found.removed
+        self.leaves_deletes = any(delete.path not in self._goal.paths for delete in read.files.equalities)
         return found
 
     def _check_unchanged(self, read: ReadSnapshot) -> None:

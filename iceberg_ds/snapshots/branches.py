@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 MAIN_BRANCH = "main"
+# In the summary of a snapshot that waits to be converted: the branch that it is published to. Whoever wrote it is told
+# only then that it is done, and writes it again otherwise.
+STAGED_FOR_KEY = "icebergsink.staged-for"
 
 
 def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
@@ -51,7 +54,12 @@ def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapsho
 
 
 def write_base(
-    metadata: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None = None
+    metadata: TableMetadata,
+    branch: str,
+    fork_from: str | None,
+    publish_to: str | None = None,
+    *,
+    converts: bool = False,
 ) -> Snapshot | None:
     """Return the snapshot that a write to `branch` builds on, None for an empty table.
 
@@ -60,19 +68,57 @@ def write_base(
         branch: Branch that is written.
         fork_from: Branch whose snapshot a missing `branch` begins with.
         publish_to: Branch that a staging branch is published to: each write begins anew with its snapshot.
+        converts: Whether it is converted before; then what was not published yet stays on the staging branch.
     """
-    return branch_head(metadata, base_branch(metadata, branch, fork_from, publish_to))
+    return branch_head(metadata, base_branch(metadata, branch, fork_from, publish_to, converts=converts))
 
 
-def base_branch(metadata: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None) -> str:
+def base_branch(
+    metadata: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None, *, converts: bool = False
+) -> str:
     """Return the branch whose rows, and marks, a write to `branch` builds on; arguments as in `write_base`."""
     if publish_to is not None:
-        return publish_to
+        return branch if converts and waits(metadata, branch, publish_to) else publish_to
     return fork_from if branch not in metadata.refs and fork_from is not None else branch
 
 
+def waits(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
+    """Return whether a staging branch has what is still to be converted and published.
+
+    What cannot be published any more, because `publish_to` has moved on, does not wait if all that wrote it will
+    write it again.
+    """
+    head = branch_head(metadata, branch)
+    if head is None or contains(metadata, publish_to, head.snapshot_id):
+        return False
+    return not (has_diverged(metadata, branch, publish_to) and _comes_again(metadata, branch, publish_to))
+
+
+def has_diverged(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
+    """Return whether `publish_to` cannot be fast-forwarded to a staging branch that has snapshots of its own."""
+    behind = branch_snapshot_id(metadata, publish_to)
+    return behind is not None and not contains(metadata, branch, behind)
+
+
+def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
+    """Return whether every row that the staging branch alone has is of a write that is repeated until published."""
+    published = {snapshot.snapshot_id for snapshot in branch_history(metadata, publish_to)}
+    for snapshot in branch_history(metadata, branch):
+        if snapshot.snapshot_id in published:
+            return True
+        summary = snapshot.summary
+        if summary is None or (summary.operation is not Operation.REPLACE and summary[STAGED_FOR_KEY] != publish_to):
+            return False
+    return False  # where both came from has expired
+
+
 def why_not_writable(
-    metadata: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None = None
+    metadata: TableMetadata,
+    branch: str,
+    fork_from: str | None,
+    publish_to: str | None = None,
+    *,
+    converts: bool = False,
 ) -> str | None:
     """Return why rows cannot be added to `branch`, None if they can; arguments as in `write_base`."""
     ref = metadata.refs.get(branch)
@@ -80,6 +126,8 @@ def why_not_writable(
         return None if branch == MAIN_BRANCH or fork_from is not None else f"it has no branch '{branch}'"
     if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         return f"'{branch}' is a tag, which always stays where it is"
+    if publish_to is not None and converts:
+        return _why_not_publishable(metadata, branch, publish_to)
     if publish_to is not None and not contains(metadata, publish_to, ref.snapshot_id):
         # Written again, the rows of a write that failed between commit and publishing would be there twice.
         return (
@@ -87,6 +135,17 @@ def why_not_writable(
             "is about to publish it, or failed to. Publish it with iceberg_ds.publish, or drop the branch"
         )
     return None
+
+
+def _why_not_publishable(metadata: TableMetadata, branch: str, publish_to: str) -> str | None:
+    if not (waits(metadata, branch, publish_to) and has_diverged(metadata, branch, publish_to)):
+        return None
+    target, staged = branch_snapshot_id(metadata, publish_to), branch_snapshot_id(metadata, branch)
+    return (
+        f"branch '{publish_to}' has moved on to snapshot {target}, and staging branch '{branch}' (snapshot {staged}), "
+        "which does not build on it, holds rows of a write without a number, which nothing repeats. Drop it, and write "
+        "these rows again"
+    )
 
 
 def contains(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:

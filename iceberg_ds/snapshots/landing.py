@@ -151,7 +151,7 @@ def _by_mark(
         return Landing.REPLAYED
     if mark.number > numbered.number:
         return Landing.SURPASSED
-    is_fenced = bool(attempts) or _is_second_driver(metadata, write.branch, numbered, mark)
+    is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, mark)
     return Landing.FENCED if is_fenced else Landing.REPLAYED
 
 
@@ -181,7 +181,7 @@ def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMar
 
 def _base(metadata: TableMetadata, write: WriteIdentity) -> str:
     """Return the branch that has the rows of earlier writes, and their marks."""
-    return base_branch(metadata, write.branch, write.fork_from, write.publish_to)
+    return base_branch(metadata, write.branch, write.fork_from, write.publish_to, converts=write.converts)
 
 
 def _other_holder(metadata: TableMetadata, write: WriteIdentity) -> Holder | None:

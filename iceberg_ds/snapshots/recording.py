@@ -67,7 +67,8 @@ def record_write(
         last: The mark that its writer left before it, None if there is none.
         record_count: How many rows it has, None if that is not to be recorded.
     """
-    if (base := base_branch(metadata, write.branch, write.fork_from, write.publish_to)) != write.branch:
+    base = base_branch(metadata, write.branch, write.fork_from, write.publish_to, converts=write.converts)
+    if base != write.branch:
         values, removals = _taken_over(metadata, base, write.branch)
     else:
         values, removals = {}, set()
@@ -87,6 +88,13 @@ def published_marks(metadata: TableMetadata, branch: str, to: str) -> PropertyCh
         if present is None or kind is None or read_mark(kind, present).number < read_mark(kind, text).number:
             values[key] = text
     return PropertyChange(values=values)
+
+
+def dropped_marks(metadata: TableMetadata, branch: str) -> PropertyChange:
+    """Return what is to be removed with `branch`: all that records a write to it."""
+    return PropertyChange(
+        removals=tuple(property_name(prefix, branch, name) for prefix, name, _ in _recorded(metadata, branch))
+    )
 
 
 def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: Mark | None, record_count: int | None) -> Mark:

@@ -43,7 +43,7 @@ from pyiceberg.typedef import Record
 from iceberg_ds._version import __version__
 from iceberg_ds.layouts.partitioning import partition_path
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.snapshots.branches import branch_snapshot_id, write_base
+from iceberg_ds.snapshots.branches import STAGED_FOR_KEY, branch_snapshot_id, write_base
 from iceberg_ds.snapshots.marks import Mark, summary_mark
 from iceberg_ds.snapshots.recording import record_write
 from iceberg_ds.snapshots.timeline import latest_ms
@@ -131,8 +131,10 @@ def new_snapshot(
         counts: Its summary entries, as `change_summary` gives them.
         manifest_list: Where its manifest list will be.
     """
-    parent = write_base(metadata, write.branch, write.fork_from, write.publish_to)
+    parent = write_base(metadata, write.branch, write.fork_from, write.publish_to, converts=write.converts)
     marks = summary_mark(write.numbered) if write.numbered else {}
+    if write.numbered and write.converts:
+        marks[STAGED_FOR_KEY] = str(write.publish_to)
     summary = update_snapshot_summaries(
         Summary(
             # PyIceberg sums up no replacements, which count like overwrites.
@@ -184,10 +186,12 @@ def commit_request(  # noqa: PLR0913  # most are given by name
     )
     if is_new:
         return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata, record.values), *updates))
+    # Staged beside a branch that has moved on, it could not be published.
+    asserted = [write.branch, *([write.publish_to] if write.converts and write.publish_to else [])]
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
-            AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),
+            *(AssertRefSnapshotId(ref=name, snapshot_id=branch_snapshot_id(metadata, name)) for name in asserted),
         ),
         updates=(*record.updates, *updates),
     )

@@ -29,9 +29,10 @@ COMMITTER_STEPS = [Step.TASK_WRITTEN, Step.FILE_OPENED, Step.FILE_CLOSED, Step.R
 # Steps that only a write that fails by itself comes to, and where it fails.
 AFTER_A_FAILURE = {Step.ABORT_BEGUN: Step.TASK_WRITTEN, Step.CLEANING_UP: Step.FILE_CLOSED}
 LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED}
-STREAM_STEPS = [*Step]
+# To publishing come writes with `publish-converted` alone.
+STREAM_STEPS = [step for step in Step if step is not Step.PUBLISHED]
 # A batch without a number has nothing to skip.
-BATCH_STEPS = [step for step in Step if step is not Step.SKIPPED]
+BATCH_STEPS = [step for step in STREAM_STEPS if step is not Step.SKIPPED]
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ LANDING = (
     Mutation(
         name="a second driver is taken for an earlier run",
         file="snapshots/landing.py",
-        before="is_fenced = bool(attempts) or _is_second_driver(metadata, write.branch, numbered, mark)",
+        before="is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, mark)",
         after="is_fenced = False",
         tests=(
             _LOOP + "test_second_driver_that_lands_the_epoch_first_fences_ours",

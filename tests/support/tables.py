@@ -27,6 +27,7 @@ from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
+from iceberg_ds.resolving.publication import commit_converted
 from iceberg_ds.writing.handing_over import write_or_hand_over
 from iceberg_ds.writing.keyed import report_keyed_task
 from iceberg_ds.writing.range_check import RangeCheck
@@ -123,7 +124,10 @@ class Sink:
     def commit(self, messages: Sequence[object]) -> CommitResult:
         """Commit what tasks report, as the epoch that they name."""
         write = next(message.write for message in messages if isinstance(message, TaskCommit))
-        return commit_write(self.catalog, messages, epoch_id=write.epoch.epoch_id if write.epoch else None)
+        epoch_id = write.epoch.epoch_id if write.epoch else None
+        if write.converts:
+            return commit_converted(self.catalog, self.options, messages, epoch_id=epoch_id)
+        return commit_write(self.catalog, messages, epoch_id=epoch_id)
 
     def append(self, *ids: int, of_epoch: EpochId | None = None) -> CommitResult:
         """Write and commit rows of `SCHEMA` with these ids, in one task."""

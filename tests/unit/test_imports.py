@@ -104,7 +104,7 @@ MAY_IMPORT = [
     (CHECK, VALUES | PURE | FILES | DRIVER | CHECK),
     (VERIFY, VALUES | PURE | FILES | DRIVER | {"checks.result", "checks.checklist", "checks.growth"} | VERIFY),
     (COMMAND, VALUES | PURE | DRIVER | CHECK | VERIFY | RESOLVE | COMMAND),
-    (ADAPTER, VALUES | EXECUTOR | DRIVER),
+    (ADAPTER, VALUES | EXECUTOR | DRIVER | RESOLVE),
     (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "_version"} | LOADED_LATER),
 ]
 # Contract tests hold them.

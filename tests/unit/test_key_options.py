@@ -83,12 +83,6 @@ def test_deletion_vectors_are_refused_with_what_to_do() -> None:
     assert "deletion vectors need format version 3, which is not written: expected position instead" in text
 
 
-@pytest.mark.parametrize("option", ["publish-converted"])
-def test_options_that_are_not_there_are_unknown(option: str) -> None:
-    """A user would believe that readers see no deletes."""
-    assert f"unknown option '{option}'" in refusal({**KEYED, option: "x"})
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [

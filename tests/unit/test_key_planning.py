@@ -23,7 +23,6 @@ from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.creating import create_without_rows
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.layouts.layout import parse_partition_by
-from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning import WriteMode, foresee, foresee_creation
 from iceberg_ds.predicates.predicates import parse_predicate
@@ -309,7 +308,8 @@ def test_new_partitioned_table_is_born_with_the_spec_of_its_deletes(sink: Sink) 
     """The first rows could not be deleted again, or the table would be there before them."""
     terms = parse_partition_by("name")
     plan = sink.plan(keys=("id",), partition_by=terms)
-    create_without_rows(sink.catalog, WriteIdentity.of(plan, None))
+    assert plan.new_table is not None
+    create_without_rows(sink.catalog, sink.options.table, TableMetadataUtil.parse_raw(plan.new_table))
 
     table = sink.table()
     assert plan.delete_spec == PartitionSpec(spec_id=1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.catalog_table import CatalogTable
 from support.tables import Sink
 
 from iceberg_ds.commits.creating import create_without_rows
 from iceberg_ds.layouts.layout import parse_partition_by
-from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import WritePlan
 
 COLUMNS = StructType(
@@ -24,7 +24,7 @@ def planned(sink: Sink, *keys: str) -> WritePlan:
     sink = replace(sink, options=replace(sink.options, **options))  # type: ignore[arg-type]  # each has its type
     plan = sink.plan(COLUMNS)
     if plan.new_table is not None:
-        create_without_rows(sink.catalog, WriteIdentity.of(plan, None))
+        create_without_rows(sink.catalog, sink.options.table, TableMetadataUtil.parse_raw(plan.new_table))
     return plan
 
 
