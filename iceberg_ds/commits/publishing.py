@@ -105,7 +105,7 @@ def publish_whole(
                 f"Cannot publish snapshot {snapshot_id} of {name}: branch '{branch}' has moved on. Nothing was changed."
             )
         if has_diverged(metadata, branch, to):
-            raise DivergedError(f"branch '{to}' has moved on to snapshot {branch_snapshot_id(metadata, to)} meanwhile.")
+            raise DivergedError(f"'{to}' has moved on to snapshot {branch_snapshot_id(metadata, to)} meanwhile.")
         request = _request(metadata, branch, to, _target(metadata, name, branch, to))
         dropped = (*dropped_marks(metadata, branch).updates, RemoveSnapshotRefUpdate(ref_name=branch))
         return CommitRequest(requirements=request.requirements, updates=(*request.updates, *dropped))

@@ -80,7 +80,7 @@ class _Publication:
         """Convert and publish until nothing waits, and make sure that the write is published."""
         try:
             if not self._is_published(self._publish()):
-                raise DivergedError(f"branch '{self._to}' moved on before that, or '{self._write.branch}' was dropped.")
+                raise DivergedError(f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped.")
         except IcebergSinkError as failure:
             step = self._next_step(has_diverged=isinstance(failure, DivergedError))
             raise type(failure)(f"{self._failed}: {failure} {step}") from failure
@@ -93,6 +93,8 @@ class _Publication:
         for _ in range(_ROUNDS):
             try:
                 metadata = self._converted_and_published()
+            except DivergedError:
+                raise
             except IcebergSinkError:
                 metadata = self._if_nothing_waits()  # another writer may have ended it
                 if metadata is None:

@@ -1,6 +1,7 @@
 """The program of a committer that is killed: commits the messages in a file, and dies at a step if it comes to it.
 
-Its arguments are the sink's options (JSON), the file of pickled messages, and the name of the step.
+Its arguments are the sink's options (JSON), the file of pickled messages, the name of the step, and how often it comes
+there.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support.jvm_peer import TESTS
+from support.tables import Sink
 
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.commit import commit_write
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.options import parse_options
 from iceberg_ds.steps import Step, listen
@@ -26,7 +27,9 @@ from iceberg_ds.steps import Step, listen
 _TIMEOUT_S = 120
 
 
-def die_in_commit(options: Mapping[str, str], messages: Sequence[TaskCommit], step: Step, folder: Path) -> None:
+def die_in_commit(
+    options: Mapping[str, str], messages: Sequence[TaskCommit], step: Step, folder: Path, number: int = 1
+) -> None:
     """Commit in a process of its own that is killed at `step`, and assert that it came to it.
 
     Args:
@@ -34,10 +37,12 @@ def die_in_commit(options: Mapping[str, str], messages: Sequence[TaskCommit], st
         messages: What the tasks report.
         step: Where it dies.
         folder: For the messages.
+        number: Which time it comes there, from 1.
     """
     path = folder / f"messages-{step.name}"
     path.write_bytes(pickle.dumps(list(messages)))
-    command = [sys.executable, "-m", "support.keyed_committer", json.dumps(dict(options)), str(path), step.name]
+    arguments = [json.dumps(dict(options)), str(path), step.name, str(number)]
+    command = [sys.executable, "-m", "support.keyed_committer", *arguments]
     done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
@@ -46,15 +51,16 @@ def main() -> None:
     """Commit, and die."""
     options = parse_options(json.loads(sys.argv[1]))
     messages = pickle.loads(Path(sys.argv[2]).read_bytes())  # noqa: S301  # made by the test that started this
-    last = Step[sys.argv[3]]
+    last, left = Step[sys.argv[3]], int(sys.argv[4])
 
     def die(step: Step) -> None:
-        if step is last:
+        nonlocal left
+        left -= step is last
+        if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     listen(die)
-    epoch = messages[0].write.epoch
-    commit_write(connect(catalog_settings(options)), messages, epoch_id=epoch.epoch_id if epoch else None)
+    Sink(catalog=connect(catalog_settings(options)), options=options).commit(messages)
 
 
 if __name__ == "__main__":
