@@ -194,7 +194,7 @@ class KeyedWrite:
             *(["they become the table's identifier fields"] if schema is not None else []),
             *(["it gets an unpartitioned spec for deletes"] if self._missing_spec(metadata) is not None else []),
         ]
-        return "; ".join([", and ".join([keys, *changes]), *([picked] if picked else [])])
+        return "; ".join([", and ".join([keys, *changes]), *self._published, *([picked] if picked else [])])
 
     def foresee_new(self) -> str:
         """Return, in words, how a new table is written, as `foresee`."""
@@ -203,7 +203,11 @@ class KeyedWrite:
         with self._naming():
             are_global = any(term.source.lower() not in keys for term in terms)
             picked = _pick_for(self._sink.readers, self._offered, are_global=are_global)
-        return "; ".join([f"by key ({', '.join(self._options.keys)})", *([picked] if picked else [])])
+        return "; ".join([f"by key ({', '.join(self._options.keys)})", *self._published, *([picked] if picked else [])])
+
+    @property
+    def _published(self) -> list[str]:
+        return ["readers get them with their deletes converted"] if self._sink.publish_converted else []
 
     def _pick(self, metadata: TableMetadata) -> str:
         return _pick(self._sink, metadata, self._feed(metadata), self._offered) if self._sink.readers else ""
@@ -277,8 +281,8 @@ def _pick_for(readers: Sequence[str], offered: Sequence[DeleteEncoding], *, are_
         by_partition = unable_readers(readers, "equality", format_version=_KEYED_VERSION, are_global=False)
         remedy = "" if by_partition or not are_global else "let all partition columns be keys, or "
         raise ValueError(
-            f"option 'readers' is {names}, and {problem}: {remedy}write with iceberg_ds.upsert(df, table, ...) or "
-            "foreachBatch(iceberg_ds.upsert_into(...)), which need no such deletes, or let others read what "
-            "iceberg_ds.convert_deletes makes of them, without this option"
+            f"option 'readers' is {names}, and {problem}: {remedy}give publish-converted=true, or write with "
+            "iceberg_ds.upsert(df, table, ...) or foreachBatch(iceberg_ds.upsert_into(...)), which need no such "
+            "deletes, or let others read what iceberg_ds.convert_deletes makes of them, without this option"
         ) from None
     return f"delete-encoding={encoding}: {describe(encoding, are_global=are_global)}, which {names} can read"

@@ -51,7 +51,8 @@ def check_branch(branch: str, *, table_name: str) -> None:
         raise UnsupportedTableError(
             f"Cannot write to branch '{branch}' of {table_name}: Nessie holds no branches of single tables, and the "
             "rows would replace those of the table. Nessie branches the whole catalog instead: name its branch in "
-            "catalog.uri (http://HOST/iceberg/BRANCH), and drop the options 'branch' and 'staging-branch'."
+            "catalog.uri (http://HOST/iceberg/BRANCH), and drop the options 'branch', 'staging-branch' and "
+            "'publish-converted'."
         )
 
 

@@ -35,6 +35,7 @@ from pyiceberg.table.update import (
     SetLocationUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
+    TableRequirement,
     TableUpdate,
     UpgradeFormatVersionUpdate,
 )
@@ -186,15 +187,22 @@ def commit_request(  # noqa: PLR0913  # most are given by name
     )
     if is_new:
         return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata, record.values), *updates))
-    # Staged beside a branch that has moved on, it could not be published.
-    asserted = [write.branch, *([write.publish_to] if write.converts and write.publish_to else [])]
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
-            *(AssertRefSnapshotId(ref=name, snapshot_id=branch_snapshot_id(metadata, name)) for name in asserted),
+            AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),
+            *_of_target(metadata, write),
         ),
         updates=(*record.updates, *updates),
     )
+
+
+def _of_target(metadata: TableMetadata, write: WriteIdentity) -> tuple[TableRequirement, ...]:
+    """Return what keeps a write from being staged beside a branch that has moved on: it could not be published."""
+    if not write.converts or write.publish_to is None:
+        return ()
+    target_id = branch_snapshot_id(metadata, write.publish_to)
+    return (AssertRefSnapshotId(ref=write.publish_to, snapshot_id=target_id),)
 
 
 def move_branch(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from support.keyed_streams import FEED, KeyedStream, check_tidy, rows_after, rows_in
+from support.publications import STAGING, keyed_deletes_of
 from support.spark_faulty_sink import Action, Fault, Point
 from support.spark_jobs import dump
 from support.spark_process import SparkProcess
@@ -61,6 +62,26 @@ def test_worker_dies(begun: KeyedStream, spark: SparkSession, point: Step) -> No
 
     assert begun.rows() == ALL
     assert begun.snapshots() == len(FEED)
+
+
+def test_worker_dies_while_an_epoch_waits_to_be_converted(spark: SparkSession, tmp_path: Path) -> None:
+    """Readers of main would meet deletes that they cannot read, or never get the epoch."""
+    options = {"publish_converted": "true", "partition_by": "region", "readers": "pyiceberg, snowflake"}
+    stream = KeyedStream(folder=tmp_path / "stream").asking(**options).run(spark, FEED[0]).feed(*FEED[1:])
+    fault = fault_at(stream, Step.LANDED, Action.KILL_WORKER)
+    with pytest.raises(StreamingQueryException):
+        stream.job(fault).run(spark)
+    assert fault.has_struck
+    assert (stream.rows(), stream.rows(STAGING)) == (BEFORE_FAULT, rows_after(FEED[:2]))
+
+    stream.run(spark)
+
+    assert stream.rows() == ALL
+    assert sorted(tuple(row.values()) for row in stream.house.rows().to_pylist()) == ALL
+    table = stream.house.table()
+    assert [keyed_deletes_of(table, entry.snapshot_id) for entry in table.metadata.snapshot_log] == [[]] * 4
+    assert stream.snapshots() == 1 + 2 * len(FEED)
+    assert set(table.metadata.refs) == {"main"}
 
 
 @pytest.mark.parametrize("action", [Action.RAISE, Action.KILL_WORKER])

@@ -78,7 +78,7 @@ def test_killed_epoch_is_written_anew_if_main_has_moved_on(keyed: Sink, tmp_path
     check_main(keyed, AFTER)
 
 
-@pytest.mark.parametrize("step", CONVERTING_STEPS, ids=name_of)
+@pytest.mark.parametrize("step", [(Step.TASK_WRITTEN, 1), (Step.LANDED, 2)], ids=name_of)
 def test_replay_that_is_killed_as_well_is_ended_by_the_next(
     keyed: Sink, tmp_path: Path, step: tuple[Step, int]
 ) -> None:

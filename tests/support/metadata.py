@@ -96,7 +96,7 @@ def _snapshot(past: Past, number: int) -> Snapshot:
         sequence_number=number,
         timestamp_ms=START_MS + number,
         manifest_list=f"file:///nowhere/t/metadata/snap-{past.snapshot_id}.avro",
-        summary=Summary(operation=Operation.APPEND, **past.summary),
+        summary=Summary(**{"operation": Operation.APPEND, **past.summary}),
         schema_id=0,
     )
 

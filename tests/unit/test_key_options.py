@@ -96,6 +96,7 @@ def test_deletion_vectors_are_refused_with_what_to_do() -> None:
         ("delete-encoding", "auto"),
         ("soft-delete-column", "gone"),
         ("readers", "spark"),
+        ("publish-converted", "true"),
     ],
 )
 def test_options_of_keys_are_refused_without_keys(option: str, value: str) -> None:

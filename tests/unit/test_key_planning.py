@@ -469,11 +469,40 @@ def test_deletes_that_a_named_reader_cannot_read_are_refused_with_the_way_out(si
     nowhere = refusal(sink, readers=("duckdb", "clickhouse", "spark"))
 
     assert "option 'readers' is clickhouse, spark, and equality deletes of the whole table cannot be read by" in text
-    assert "by clickhouse: let all partition columns be keys, or write with iceberg_ds.upsert(" in text
+    assert "by clickhouse: let all partition columns be keys, or give publish-converted=true, or write with" in text
+    assert "iceberg_ds.upsert(df, table, ...)" in text
     with pytest.raises(OptionError, match="cannot be read by clickhouse"):
         foresee(replace(sink.options, keys=("id",), readers=("clickhouse",)), sink.table().metadata, None)
-    assert "by duckdb, clickhouse: write with iceberg_ds.upsert(df, table, ...) or foreachBatch(" in nowhere
+    assert "by duckdb, clickhouse: give publish-converted=true, or write with iceberg_ds.upsert(" in nowhere
     assert sink.plan(keys=("id",), readers=("spark",)).delete_spec == PartitionSpec(spec_id=1)
+
+
+def test_readers_meet_position_deletes_where_these_are_published(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    """A write would be refused for the sake of readers that can read what they meet, or be told what is not so."""
+    sink.create(KEYED, BY_NAME)
+    options = {"keys": ("id",), "readers": ("duckdb", "clickhouse"), "publish_converted": True}
+
+    with caplog.at_level(logging.INFO, logger=key_planning.__name__):
+        plan = sink.plan(**options)
+
+    assert plan.delete_spec == PartitionSpec(spec_id=1)
+    (record,) = [found for found in caplog.records if found.name == key_planning.__name__]
+    assert "delete-encoding=position" in record.message
+    said = foresee(replace(sink.options, **options), sink.table().metadata, SCHEMA)  # type: ignore[arg-type]
+    assert "readers get them with their deletes converted; delete-encoding=position" in said
+    assert "readers get them" in foresee_creation(replace(sink.options, **options), SCHEMA)  # type: ignore[arg-type]
+    assert "give publish-converted=true" in refusal(sink, readers=("duckdb",))
+
+
+def test_publishing_is_refused_where_it_means_nothing(sink: Sink) -> None:
+    """A user would believe that upserts need it."""
+    with pytest.raises(OptionError, match="an upsert makes none: its readers meet none without it"):
+        sink.plan(mode=WriteMode.UPSERT, keys=("id",), publish_converted=True)
+    with pytest.raises(OptionError, match="'keys' is for appending"):
+        sink.plan(mode=WriteMode.OVERWRITE, keys=("id",), publish_converted=True)
+    with pytest.raises(OptionError, match="'staging-branch' is for batches, and for streams with 'publish-converted'"):
+        sink.plan(keys=("id",), staging_branch="staging", is_stream=True)
+    assert sink.plan(keys=("id",), staging_branch="s", publish_converted=True, is_stream=True).branch == "s"
 
 
 def test_readers_of_a_new_table_are_looked_at_before_it_is_made(sink: Sink) -> None:

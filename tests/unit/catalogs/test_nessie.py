@@ -156,7 +156,13 @@ def test_rows_do_not_take_back_a_change_of_the_schema(writer: Sink, other: Sink,
 
 
 @pytest.mark.parametrize(
-    "options", [{"branch": "audit"}, {"branch": "audit", "create_branch": True}, {"staging_branch": "s"}]
+    "options",
+    [
+        {"branch": "audit"},
+        {"branch": "audit", "create_branch": True},
+        {"staging_branch": "s"},
+        {"publish_converted": True},
+    ],
 )
 def test_branches_are_refused_before_anything_is_written(writer: Sink, options: dict[str, object]) -> None:
     """Rows for a branch would replace those of the table."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
@@ -19,6 +21,7 @@ from iceberg_ds.snapshots.branches import (
     branch_snapshot_id,
     contains,
     snapshots_since,
+    waits,
     why_not_writable,
     write_base,
 )
@@ -116,6 +119,79 @@ def test_staging_branch_behind_its_target_is_writable() -> None:
 
     assert why_not_writable(behind, "staging", "main", "main") is None
     assert why_not_writable(level, "staging", "main", "main") is None
+
+
+# Branch `waiting` left `main` at snapshot 2; what it has itself is said for each of its snapshots.
+STAGED = {"icebergsink.staged-for": "main"}
+NO_ROWS = {"operation": "replace"}
+
+
+def waiting_metadata(*summaries: Mapping[str, str], main: int = 2) -> TableMetadata:
+    """Return a table whose staging branch has such snapshots beyond snapshot 2, and whose `main` stands at another."""
+    numbers = range(10, 10 + len(summaries))
+    own = [
+        Past(snapshot_id=number, parent=number - 1 if number > 10 else 2, summary=summary)
+        for number, summary in zip(numbers, summaries, strict=True)
+    ]
+    return metadata_of([*line(1, 2, 3), *own], branches={"main": main, "waiting": own[-1].snapshot_id if own else 2})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "base", "reason"),
+    [
+        (waiting_metadata(), 2, None),
+        (waiting_metadata(main=3), 3, None),
+        (waiting_metadata(STAGED), 10, None),
+        (waiting_metadata(STAGED, NO_ROWS, STAGED), 12, None),
+        (waiting_metadata({}), 10, None),
+        (waiting_metadata(STAGED, main=3), 3, None),
+        (waiting_metadata(STAGED, NO_ROWS, STAGED, main=3), 3, None),
+        (waiting_metadata({}, main=3), 10, "'main' has moved on to snapshot 3, and staging branch 'waiting'"),
+        (waiting_metadata(STAGED, {}, STAGED, main=3), 12, "holds rows of a write without a number"),
+        (waiting_metadata({"icebergsink.staged-for": "audit"}, main=3), 10, "holds rows of a write without a number"),
+    ],
+    ids=[
+        "level",
+        "behind",
+        "ahead",
+        "far ahead",
+        "ahead without a number",
+        "beside",
+        "beside with a conversion",
+        "beside without a number",
+        "beside without a number among others",
+        "beside for another branch",
+    ],
+)
+def test_staging_branch_that_is_converted_keeps_what_waits(
+    metadata: TableMetadata, base: int, reason: str | None
+) -> None:
+    """What a killed writer has staged would be lost, or written once more, or nothing could ever be published again."""
+    found = write_base(metadata, "waiting", "main", "main", converts=True)
+    refused = why_not_writable(metadata, "waiting", "main", "main", converts=True)
+
+    assert found is not None
+    assert found.snapshot_id == base
+    assert waits(metadata, "waiting", "main") == (base >= 10)
+    assert (refused is None) if reason is None else (refused is not None and reason in refused)
+
+
+def test_staging_branch_whose_origin_has_expired_is_not_given_up() -> None:
+    """Rows of writes that nobody repeats might be among those that cannot be seen any more."""
+    cut = metadata_of(
+        [*line(1, 2, 3), Past(snapshot_id=11, parent=10, summary=STAGED)], branches={"main": 3, "waiting": 11}
+    )
+
+    assert waits(cut, "waiting", "main")
+    assert "has moved on" in (why_not_writable(cut, "waiting", "main", "main", converts=True) or "")
+
+
+def test_missing_staging_branch_begins_with_the_branch_to_publish_to() -> None:
+    """The first epoch would be written into an empty table."""
+    found = write_base(metadata_of(line(1, 2)), "waiting", "main", "main", converts=True)
+
+    assert found is not None
+    assert found.snapshot_id == 2
 
 
 def test_snapshots_since_a_base_are_those_that_came_after_it(forked: TableMetadata) -> None:
