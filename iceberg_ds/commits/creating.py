@@ -5,7 +5,6 @@ Else a table is created by the commit of its first snapshot (`commit_loop`).
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -23,13 +22,13 @@ from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnkn
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions
+from iceberg_ds.plan import new_operation
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, find_snapshot
 from iceberg_ds.snapshots.snapshots import Change, change_summary, commit_request, creation_request, new_snapshot
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.table_requests import CommitRequest
 
 _TO_CHECK = "Check that you may create tables there."
-_SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 
 def create_without_rows(catalog: CatalogClient, identifier: Sequence[str], metadata: TableMetadata) -> None:
@@ -90,13 +89,13 @@ def with_first_snapshot(catalog: CatalogClient, options: SinkOptions, table: Tab
 
 
 def _first_write(options: SinkOptions, metadata: TableMetadata) -> WriteIdentity:
-    operation_id = uuid.uuid4()
+    operation_id, snapshot_id = new_operation()
     return WriteIdentity(
         table=".".join(options.table),
         table_uuid=str(metadata.table_uuid),
         branch=MAIN_BRANCH,
-        operation_id=str(operation_id),
-        snapshot_id=(operation_id.int & _SIGNED_64_BIT) or 1,
+        operation_id=operation_id,
+        snapshot_id=snapshot_id,
         schema_id=metadata.current_schema_id,
         files=file_settings(options, metadata, ".".join(options.table)),
         snapshot_properties=options.snapshot_properties,
