@@ -95,8 +95,8 @@ KEY_OPTIONS: tuple[Option, ...] = (
         name="publish-converted",
         default="`false`",
         parse=values.boolean,
-        doc="With `keys`: rows land on a staging branch, deletes are converted there, then `branch` is fast-forwarded: "
-        "its readers never meet equality deletes. See "
+        doc="With `keys`: rows land on `staging-branch` (unless given, `branch` with `__unconverted` behind it), their "
+        "deletes are converted there, then `branch` is fast-forwarded: its readers never meet equality deletes. See "
         "[published when converted](docs/upserts.md#published-when-converted).",
     ),
 )

@@ -74,8 +74,7 @@ OPTIONS: tuple[Option, ...] = (
         default="none",
         parse=values.name,
         doc="Write to this branch, made from `branch` if it is missing, then fast-forward `branch` to it. Refused if "
-        "`branch` has moved on. In streams only with `publish-converted`, which names it by itself: `branch` with "
-        "`__unconverted` behind it.",
+        "`branch` has moved on. In streams only with `publish-converted`.",
     ),
     Option(
         name="create-table",

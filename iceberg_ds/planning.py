@@ -96,9 +96,7 @@ def plan_write(
         is_stream=is_stream,
         is_upsert=mode is WriteMode.UPSERT,
     )
-    if not catalog.holds_branches:
-        for branch in (options.branch or MAIN_BRANCH, staging_branch(options) or MAIN_BRANCH):
-            check_branch(branch, table_name=name)
+    _check_catalog(catalog, options)
     if options.nested_as_json:
         dataframe = json_schema(dataframe)
     written = WrittenColumns.of(options, dataframe)
@@ -205,6 +203,19 @@ def foresee_creation(options: SinkOptions, dataframe: StructType) -> str:
     keyed = KeyedWrite.of(options, dataframe, written)
     count = len(_new_schema(options, written, keyed).fields)
     return f"{count} columns can be written{'' if keyed is None else f', {keyed.foresee_new()}'}"
+
+
+def _check_catalog(catalog: CatalogClient, options: SinkOptions) -> None:
+    """Refuse what the catalog cannot hold, or does not show."""
+    name = ".".join(options.table)
+    if not catalog.holds_branches:
+        for branch in (options.branch or MAIN_BRANCH, staging_branch(options) or MAIN_BRANCH):
+            check_branch(branch, table_name=name)
+    if options.publish_converted and not catalog.shows_history:
+        raise OptionError(
+            f"Cannot write to {name}: option 'publish-converted' must see all snapshots of the table, and "
+            "catalog.snapshot-loading-mode is refs. Drop that property."
+        )
 
 
 def _find_or_stage(

@@ -38,6 +38,9 @@ from iceberg_ds.table_requests import CommitRequest
 # PyIceberg stages no table below several namespaces in catalogs that keep their metadata as files.
 _FLAT_LEVELS = 2
 
+# Property of REST catalogs: which snapshots they are asked for.
+_LOADING_MODE = "snapshot-loading-mode"
+
 _Result = TypeVar("_Result")
 
 
@@ -78,6 +81,11 @@ class CatalogClient:
     def holds_branches(self) -> bool:
         """Whether a table in it can have branches of its own."""
         return not is_nessie(self._catalog.properties)
+
+    @property
+    def shows_history(self) -> bool:
+        """Whether it shows the snapshots that lie behind those of branches and tags."""
+        return self._catalog.properties.get(_LOADING_MODE, "all").lower() != "refs"
 
     def load_table(self, identifier: Sequence[str]) -> Table:
         """Load the table afresh.

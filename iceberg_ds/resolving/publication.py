@@ -27,7 +27,7 @@ from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.commit import commit_write
 from iceberg_ds.commits.commit_loop import CommitResult
 from iceberg_ds.commits.publishing import DivergedError, StagedMeanwhileError, publish_whole
-from iceberg_ds.errors import CommitConflictError, IcebergSinkError
+from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import WriteIdentity, reported_commits
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.resolving.converting import Conversion
@@ -82,13 +82,14 @@ class _Publication:
             if not self._is_published(self._publish()):
                 raise DivergedError(f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped.")
         except IcebergSinkError as failure:
-            step = self._next_step(has_diverged=isinstance(failure, DivergedError))
-            raise type(failure)(f"{self._failed}: {failure} {step}") from failure
+            raise type(failure)(f"{self._failed(failure)}: {failure} {self._next_step(failure)}") from failure
         reach(Step.PUBLISHED)
 
     def _publish(self) -> TableMetadata:
         """Return the table as it is when nothing waits any more."""
-        if self._result.snapshot_id is None and (metadata := self._if_nothing_waits()) is not None:
+        # What was just staged waits, as far as is known.
+        metadata = self._if_nothing_waits() if self._result.snapshot_id is None else None
+        if metadata is not None:
             return metadata
         for _ in range(_ROUNDS):
             try:
@@ -132,16 +133,17 @@ class _Publication:
             return False
         return mark.snapshot_id == staged_id or (self._result.was_replayed and mark.number >= numbered.number)
 
-    @property
-    def _failed(self) -> str:
+    def _failed(self, failure: IcebergSinkError) -> str:
         staging, snapshot_id = self._write.branch, self._result.snapshot_id
         if snapshot_id is None and not self._result.was_replayed:
             return f"Cannot publish what others have staged on branch '{staging}' of {self._write.table}"
         at = "" if snapshot_id is None else f" as snapshot {snapshot_id}"
-        return f"The rows of {self._write} are staged{at}, and not on branch '{self._to}' yet"
+        is_unknown = isinstance(failure, CommitStateUnknownError)
+        yet = f"perhaps not on branch '{self._to}'" if is_unknown else f"not on branch '{self._to}' yet"
+        return f"The rows of {self._write} are staged{at}, and {yet}"
 
-    def _next_step(self, *, has_diverged: bool) -> str:
-        write = self._write
+    def _next_step(self, failure: IcebergSinkError) -> str:
+        write, has_diverged = self._write, isinstance(failure, DivergedError)
         if write.numbered is not None:
             again = "query again" if write.epoch is not None else "write again with the same txn-version"
             done = "written anew, on top of that" if has_diverged else "found there, converted and published"

@@ -8,6 +8,8 @@ _SCAN = "unit/resolving/test_scan.py::"
 _KEYS = "unit/resolving/test_key_sets.py::"
 _CONVERTING = "unit/resolving/test_converting.py::"
 _LATE = "unit/upserts/test_late_rows.py::"
+_PUBLICATION = "unit/resolving/test_publication.py::"
+_BRANCHES = "unit/snapshots/test_branches.py::"
 
 RESOLVING: tuple[Mutation, ...] = (
     Mutation(
@@ -151,5 +153,54 @@ RESOLVING: tuple[Mutation, ...] = (
         before="superseded = [*self._lost, *self._producer.superseded_paths(snapshot)]",
         after="superseded = self._producer.superseded_paths(snapshot)",
         tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),
+    ),
+    Mutation(
+        name="an epoch that was staged and is not published yet is not seen",
+        file="snapshots/branches.py",
+        before="return branch if converts and waits(metadata, branch, publish_to) else publish_to",
+        after="return publish_to",
+        tests=(
+            _BRANCHES + "test_staging_branch_that_is_converted_keeps_what_waits",
+            _PUBLICATION + "test_failed_conversion_says_that_the_epoch_is_staged_and_the_replay_publishes_it",
+            "faults/test_publication_kills.py::test_killed_epoch_is_published_once_by_its_replay",
+        ),
+    ),
+    Mutation(
+        name="deletes that came while others were converted are published",
+        file="resolving/swap.py",
+        before="self.leaves_deletes = any(",
+        after="self.leaves_deletes = [] == any(",
+        tests=(_PUBLICATION + "test_what_another_query_stages_meanwhile_is_never_published_unconverted",),
+    ),
+    Mutation(
+        name="what was staged behind the converted snapshot is published with it",
+        file="commits/publishing.py",
+        before="if branch_snapshot_id(metadata, branch) != snapshot_id:",
+        after="if branch_snapshot_id(metadata, branch) is None:",
+        tests=(_PUBLICATION + "test_what_is_staged_behind_the_converted_snapshot_is_not_published",),
+    ),
+    Mutation(
+        name="a write is called done though its staging branch was begun anew",
+        file="resolving/publication.py",
+        before="if not self._is_published(self._publish()):",
+        after="if self._publish() is None:",
+        tests=(_PUBLICATION + "test_epoch_whose_staging_branch_was_begun_anew_is_not_called_done",),
+    ),
+    Mutation(
+        name="rows that nobody repeats are given up with their staging branch",
+        file="snapshots/branches.py",
+        before="summary.operation is not Operation.REPLACE and summary[STAGED_FOR_KEY] != publish_to",
+        after="summary.operation is None",
+        tests=(
+            _BRANCHES + "test_staging_branch_that_is_converted_keeps_what_waits",
+            _PUBLICATION + "test_batch_without_a_number_that_cannot_be_published_is_left_to_the_user",
+        ),
+    ),
+    Mutation(
+        name="an epoch is staged beside a branch that has moved on",
+        file="snapshots/snapshots.py",
+        before="if not write.converts or write.publish_to is None:",
+        after="if write.publish_to is None or write.publish_to:",
+        tests=(_PUBLICATION + "test_main_that_moves_on_before_the_epoch_is_staged_is_built_on",),
     ),
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.catalog_table import CatalogTable
-from support.tables import Sink
+from support.tables import Sink, epoch
 
 from iceberg_ds.commits.creating import create_without_rows
+from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.layouts.layout import parse_partition_by
 from iceberg_ds.plan import WritePlan
 
@@ -66,3 +68,28 @@ def test_keys_of_a_table_that_another_engine_made_become_those_of_the_write(tabl
         ("theirs", "EU", 1),
         ("theirs", "US", 2),
     ]
+
+
+def test_epochs_are_published_converted(table: CatalogTable) -> None:
+    """A catalog that cannot drop a branch with the request that publishes it would stop every stream."""
+    sink = table.sink(0)
+    sink = replace(sink, options=replace(sink.options, keys=("id",), publish_converted=True))
+    if not sink.catalog.holds_branches:
+        with pytest.raises(UnsupportedTableError, match="Nessie holds no branches"):
+            sink.plan(COLUMNS)
+        return
+
+    for number, ids in enumerate([(1, 2, 3), (2, 4), (2, 4)]):
+        rows = [{"id": key, "name": f"epoch {min(number, 1)}", "region": "EU"} for key in ids]
+        written = sink.write(rows, schema=COLUMNS, plan=sink.plan(COLUMNS), of_epoch=epoch(min(number, 1)))
+        assert sink.commit(written).was_replayed == (number == 2)
+
+    assert [(row["id"], row["name"]) for row in table.rows()] == [
+        (1, "epoch 0"),
+        (2, "epoch 1"),
+        (3, "epoch 0"),
+        (4, "epoch 1"),
+    ]
+    assert table.rows_of_peer() == table.rows()
+    assert set(table.table().metadata.refs) == {"main"}
+    assert not [key for key in table.table().metadata.properties if "__unconverted" in key]

@@ -17,7 +17,7 @@ from support.publications import STAGING, applied, check_main, put, tasks, value
 from support.tables import NAME, Sink, epoch
 
 import iceberg_ds
-from iceberg_ds.errors import CatalogError, CommitConflictError, DataFileError, OptionError
+from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, DataFileError, OptionError
 from iceberg_ds.plan import TxnId
 from iceberg_ds.resolving import job, publication
 from iceberg_ds.resolving.converting import Conversion
@@ -344,6 +344,26 @@ def test_what_another_query_stages_meanwhile_is_never_published_unconverted(
     assert put(keyed, 1, SECOND).was_replayed
 
 
+def test_what_is_staged_behind_the_converted_snapshot_is_not_published(
+    keyed: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fast-forward would take deletes to main that came between the conversion and it."""
+    convert_all, others = Conversion.run, iter([True])
+
+    def run(conversion: Conversion) -> Any:
+        result = convert_all(conversion)
+        if next(others, False):
+            staged_only(keyed, OTHER, THIRD)
+        return result
+
+    monkeypatch.setattr(Conversion, "run", run)
+
+    put(keyed, 1, SECOND)
+
+    check_main(keyed, ROWS[3])
+    assert put(keyed, OTHER, THIRD).was_replayed
+
+
 def test_others_that_stage_without_end_end_in_an_error(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream would hang."""
     monkeypatch.setattr(publication, "_ROUNDS", 2)
@@ -400,6 +420,23 @@ def test_answer_that_fails_once_changes_nothing(
     assert faulty_sink.commit(messages).snapshot_id is not None
 
     check_main(faulty_sink, ROWS[2])
+
+
+def test_unknown_outcome_of_the_publishing_is_said_to_be_unknown(
+    keyed: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """Somebody would believe that readers do not have the rows, or that they have them."""
+    messages = tasks(keyed, 1, SECOND)
+    faulty_catalog.pass_next(2)
+    faulty_catalog.fail_next(100, connection_lost)
+
+    with pytest.raises(
+        CommitStateUnknownError, match=r"are staged as snapshot \d+, and perhaps not on branch 'main': "
+    ):
+        faulty_sink.commit(messages)
+
+    assert put(keyed, 1, SECOND).was_replayed
+    check_main(keyed, ROWS[2])
 
 
 @pytest.mark.parametrize("number", [2, 3])
