@@ -1,4 +1,4 @@
-"""Random epochs that are converted and published, killed and failed anywhere, beside others: main is as it should be."""
+"""Random epochs that are converted and published, killed anywhere, beside others: main is as it should be."""
 
 from __future__ import annotations
 
