@@ -85,7 +85,7 @@ class CatalogClient:
     @property
     def shows_history(self) -> bool:
         """Whether it shows the snapshots that lie behind those of branches and tags."""
-        return self._catalog.properties.get(_LOADING_MODE, "all").lower() != "refs"
+        return str(self._catalog.properties.get(_LOADING_MODE, "all")).lower() != "refs"
 
     def load_table(self, identifier: Sequence[str]) -> Table:
         """Load the table afresh.

@@ -189,7 +189,7 @@ def _pairs(digests: Digests) -> set[tuple[int, int]]:
     return set(zip(digests.high.to_pylist(), digests.low.to_pylist(), strict=True))
 
 
-def _joined(one: Mapping[int, Sequence[int]], other: Mapping[int, Sequence[int]]) -> dict[int, Sequence[int]]:
+def _joined(one: Mapping[int, Sequence[int]], other: Mapping[int, Sequence[int]]) -> Mapping[int, Sequence[int]]:
     if not one:  # as it is but for keys that Spark and the table tell apart in different ways
         return other
     return {task: sorted({*one.get(task, ()), *other.get(task, ())}) for task in sorted({*one, *other})}

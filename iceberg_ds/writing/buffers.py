@@ -23,9 +23,6 @@ class BufferingWriter(Protocol):
     def shrink(self) -> None:
         """Move the buffer out of memory, into the file or onto the disk."""
 
-    def spill(self) -> None:
-        """Move the buffer onto the disk."""
-
     def flush(self) -> None:
         """Write all that waits into the file."""
 
@@ -66,18 +63,8 @@ class Buffers:
         if self._has_one_file and latest.has_open_file:  # which the others would make it finish
             latest.flush()
             enough = self._most_bytes
-        for writer in (*self._largest_first(latest), latest):
+        others = [writer for writer in self._writers if writer is not latest]
+        for writer in (*sorted(others, key=lambda other: other.buffered_bytes, reverse=True), latest):
             if self.buffered_bytes <= enough:
                 break
             writer.shrink()
-
-    def make_room(self, size: int, latest: BufferingWriter) -> None:
-        """Spill the largest buffers but that of `latest` until rows of `size` bytes are no more together with all."""
-        for writer in self._largest_first(latest):
-            if self.buffered_bytes + size <= self._most_bytes:
-                break
-            writer.spill()
-
-    def _largest_first(self, latest: BufferingWriter) -> list[BufferingWriter]:
-        others = [writer for writer in self._writers if writer is not latest]
-        return sorted(others, key=lambda other: other.buffered_bytes, reverse=True)

@@ -84,25 +84,16 @@ class RollingWriter:
         if self._files.may_open(self) and (self._files.has_one_file or size >= LEAST_ROW_GROUP_BYTES):
             self.flush()
         else:
-            self.spill()
-
-    def spill(self) -> None:
-        """Move the buffer out of memory into the temporary file."""
-        if not self._buffer:
-            return
-        self._spilled += self._files.spill(self._buffer)
-        self._spilled_bytes += self.buffered_bytes
-        self._count(-self.buffered_bytes)
-        self._buffer = []
+            self._spill()
 
     def flush(self) -> None:
         """Write all that waits, and finish the file when it is full."""
         held, self._held = self._held, []
         for chunks in held:
-            self._write_group(self._read_back(chunks), is_last=False)
+            self._write_group(self._files.spilled_rows(chunks), is_last=False)
         if not self._waiting_bytes:
             return
-        waiting = [*self._read_back(self._spilled), *self._buffer]
+        waiting = [*self._files.spilled_rows(self._spilled), *self._buffer]
         is_last = self._waiting_bytes < self._flush_at and not held
         self._count(-self.buffered_bytes)
         self._buffer, self._spilled, self._spilled_bytes = [], [], 0
@@ -124,13 +115,17 @@ class RollingWriter:
         if self._files.may_open(self):
             self.flush()
             return
-        self.spill()
+        self._spill()
         self._held.append(self._spilled)
         self._spilled, self._spilled_bytes = [], 0
 
-    def _read_back(self, chunks: list[Chunk]) -> list[pa.RecordBatch]:
-        self._files.buffers.make_room(sum(chunk.arrow_bytes for chunk in chunks), self)
-        return self._files.spilled_rows(chunks)
+    def _spill(self) -> None:
+        if not self._buffer:
+            return
+        self._spilled += self._files.spill(self._buffer)
+        self._spilled_bytes += self.buffered_bytes
+        self._count(-self.buffered_bytes)
+        self._buffer = []
 
     def _write_group(self, rows: list[pa.RecordBatch], *, is_last: bool) -> None:
         if self._file is None:

@@ -316,13 +316,6 @@ WRITING = (
         tests=("unit/writing/test_writers.py::test_buffers_stay_below_the_limit_with_many_partitions",),
     ),
     Mutation(
-        name="a row group from disk comes on top of all buffers",
-        file="writing/buffers.py",
-        before="if self.buffered_bytes + size <= self._most_bytes:",
-        after="if self.buffered_bytes <= self._most_bytes:",
-        tests=("unit/writing/test_writers.py::test_a_row_group_from_disk_takes_the_place_of_buffers",),
-    ),
-    Mutation(
         name="a partition's file is finished as soon as another one needs its place",
         file="writing/rolling.py",
         before="return self._received_bytes - self._last_used[next(iter(self._open))] > IDLE_BYTES",

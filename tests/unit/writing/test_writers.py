@@ -216,31 +216,6 @@ def test_buffers_stay_below_the_limit_with_many_partitions(sink: Sink, monkeypat
     assert sorted(row["id"] for row in read(files)) == list(range(6_000))
 
 
-def test_a_row_group_from_disk_takes_the_place_of_buffers(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task of many gigabytes would need memory for all its buffers and a whole row group besides."""
-    limit, portion = 40_000, 4_000
-    monkeypatch.setattr(buffers, "BUFFER_BYTES", limit)
-    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", limit)
-    monkeypatch.setattr(writers, "SPLIT_BYTES", portion)
-    writer = TaskWriter(plan_of(sink, PARTITIONED, BY_P), ATTEMPT)
-    held: list[tuple[int, int]] = []
-    original = ParquetFile.write_row_group
-
-    def spy(file: ParquetFile, group: list[pa.RecordBatch]) -> None:
-        held.append((sum(batch.nbytes for batch in group), writer._files.buffers.buffered_bytes))
-        original(file, group)
-
-    monkeypatch.setattr(ParquetFile, "write_row_group", spy)
-
-    for batch in batches(partitioned_rows(12_000, 20), PARTITIONED, 200):
-        writer.write(batch)
-    files = writer.close()
-
-    assert max(group for group, _ in held) > limit * 0.9
-    assert max(group + others for group, others in held) <= limit * 1.1
-    assert sorted(row["id"] for row in read(files)) == list(range(12_000))
-
-
 def test_row_groups_stay_below_the_limit(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task would hold a whole file in memory, and readers as well."""
     limit = 100_000
