@@ -201,6 +201,6 @@ RESOLVING: tuple[Mutation, ...] = (
         file="snapshots/snapshots.py",
         before="if not write.converts or write.publish_to is None:",
         after="if write.publish_to is None or write.publish_to:",
-        tests=(_PUBLICATION + "test_main_that_moves_on_before_the_epoch_is_staged_is_built_on",),
+        tests=(_PUBLICATION + "test_main_that_is_rolled_back_before_the_epoch_is_staged_stays_rolled_back",),
     ),
 )

@@ -100,7 +100,7 @@ class PublishedTable(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        options = embedded_options(self.folder / "warehouse")
+        options = embedded_options(self.folder)
         named = catalog_settings(options)
         self.faulty = FaultyCatalog(load_catalog(named.name, **dict(named.properties)))
         client = CatalogClient(self.faulty, named)  # type: ignore[arg-type]  # it has the methods that are called

@@ -256,6 +256,23 @@ def test_main_that_moves_on_before_the_epoch_is_staged_is_built_on(keyed: Sink, 
     check_main(keyed, ROWS[2])
 
 
+def test_main_that_is_rolled_back_before_the_epoch_is_staged_stays_rolled_back(keyed: Sink) -> None:
+    """Rows that somebody has just taken back would be published again."""
+    before = heads(keyed)["main"]
+    put(keyed, 1, SECOND)
+
+    def roll_back() -> None:
+        with keyed.table().manage_snapshots() as refs:
+            refs.set_current_snapshot(snapshot_id=before)
+
+    more: list[Event] = [("U", 3, "US", 33, 3)]
+    with meanwhile(Step.MANIFESTS_WRITTEN, roll_back) as done:
+        put(keyed, 2, more)
+
+    assert done
+    assert values(keyed) == applied(ROWS[1], more)
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_main_that_moves_on_while_an_epoch_waits_fails_it_and_the_replay_writes_it_anew(
     keyed: Sink, number: int
