@@ -6,7 +6,8 @@ One warm session of the runtime's Spark has both. A table of `--rows` rows, in 1
 partitions, takes changes of `--keys` keys (of ten, eight are updates, one is a delete, one an insert), which lie
 anywhere in it or side by side: by equality deletes, as the rows come and distributed by key; by `iceberg_ds.upsert`,
 position deletes and copy-on-write; and by MERGE INTO, merge-on-read and copy-on-write. All come to the same rows,
-which is checked, and begin with the same snapshot. One round before is not counted. Then ten times as many keys are
+which is checked, and begin with the same snapshot, in Python workers that are awake, as those of a stream are. One
+round before is not counted. Then ten times as many keys are
 written with the digests of all keys, and without them because the layout of the rows proves that no two tasks share
 one. Then the runtime reads the table after some epochs of a tenth of the keys.
 """
