@@ -31,12 +31,12 @@ from iceberg_ds.changes.winners import RANK, Rank
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
 from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.schemas.projection import field_id
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.writing.file_paths import FilePaths
 from iceberg_ds.writing.position_deletes import HiddenRows, write_position_deletes
 
-_FIELD_ID = b"PARQUET:field_id"
 # Deletes of one data file alone do not stand against a compaction of others that ends at the same moment. Beyond so
 # many files, which are written one after the other, there is one for each partition.
 _MOST_SINGLE_FILES = 10
@@ -196,7 +196,7 @@ def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
 def _read_key(io: FileIO, path: str, position: int, key_ids: Sequence[int]) -> str:
     with io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
-        names = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in file.schema_arrow}
+        names = {field_id(field): field.name for field in file.schema_arrow}
         group = 0
         while position >= file.metadata.row_group(group).num_rows:
             position -= file.metadata.row_group(group).num_rows

@@ -18,11 +18,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, FileFormat, ManifestFile
 
 from iceberg_ds.commits.manifest_reader import all_entries
+from iceberg_ds.schemas.projection import field_id
 from iceberg_ds.verification.contents import Contents, ListedFile
 from iceberg_ds.verification.findings import in_parallel, why_unreadable
 from iceberg_ds.verification.stored import kind
 
-_FIELD_ID = b"PARQUET:field_id"
 _BATCH_ROWS = 64 * 1024
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}  # in a unit of Arrow's
 
@@ -123,8 +123,8 @@ def _leaves(column: pa.Field, above: tuple[str, ...]) -> Iterator[tuple[int, _Co
     if pa.types.is_struct(column.type):
         for position in range(column.type.num_fields):
             yield from _leaves(column.type.field(position), path)
-    elif not pa.types.is_nested(column.type) and column.metadata and _FIELD_ID in column.metadata:
-        yield int(column.metadata[_FIELD_ID]), _Column(path=path, kind=column.type)
+    elif not pa.types.is_nested(column.type) and (number := field_id(column)) is not None:
+        yield number, _Column(path=path, kind=column.type)
 
 
 def _values(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
