@@ -9,6 +9,7 @@ whole row group. Source: Parquet spec, "Encodings".
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -20,8 +21,12 @@ from iceberg_ds.plan import FileSettings
 from iceberg_ds.schemas.leaves import Leaf
 from iceberg_ds.writing.metrics import leaf_values
 
-# Rows of a row group that are worth a choice: trying takes about as long as writing so few.
+# Rows that are worth a choice, of one row group or of several small ones: trying takes about as long as writing so few.
 LEAST_ROWS = 1_000
+# Rows of a row group that tell enough of others.
+LEAST_GROUP_ROWS = 100
+# Row groups up to so many times (as a power of two) as large as others are encoded alike.
+_MAGNITUDE_BITS = 3
 # What is tried at most; a share of a row group, which holds 64 MB and more.
 _SAMPLE_ROWS = 8_192
 _SAMPLE_BYTES = 4 * 1024 * 1024
@@ -66,6 +71,35 @@ class Encodings:
 DEFAULT_ENCODINGS = Encodings()
 
 
+class ChosenEncodings:
+    """The encodings of one task's files, chosen once for all row groups of about as many rows.
+
+    Args:
+        leaves: The files' leaf columns, in Parquet's order.
+        settings: How files are written.
+        options: As `choose_encodings` gets them.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf], settings: FileSettings, options: Mapping[str, object]) -> None:
+        self._leaves = leaves
+        self._settings = settings
+        self._options = options
+        self._chosen: dict[int, Encodings] = {}  # by the magnitude of a row group
+        self._rows: Counter[int] = Counter()  # of small row groups before the choice
+
+    def of(self, rows: pa.Table) -> Encodings:
+        """Return what suits this row group: the default while there were too few rows to be worth a choice."""
+        count = rows.num_rows
+        magnitude = count.bit_length() // _MAGNITUDE_BITS
+        if magnitude in self._chosen:
+            return self._chosen[magnitude]
+        self._rows[magnitude] += count
+        if self._rows[magnitude] < LEAST_ROWS or count < LEAST_GROUP_ROWS:
+            return DEFAULT_ENCODINGS
+        chosen = choose_encodings(rows, self._leaves, self._settings, self._options)
+        return self._chosen.setdefault(magnitude, chosen)
+
+
 def choose_encodings(
     rows: pa.Table, leaves: Sequence[Leaf], settings: FileSettings, options: Mapping[str, object]
 ) -> Encodings:
@@ -78,8 +112,6 @@ def choose_encodings(
             large a dictionary may be.
         options: What Arrow's `ParquetWriter` is told beside the encodings: codec, level, page sizes, decimals.
     """
-    if rows.num_rows < LEAST_ROWS:
-        return DEFAULT_ENCODINGS
     sample = _Sample.of(rows, options)
     limit = settings.dictionary_size_bytes or _DICTIONARY_BYTES
     classic = {}

@@ -16,7 +16,7 @@ from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.writing.buffers import Buffers
-from iceberg_ds.writing.encodings import Encodings, choose_encodings
+from iceberg_ds.writing.encodings import ChosenEncodings
 from iceberg_ds.writing.file_paths import FilePaths
 from iceberg_ds.writing.group_sizes import GroupSizes
 from iceberg_ds.writing.parquet import ParquetFile
@@ -30,8 +30,6 @@ IDLE_BYTES = 128 * 1024 * 1024
 # Column chunks in the footers of all open files at most: a footer stays in memory until its file is finished,
 # at about 2 kB a chunk.
 MAX_OPEN_COLUMN_CHUNKS = 40_000
-# Row groups up to so many times (as a power of two) as large as others are encoded alike.
-_MAGNITUDE_BITS = 3
 
 
 class RollingWriter:
@@ -169,7 +167,7 @@ class TaskFiles:
             plan.location, plan.properties, plan.schema, name_prefix, are_deletes=equality_ids is not None
         )
         self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
-        self._encodings: dict[int, Encodings] = {}  # by the magnitude of a row group
+        self._encodings = ChosenEncodings(self._leaves, plan.files, layout_options(plan.files))
         # In the order of use: the first is the least recently used.
         self._open: dict[RollingWriter, ParquetFile] = {}
         self._last_used: dict[RollingWriter, int] = {}
@@ -195,21 +193,12 @@ class TaskFiles:
             self._leaves,
             self._plan.files,
             group_rows=count if is_last else None,
-            encodings=self._encodings_for(rows, count),
+            encodings=self._encodings.of(pa.Table.from_batches(rows).select(range(len(self._schema)))),
         )
         self._open[writer] = file
         self._last_used[writer] = self._received_bytes
         reach(Step.FILE_OPENED)
         return file
-
-    def _encodings_for(self, rows: list[pa.RecordBatch], count: int) -> Encodings:
-        """Return what suits a row group, chosen once in the task for all of about as many rows."""
-        magnitude = count.bit_length() // _MAGNITUDE_BITS
-        if magnitude not in self._encodings:
-            settings = self._plan.files
-            table = pa.Table.from_batches(rows).select(range(len(self._schema)))
-            self._encodings[magnitude] = choose_encodings(table, self._leaves, settings, layout_options(settings))
-        return self._encodings[magnitude]
 
     def may_open(self, writer: RollingWriter) -> bool:
         """Return whether `writer` has a file, or may open one without another being finished before it is full.

@@ -30,8 +30,11 @@ from iceberg_ds.writing.external_sort import ExternalSort
 from iceberg_ds.writing.range_check import RangeCheck
 from iceberg_ds.writing.rolling import RollingWriter, TaskFiles
 
-# Rows are split by partition in portions of this many Arrow bytes, not batch by batch.
+# Rows are split by partition in portions of this many Arrow bytes, not batch by batch,
 SPLIT_BYTES = 16 * 1024 * 1024
+# and of so many times as many where a partition gets few rows of a portion: whatever it gets costs as much as these.
+MOST_PORTIONS = 3
+_FEW_ROWS = 256
 
 UNPARTITIONED = PartitionKey(())
 
@@ -178,6 +181,7 @@ class FannedOutRows:
         self._splitter = _splitter(plan)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
+        self._portions = 1
         self._writers: dict[PartitionKey, RollingWriter] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -187,7 +191,7 @@ class FannedOutRows:
             return
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= SPLIT_BYTES:
+        if self._waiting_bytes >= self._portions * SPLIT_BYTES:
             self._split_waiting(self._splitter)
 
     def close(self) -> None:
@@ -206,9 +210,13 @@ class FannedOutRows:
             return
         table = pa.Table.from_batches(self._waiting).combine_chunks()
         self._waiting, self._waiting_bytes = [], 0
+        parts = 0
         for portion in table.to_batches():
             for key, rows in splitter.split(portion):
                 self._append(key, rows)
+                parts += 1
+        if table.num_rows < parts * _FEW_ROWS:
+            self._portions = MOST_PORTIONS
 
     def _append(self, key: PartitionKey, rows: pa.RecordBatch) -> None:
         writer = self._writers.get(key)

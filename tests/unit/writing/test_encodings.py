@@ -25,7 +25,14 @@ from iceberg_ds.plan import FileSettings, ParquetEncodings
 from iceberg_ds.schemas.leaves import leaf_columns
 from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.writing import encodings
-from iceberg_ds.writing.encodings import DEFAULT_ENCODINGS, LEAST_ROWS, Encodings, choose_encodings
+from iceberg_ds.writing.encodings import (
+    DEFAULT_ENCODINGS,
+    LEAST_GROUP_ROWS,
+    LEAST_ROWS,
+    ChosenEncodings,
+    Encodings,
+    choose_encodings,
+)
 from iceberg_ds.writing.parquet import ParquetFile
 from iceberg_ds.writing.parquet_options import layout_options
 
@@ -88,6 +95,11 @@ def settings(parquet_encodings: ParquetEncodings = "auto", **others: Any) -> Fil
 def choose(schema: Schema, rows: pa.Table, asked: FileSettings) -> Encodings:
     """Return what is chosen for the rows."""
     return choose_encodings(rows, leaf_columns(schema, {}), asked, layout_options(asked))
+
+
+def chosen_by_task(schema: Schema) -> ChosenEncodings:
+    """Return what chooses for the files of a task."""
+    return ChosenEncodings(leaf_columns(schema, {}), settings(), layout_options(settings()))
 
 
 def write(path: Path, schema: Schema, rows: pa.Table, asked: FileSettings, chosen: Encodings) -> pq.ParquetFile:
@@ -217,7 +229,27 @@ def test_few_rows_are_not_worth_a_choice(monkeypatch: pytest.MonkeyPatch) -> Non
     schema, rows = shaped(COLUMNS)
     monkeypatch.setattr(encodings, "_Sample", None)
 
-    assert choose(schema, rows.slice(0, LEAST_ROWS - 1), settings()) == DEFAULT_ENCODINGS
+    assert chosen_by_task(schema).of(rows.slice(0, LEAST_ROWS - 1)) == DEFAULT_ENCODINGS
+
+
+def test_many_small_files_are_worth_a_choice() -> None:
+    """A task into a thousand partitions would write a fourth more bytes, and dictionaries that nobody needs."""
+    schema, rows = shaped(COLUMNS)
+    chosen = chosen_by_task(schema)
+    found = [chosen.of(rows.slice(number * 400, 400)) for number in range(4)]
+
+    assert found[:2] == [DEFAULT_ENCODINGS] * 2
+    assert found[2] == found[3] == choose(schema, rows.slice(800, 400), settings())
+    assert chosen.of(rows.slice(0, 300)) == found[2]  # of the same magnitude
+    assert chosen.of(rows.slice(0, 150)) == DEFAULT_ENCODINGS  # of another one, whose choice is its own
+
+
+def test_very_few_rows_tell_nothing_of_others() -> None:
+    """A few rows of one partition would decide how all others are stored."""
+    schema, rows = shaped(COLUMNS)
+    chosen = chosen_by_task(schema)
+
+    assert {chosen.of(rows.slice(0, LEAST_GROUP_ROWS - 1)) == DEFAULT_ENCODINGS for _ in range(40)} == {True}
 
 
 @given(
