@@ -149,6 +149,7 @@ bench: $(TOOLS) ## Measure writes and commits, and draw the charts
 .PHONY: bench-upserts
 bench-upserts: $(TOOLS) $(PEER) ## Measure writes by keys beside MERGE INTO of Iceberg's own Spark runtime, and reading afterwards
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_upserts.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks/bench_digests.py $(BENCH_ARGS)
 
 .PHONY: bench-peer
 bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits beside Iceberg's own Spark runtime; about an hour

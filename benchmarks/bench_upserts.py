@@ -7,9 +7,7 @@ partitions, takes changes of `--keys` keys (of ten, eight are updates, one is a 
 anywhere in it or side by side: by equality deletes, as the rows come and distributed by key; by `iceberg_ds.upsert`,
 position deletes and copy-on-write; and by MERGE INTO, merge-on-read and copy-on-write. All come to the same rows,
 which is checked, and begin with the same snapshot, in Python workers that are awake, as those of a stream are. One
-round before is not counted. Then ten times as many keys are
-written with the digests of all keys, and without them because the layout of the rows proves that no two tasks share
-one. Then the runtime reads the table after some epochs of a tenth of the keys.
+round before is not counted. Then the runtime reads the table after some epochs of a tenth of the keys.
 """
 
 from __future__ import annotations
@@ -33,10 +31,8 @@ from harness import (
 )
 from peer_tables import median_of
 from upsert_cases import (
-    LAYOUTS,
     TREATMENTS,
     WRITES,
-    measure_digests,
     measure_reads,
     measure_writes,
     prepared,
@@ -48,22 +44,20 @@ READ_QUESTION = "What does it cost Iceberg's own Spark runtime to read a table a
 USES = {
     "rows": "of the table",
     "rounds": "one more is run first and not counted",
-    "keys": "ten times as many for the digests, a tenth in an epoch before a read",
+    "keys": "a tenth in an epoch before a read",
     "orders": "",
     "read-epochs": "",
 }
 # Ours has to be so many times as fast, on random keys.
 _MARKS = {"jvm-cow": 10.0, "jvm-mor": 5.0}
-_MOST_FOR_DIGESTS = 0.15
 # And where it writes position deletes as well, at least as fast.
 _LEAST_BY_POSITION = 1.0
 
 
 def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, str], seconds: float) -> Report:
     """Return the writes as a table."""
-    labels = {**WRITES, **LAYOUTS}
     cases = dict.fromkeys((sample.case, sample.variant) for sample in samples)
-    ordered = [(case, name) for case in dict.fromkeys(c for c, _ in cases) for name in labels if (case, name) in cases]
+    ordered = [(case, name) for case in dict.fromkeys(c for c, _ in cases) for name in WRITES if (case, name) in cases]
     return Report(
         name="upserts",
         question=QUESTION,
@@ -81,7 +75,7 @@ def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, st
         lines=[
             [
                 case,
-                labels[name],
+                WRITES[name],
                 _show(spread_of(samples, case, name)),
                 _cell(median_of(samples, case, name, "added-files-size"), MEGABYTE, 1),
                 _cell(median_of(samples, case, name, "added-data-files")),
@@ -93,7 +87,7 @@ def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, st
         notes=(
             *_marks(samples),
             (
-                f"{settings.rounds} rounds, twice as many for digests, local[2]; all in turn in a warm session: Spark "
+                f"{settings.rounds} rounds, local[2]; all in turn in a warm session: Spark "
                 f"{versions['spark']}, Iceberg {versions['iceberg']}. A table of {settings.rows:,} rows."
             ),
             f"The whole took {seconds:.0f} s, checks and reads included.",
@@ -125,13 +119,6 @@ def _marks(samples: Sequence[Sample]) -> list[str]:
         verdict = "met" if speed.median >= _LEAST_BY_POSITION else "not met"
         what = f"{WRITES['ours-position']} is {speed.show()} x as fast as {WRITES['jvm-mor']} on random keys"
         notes.append(f"{what}; the mark is {_LEAST_BY_POSITION:.0f} x: {verdict}.")
-    case = next((sample.case for sample in samples if sample.variant in LAYOUTS), "")
-    share = _ratio(samples, (case, "reported"), (case, "proven"))
-    if share is not None:
-        verdict = "met" if share.median - 1 <= _MOST_FOR_DIGESTS else "not met"
-        notes.append(
-            f"Digests make a write {share.show()} x as long; the mark is {1 + _MOST_FOR_DIGESTS} x: {verdict}."
-        )
     return notes
 
 
@@ -200,7 +187,7 @@ def main() -> None:
     settings = parse_arguments(QUESTION, USES)
     host, begun = machine(), time.monotonic()
     with scratch_folder(settings) as scratch, prepared(settings, scratch / "upserts") as bench:
-        samples = [*measure_writes(bench, settings), *measure_digests(bench, settings)]
+        samples = measure_writes(bench, settings)
         versions = bench.session.ask("versions")
         reads = measure_reads(bench, settings) if settings.read_epochs else []
     write_report(settings, host, report(settings, samples, versions, time.monotonic() - begun))

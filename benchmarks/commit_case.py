@@ -39,9 +39,9 @@ from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import CatalogSettings
 from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.commit_loop import CommitLoop
-from iceberg_ds.commits.gathering import GatheredRows
+from iceberg_ds.commits.write_files import WriteFiles
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId, FileSettings
+from iceberg_ds.plan import EpochId, FileSettings, Route
 
 _BRANCH = "main"
 _ROWS_PER_FILE = 1_000_000
@@ -208,7 +208,7 @@ def committer(case: Case, catalog: Catalog, client: CatalogClient) -> Callable[[
 
     def commit_ours(name: str, files: Sequence[DataFile]) -> None:
         identity = identities[name]
-        CommitLoop(client, identity, Added(tuple(files)), GatheredRows(client, identity, [])).run()
+        CommitLoop(client, identity, WriteFiles(Added(tuple(files)))).run()
 
     # The planner knows these before the rows are written; they are no part of the commit.
     identities = {name: _identity(catalog.load_table(("bench", name)), name, epoch) for name in ("warm", "t")}
@@ -219,7 +219,7 @@ def _identity(table: Table, name: str, epoch: EpochId) -> WriteIdentity:
     return WriteIdentity(
         table=f"bench.{name}",
         table_uuid=str(table.metadata.table_uuid),
-        branch=_BRANCH,
+        route=Route(branch=_BRANCH),
         operation_id=str(uuid.uuid4()),
         snapshot_id=uuid.uuid4().int >> 66,
         schema_id=table.schema().schema_id,

@@ -1,4 +1,4 @@
-"""What `bench_upserts.py` measures: writes by key beside MERGE INTO, what digests cost, and how the table reads later.
+"""What `bench_upserts.py` measures: writes by key beside MERGE INTO, and how the table reads later.
 
 One warm session of the runtime's Spark has both sinks. Every write begins with the same snapshot of one table: after
 it, the table is checked, set back, and what was written is expired, all outside of the measured time.
@@ -20,7 +20,6 @@ from support.jvm_peer import CATALOG
 TABLE = f"{NAMESPACE}.orders"
 AWAKE = f"{NAMESPACE}.awake"
 BASE_FILES = 16
-DIGESTS = "digests"
 WRITES: Mapping[str, str] = {
     "ours": "icebergsink, keys",
     "ours-distributed": "icebergsink, distribute and keys",
@@ -29,7 +28,6 @@ WRITES: Mapping[str, str] = {
     "jvm-mor": "MERGE INTO, merge-on-read",
     "jvm-cow": "MERGE INTO, copy-on-write",
 }
-LAYOUTS: Mapping[str, str] = {"proven": "layout is proven, no digests", "reported": "digests of all keys"}
 _ENCODINGS = {"ours-position": "position", "ours-rewriting": "copy-on-write"}
 _MODES = {"jvm-mor": "merge-on-read", "jvm-cow": "copy-on-write"}
 _COLUMNS = "id BIGINT NOT NULL, region STRING, amount DOUBLE, units INT, at TIMESTAMP, note STRING"
@@ -167,25 +165,6 @@ def measure_writes(bench: Bench, settings: Settings) -> list[Sample]:
             expected = settings.rows + (settings.keys + 9) // 10 - (settings.keys + 8) // 10
             if totals["ours"][0][0] != expected:
                 raise RuntimeError(f"{order} keys, round {number}: {totals['ours'][0][0]} rows, not {expected}")
-    return samples
-
-
-def measure_digests(bench: Bench, settings: Settings) -> list[Sample]:
-    """Write the same rows, laid out by key in memory, with a proof of that and without one."""
-    samples = []
-    names = list(LAYOUTS)
-    keys = min(10 * settings.keys, settings.rows)
-    told = {"order": "random", "number": 0, "keys": keys, "rows": settings.rows}
-    bench.session.ask("changes", name=DIGESTS, **told)
-    for variant in LAYOUTS:
-        bench.session.ask("lay_out", name=f"{DIGESTS}_{variant}", of=DIGESTS, is_proven=variant == "proven")
-    for number in range(2 * settings.rounds + 1):
-        shift = number % len(names)
-        totals: dict[str, list[list[Any]]] = {}
-        for variant in (*names[shift:], *names[:shift]):
-            samples += _sample(bench, f"{keys:,} keys", variant, number, f"{DIGESTS}_{variant}", totals)
-        if len({str(found) for found in totals.values()}) != 1:
-            raise RuntimeError(f"digests, round {number}: other rows: {totals}")
     return samples
 
 

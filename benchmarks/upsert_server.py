@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 import remote
 from peer_server import PeerServer
-from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 import iceberg_ds
 
@@ -65,24 +64,6 @@ class UpsertServer(PeerServer):
     def distribute(self, name: str, *, of: str, keys: Sequence[str], tasks: int) -> None:
         """Name a source whose rows are distributed by key whenever it is written."""
         self._sources[name] = iceberg_ds.distribute(self._sources[of], keys=list(keys), num_partitions=tasks)
-
-    def lay_out(self, name: str, *, of: str, is_proven: bool) -> None:
-        """Name a source whose rows lie distributed by key in two partitions in memory.
-
-        Args:
-            name: What it is called.
-            of: The source.
-            is_proven: Whether the tasks can prove it; else the two partitions have changed places.
-        """
-        by_hash = F.pmod(F.hash("id"), F.lit(2))
-        rows = self._sources[of]
-        laid = rows.repartition(2, "id") if is_proven else rows.repartitionByRange(2, 1 - by_hash)
-        # What is cached may be read in other partitions than it was made in.
-        self._sources[name] = kept = laid.localCheckpoint()
-        sizes = kept.groupBy(F.spark_partition_id().alias("task")).agg(F.min(by_hash), F.max(by_hash)).collect()
-        expected = {(0, 0, 0), (1, 1, 1)} if is_proven else {(0, 1, 1), (1, 0, 0)}
-        if {tuple(row) for row in sizes} != expected:
-            raise ValueError(f"Spark has laid the rows out otherwise: {sizes}")
 
     def upsert(self, source: str, table: str, options: dict[str, str]) -> dict[str, float]:
         """Upsert a source by the function that looks for the old rows; return as `timed`."""
