@@ -14,13 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import NestedField
 
-from iceberg_ds.changes.digests import Digests
+from iceberg_ds.changes.digests import HIGH, LOW, Digests
 from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.spark_hash import can_share
 from iceberg_ds.changes.values import MAX_EXAMPLES, TaskKeys
 from iceberg_ds.changes.winners import (
-    HIGH,
-    LOW,
     NUMBER,
     RANK,
     Rank,
@@ -84,10 +82,13 @@ def settle(
     silent = tuple(number for number, task in enumerate(tasks) if task.count and task.evidence is None)
     if late is not None and silent:
         return Settlement(losers={}, unreported=silent)
-    evidence = {number: tasks[number].evidence or b"" for number in sharing}
+    needed = sharing if late is None else range(len(tasks))
+    events = {number: _events(number, content) for number in needed if (content := tasks[number].evidence) is not None}
     lowest_row = Rank.BEFORE if keeps_deleted else Rank.ROW
-    found = _collide(evidence, sequence, lowest_row)
-    losers = found.losers if late is None else _joined(found.losers, _late_rows(tasks, late, lowest_row))
+    found = _collide([events[number] for number in sharing], sequence, lowest_row)
+    losers = (
+        found.losers if late is None else _joined(found.losers, _late_rows(list(events.values()), late, lowest_row))
+    )
     if not is_enforced:
         return Settlement(losers=losers)
     # A tie for nothing is none.
@@ -144,12 +145,12 @@ class _Collisions:
     tied: Mapping[tuple[int, int], tuple[int, int]]
 
 
-def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField], lowest_row: Rank) -> _Collisions:
+def _collide(reported: Sequence[pa.Table], sequence: Sequence[NestedField], lowest_row: Rank) -> _Collisions:
     """Return what colliding digests come to; what has `lowest_row` or a higher rank was written as a row."""
     losers: dict[int, list[int]] = defaultdict(list)
     winning: dict[tuple[int, int], int] = {}
     tied: dict[tuple[int, int], tuple[int, int]] = {}
-    events = _colliding_events(evidence)
+    events = _colliding_events(reported)
     order = event_order(sequence)
     for decision in decide([sort_events(events, order)] if events is not None else [], sequence_names(sequence)):
         lost = decision.losers.filter(pc.greater_equal(decision.losers.column(RANK), pa.scalar(lowest_row, pa.int32())))
@@ -165,14 +166,13 @@ def _collide(evidence: Mapping[int, bytes], sequence: Sequence[NestedField], low
     )
 
 
-def _late_rows(tasks: Sequence[TaskKeys], late: Digests, lowest_row: Rank) -> dict[int, list[int]]:
+def _late_rows(reported: Sequence[pa.Table], late: Digests, lowest_row: Rank) -> dict[int, list[int]]:
     """Return, by task, the written rows of keys that lose to rows of the table."""
-    parts = [_events(number, task.evidence) for number, task in enumerate(tasks) if task.evidence is not None]
-    if not parts:
+    if not reported:
         return {}
-    reported = pa.concat_tables([part.select([HIGH, LOW, RANK, NUMBER]) for part in parts])
+    events = pa.concat_tables([part.select([HIGH, LOW, RANK, NUMBER]) for part in reported])
     keys = pa.table({HIGH: late.high, LOW: late.low})
-    lost = reported.join(keys, keys=[HIGH, LOW], join_type="left semi")
+    lost = events.join(keys, keys=[HIGH, LOW], join_type="left semi")
     is_row = pc.greater_equal(lost.column(RANK), pa.scalar(lowest_row, pa.int32()))
     return _by_task(lost.column(NUMBER).filter(is_row).combine_chunks())
 
@@ -195,12 +195,11 @@ def _joined(one: Mapping[int, Sequence[int]], other: Mapping[int, Sequence[int]]
     return {task: sorted({*one.get(task, ()), *other.get(task, ())}) for task in sorted({*one, *other})}
 
 
-def _colliding_events(evidence: Mapping[int, bytes]) -> pa.RecordBatch | None:
-    """Return as events what tasks report of keys that several may have; the number says task and row."""
-    tables = [_events(number, content) for number, content in evidence.items()]
-    if not tables:
+def _colliding_events(reported: Sequence[pa.Table]) -> pa.RecordBatch | None:
+    """Return those of the events whose keys several tasks may have."""
+    if not reported:
         return None
-    batches = pa.concat_tables(tables).combine_chunks().to_batches()
+    batches = pa.concat_tables(reported).combine_chunks().to_batches()
     if not batches:
         return None
     (events,) = batches
@@ -209,6 +208,7 @@ def _colliding_events(evidence: Mapping[int, bytes]) -> pa.RecordBatch | None:
 
 
 def _events(task: int, content: bytes) -> pa.Table:
+    """Return as events what a task reports; the number says task and row."""
     table = decode_evidence(content)
     first = task << _PLACE_BITS
     places = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), table.num_rows), start=first - 1)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# Names of the columns where digests stand in a table.
+HIGH, LOW = "high", "low"
 _SEED_BYTES = 16
 _WORD_BYTES = 8
 _WORD_BITS = 64
@@ -41,11 +43,11 @@ def digest_seed(operation_id: str) -> bytes:
 
 def distinct(digests: Iterable[Digests]) -> Digests | None:
     """Return each digest once, None if there is none."""
-    parts = [pa.table({"high": part.high, "low": part.low}) for part in digests]
+    parts = [pa.table({HIGH: part.high, LOW: part.low}) for part in digests]
     if not parts:
         return None
-    found = pa.concat_tables(parts).group_by(["high", "low"]).aggregate([]).combine_chunks()
-    return Digests(*(found.column(name).combine_chunks() for name in ("high", "low"))) if found.num_rows else None
+    found = pa.concat_tables(parts).group_by([HIGH, LOW]).aggregate([]).combine_chunks()
+    return Digests(*(found.column(name).combine_chunks() for name in (HIGH, LOW))) if found.num_rows else None
 
 
 def digest_keys(columns: Sequence[pa.Array], seed: bytes) -> Digests:

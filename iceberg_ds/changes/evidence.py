@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from iceberg_ds.changes.winners import HIGH, LOW, RANK
+from iceberg_ds.changes.digests import HIGH, LOW
+from iceberg_ds.changes.winners import RANK
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 

@@ -17,11 +17,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from iceberg_ds.changes.added import ColumnFiller
-from iceberg_ds.changes.digests import digest_keys
+from iceberg_ds.changes.digests import HIGH, LOW, digest_keys
 from iceberg_ds.changes.evidence import evidence_schema
 from iceberg_ds.changes.operations import Kind, count_words, read_operations, with_deletes
 from iceberg_ds.changes.values import MAX_EXAMPLES, AddedColumns, ChangeFeed, KeyExamples
-from iceberg_ds.changes.winners import HIGH, LOW, NUMBER, RANK, Rank, sequence_names
+from iceberg_ds.changes.winners import NUMBER, RANK, Rank, sequence_names
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.names import find_sources

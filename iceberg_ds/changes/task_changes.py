@@ -15,12 +15,13 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
+from iceberg_ds.changes.digests import HIGH, LOW
 from iceberg_ds.changes.evidence import encode_evidence
 from iceberg_ds.changes.reading import DeleteTest, FeedReader, key_texts
 from iceberg_ds.changes.spark_hash import LayoutProof
 from iceberg_ds.changes.values import AddedColumns, ChangeFeed, TaskKeys, TiedKey
 from iceberg_ds.changes.waiting import Events, InOrder, Rows, Sorter, Store
-from iceberg_ds.changes.winners import HIGH, LOW, NUMBER
+from iceberg_ds.changes.winners import NUMBER
 from iceberg_ds.layouts.sorting import RowOrder
 
 # Keys that a task reports at most, and those that it reports even if its rows look as distributed by key.

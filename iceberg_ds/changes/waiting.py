@@ -12,8 +12,9 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from iceberg_ds.changes.digests import HIGH
 from iceberg_ds.changes.reading import IS_KNOWN, FeedReader
-from iceberg_ds.changes.winners import HIGH, Decision, decide, event_order, repeated, sequence_names, sort_events
+from iceberg_ds.changes.winners import Decision, decide, event_order, repeated, sequence_names, sort_events
 from iceberg_ds.layouts.sorting import RowOrder
 
 # Arrow bytes of events that are decided in memory, and of rows that wait there.

@@ -18,9 +18,10 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField
 
+from iceberg_ds.changes.digests import HIGH, LOW
 from iceberg_ds.layouts.sorting import RowOrder
 
-HIGH, LOW, RANK, NUMBER = "high", "low", "rank", "number"
+RANK, NUMBER = "rank", "number"
 # Keys from which on they are looked through by the first bits of their digests, so that each part fits in a cache.
 _MANY = 100_000
 _FIRST_BITS = 56

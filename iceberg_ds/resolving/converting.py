@@ -22,7 +22,7 @@ from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, U
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions, given_options, parse_options
-from iceberg_ds.plan import WritePlan, new_operation
+from iceberg_ds.plan import Route, WritePlan, new_operation
 from iceberg_ds.resolving.key_sources import KeySource, key_types
 from iceberg_ds.resolving.resolution import Goal
 from iceberg_ds.resolving.result import ConvertResult
@@ -166,7 +166,7 @@ class Conversion:
                 "deletion vectors take the place of position deletes, and they are not written here."
             )
         check_supported(metadata, self._name)
-        if (reason := why_not_writable(metadata, self._branch, None)) is not None:
+        if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
             raise OptionError(f"Cannot convert deletes of {self._name}: {reason}.")
 
     def _goal_of(self, table: Table) -> Goal:
@@ -184,7 +184,7 @@ class Conversion:
         write = WritePlan(
             table=self._name,
             table_uuid=str(metadata.table_uuid),
-            branch=self._branch,
+            route=Route(branch=self._branch),
             schema=metadata.schema(),
             spec=metadata.spec(),
             location=metadata.location,

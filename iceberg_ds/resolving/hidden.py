@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-_FILE_PATH, _POS = "file_path", "pos"
+from iceberg_ds.schemas.reserved import FILE_PATH, POS
 
 
 def hidden_positions(io: FileIO, deletes: Sequence[str], path: str) -> pa.Array:
@@ -24,8 +24,8 @@ def hidden_positions(io: FileIO, deletes: Sequence[str], path: str) -> pa.Array:
     for file in deletes:
         with io.new_input(file).open() as stream:
             # Row groups of other data files are passed over by their statistics.
-            rows = pq.read_table(stream, columns=[_POS], filters=pc.field(_FILE_PATH) == path)
-        found += [chunk.cast(pa.int64()) for chunk in rows.column(_POS).chunks]
+            rows = pq.read_table(stream, columns=[POS.name], filters=pc.field(FILE_PATH.name) == path)
+        found += [chunk.cast(pa.int64()) for chunk in rows.column(POS.name).chunks]
     return pa.concat_arrays(found) if found else pa.array([], pa.int64())
 
 

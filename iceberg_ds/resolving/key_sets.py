@@ -7,24 +7,22 @@ key like any other. Keys that are too many for the memory come in several sets, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import FileIO
-from pyiceberg.types import IcebergType
 
-from iceberg_ds.changes.digests import digest_keys
-from iceberg_ds.resolving.columns import ColumnReader
-from iceberg_ds.resolving.sequences import Incoming, SequenceRule, ascending
+from iceberg_ds.changes.digests import HIGH, LOW, digest_keys
+from iceberg_ds.resolving.keyed_rows import KeyedRowReader, KeyedRows
+from iceberg_ds.resolving.sequences import Incoming, ascending
 from iceberg_ds.resolving.values import KeyFile
 
 # Arrow bytes of keys, as they are in files, of one set; and how many they are at most.
 SET_BYTES = 96 * 1024 * 1024
 SET_ROWS = 4_000_000
 _SEED_BYTES = 16
-_HIGH, _LOW, _NUMBER, _ROW = "high", "low", "number", "row"
+_NUMBER, _ROW = "number", "row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +66,9 @@ class KeySet:
         self._has_null = [bool(column.null_count) for column in columns]
         self._seed = b""
         keys = self._told_apart(columns, numbers)
-        while len(pc.unique(keys[_HIGH])) < keys.num_rows:  # by chance; another seed tells them apart
+        while len(pc.unique(keys[HIGH])) < keys.num_rows:  # by chance; another seed tells them apart
             keys = self._told_apart(columns, numbers)
-        self._high, self._low = (keys[name].combine_chunks() for name in (_HIGH, _LOW))
+        self._high, self._low = (keys[name].combine_chunks() for name in (HIGH, LOW))
         self._numbers = keys[f"{_NUMBER}_max"].combine_chunks()
         self._last_rows = None if incoming is None else keys[f"{_ROW}_max"].combine_chunks()
 
@@ -112,68 +110,47 @@ class KeySet:
     def _told_apart(self, columns: Sequence[pa.Array], numbers: pa.Array) -> pa.Table:
         self._seed = os.urandom(_SEED_BYTES)
         lanes = self.lanes(columns)
-        rows = pa.table({_HIGH: lanes.high, _LOW: lanes.low, _NUMBER: numbers})
+        rows = pa.table({HIGH: lanes.high, LOW: lanes.low, _NUMBER: numbers})
         if self.incoming is None:
-            return rows.group_by([_HIGH, _LOW]).aggregate([(_NUMBER, "max")])
+            return rows.group_by([HIGH, LOW]).aggregate([(_NUMBER, "max")])
         order = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(numbers)), start=-1)
-        return rows.append_column(_ROW, order).group_by([_HIGH, _LOW]).aggregate([(_NUMBER, "max"), (_ROW, "max")])
+        return rows.append_column(_ROW, order).group_by([HIGH, LOW]).aggregate([(_NUMBER, "max"), (_ROW, "max")])
 
 
-class KeyReader:
-    """The keys of files that delete by the same columns.
+def read_key_sets(reader: KeyedRowReader, keys: Sequence[KeyFile]) -> Iterator[KeySet]:
+    """Yield all keys of files that delete by the columns of `reader`, as many at once as the memory may hold.
 
-    Args:
-        io: Opens the table's storage.
-        keys: The files.
-        types: The types of the key columns, by field id, in the order in which rows are to be looked at.
-        rule: How rows are held against those of the keys, None if all give way.
-
-    Attributes:
-        read_bytes: Compressed bytes of the columns that were read so far.
+    Raises:
+        UnsupportedTableError: A file cannot be read.
     """
+    waiting: list[KeyedRows] = []
+    numbers: list[pa.Array] = []
+    size = count = 0
+    for key_file in keys:
+        for rows in reader.read(key_file.path):
+            waiting.append(rows)
+            numbers.append(pa.repeat(pa.scalar(key_file.applies_below, pa.int64()), len(rows)))
+            size, count = size + rows.nbytes, count + len(rows)
+            if size >= SET_BYTES or count >= SET_ROWS:
+                yield _key_set(reader, waiting, pa.concat_arrays(numbers))
+                waiting, numbers, size, count = [], [], 0, 0
+    if waiting:
+        yield _key_set(reader, waiting, pa.concat_arrays(numbers))
 
-    def __init__(
-        self, io: FileIO, keys: Sequence[KeyFile], types: Mapping[int, IcebergType], rule: SequenceRule | None = None
-    ) -> None:
-        self.read_bytes = 0
-        self._io = io
-        self._keys = keys
-        self._types = types
-        self._rule = rule
 
-    def sets(self) -> Iterator[KeySet]:
-        """Yield all keys, as many at once as the memory may hold.
+def _key_set(reader: KeyedRowReader, waiting: Sequence[KeyedRows], numbers: pa.Array) -> KeySet:
+    columns = _joined(rows.keys for rows in waiting)
+    if reader.rule is None:
+        return KeySet(columns, numbers)
+    sequence = _joined(rows.sequence for rows in waiting)
+    order = ascending(sequence)
+    keys = dict(zip(reader.types, (column.take(order) for column in columns), strict=True))
+    incoming = Incoming(sequence=[column.take(order) for column in sequence], digests=reader.rule.digests(keys))
+    return KeySet(list(keys.values()), numbers.take(order), incoming)
 
-        Raises:
-            UnsupportedTableError: A file cannot be read.
-        """
-        wanted = self._types if self._rule is None else {**self._types, **self._rule.types}
-        waiting: list[list[pa.Array]] = []
-        numbers: list[pa.Array] = []
-        size = rows = 0
-        for key_file in self._keys:
-            reader = ColumnReader(self._io, key_file.path, wanted)
-            for batch in reader.batches():
-                count = len(batch.columns[0])
-                waiting.append(batch.columns)
-                numbers.append(pa.repeat(pa.scalar(key_file.applies_below, pa.int64()), count))
-                size, rows = size + sum(column.nbytes for column in batch.columns), rows + count
-                if size >= SET_BYTES or rows >= SET_ROWS:
-                    yield self._joined(waiting, numbers)
-                    waiting, numbers, size, rows = [], [], 0, 0
-            self.read_bytes += reader.read_bytes
-        if rows:
-            yield self._joined(waiting, numbers)
 
-    def _joined(self, waiting: list[list[pa.Array]], numbers: list[pa.Array]) -> KeySet:
-        columns = [pa.concat_arrays(parts) for parts in zip(*waiting, strict=True)]
-        if self._rule is None:
-            return KeySet(columns, pa.concat_arrays(numbers))
-        sequence = self._rule.comparable(columns[-len(self._rule.types) :])
-        order = ascending(sequence)
-        keys = dict(zip(self._types, (column.take(order) for column in columns), strict=False))
-        incoming = Incoming(sequence=[column.take(order) for column in sequence], digests=self._rule.digests(keys))
-        return KeySet(list(keys.values()), pa.concat_arrays(numbers).take(order), incoming)
+def _joined(parts: Iterable[Sequence[pa.Array]]) -> list[pa.Array]:
+    return [pa.concat_arrays(columns) for columns in zip(*parts, strict=True)]
 
 
 def _anything(data_type: pa.DataType) -> pa.Scalar:

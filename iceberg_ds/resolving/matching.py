@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.changes.digests import Digests
-from iceberg_ds.resolving.columns import ColumnReader
-from iceberg_ds.resolving.key_sets import Hits, KeyReader, KeySet, Lanes
+from iceberg_ds.changes.digests import HIGH, LOW, Digests
+from iceberg_ds.resolving.key_sets import Hits, KeySet, Lanes, read_key_sets
+from iceberg_ds.resolving.keyed_rows import KeyedRowReader
 from iceberg_ds.resolving.sequences import Incoming, SequenceRule
 from iceberg_ds.resolving.values import FileWork, KeyFile
 
 # Arrow bytes of digests that are looked up at once.
 LOOKUP_BYTES = 64 * 1024 * 1024
-_IS_NEWER, _HIGH, _LOW = "is_newer", "high", "low"
+_IS_NEWER = "is_newer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,35 +88,11 @@ class Matcher:
         for field_ids, keys in _by_columns(work).items():
             types = {number: self._types[number] for number in field_ids}
             files = [item for item in work if any(key.field_ids == field_ids for key in item.keys)]
-            reader = KeyReader(self._io, keys, types, self._rule)
-            for key_set in reader.sets():
-                self._look_up(key_set, files, types, found)
+            reader = KeyedRowReader(self._io, types, self._rule)
+            for key_set in read_key_sets(reader, keys):
+                _look_up(key_set, files, reader, found)
             self.read_bytes += reader.read_bytes
         return {path: _together(parts) for path, parts in found.items()}
-
-    def _look_up(
-        self,
-        keys: KeySet,
-        files: Sequence[FileWork],
-        types: Mapping[int, IcebergType],
-        found: dict[str, list[Matches]],
-    ) -> None:
-        wanted = types if self._rule is None else {**types, **self._rule.types}
-        waiting: list[_Waiting] = []
-        size = 0
-        for item in files:
-            reader = ColumnReader(self._io, item.path, wanted)
-            for batch in reader.batches():
-                lanes = keys.lanes(batch.columns[: len(types)])
-                sequence = [] if self._rule is None else self._rule.comparable(batch.columns[len(types) :])
-                waiting.append(_Waiting(work=item, first=batch.first, lanes=lanes, sequence=sequence))
-                size += waiting[-1].nbytes
-                if size >= LOOKUP_BYTES:
-                    _take(keys, waiting, found)
-                    waiting, size = [], 0
-            self.read_bytes += reader.read_bytes
-        if waiting:
-            _take(keys, waiting, found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +116,20 @@ def _by_columns(work: Sequence[FileWork]) -> dict[tuple[int, ...], list[KeyFile]
         for key in keys:
             found[key.field_ids][key.path] = key
     return {field_ids: list(by_path.values()) for field_ids, by_path in found.items()}
+
+
+def _look_up(keys: KeySet, files: Sequence[FileWork], reader: KeyedRowReader, found: dict[str, list[Matches]]) -> None:
+    waiting: list[_Waiting] = []
+    size = 0
+    for item in files:
+        for rows in reader.read(item.path):
+            waiting.append(_Waiting(work=item, first=rows.first, lanes=keys.lanes(rows.keys), sequence=rows.sequence))
+            size += waiting[-1].nbytes
+            if size >= LOOKUP_BYTES:
+                _take(keys, waiting, found)
+                waiting, size = [], 0
+    if waiting:
+        _take(keys, waiting, found)
 
 
 def _take(keys: KeySet, waiting: Sequence[_Waiting], found: dict[str, list[Matches]]) -> None:
@@ -167,13 +157,13 @@ def _newer(incoming: Incoming, hits: Hits, waiting: Sequence[_Waiting]) -> pa.Ta
     stored = [pa.concat_arrays(parts) for parts in zip(*(rows.sequence for rows in waiting), strict=True)]
     is_newer = incoming.lose(hits.incoming, [column.take(hits.places) for column in stored])
     keys = incoming.digests
-    return pa.table({_IS_NEWER: is_newer, _HIGH: keys.high.take(hits.incoming), _LOW: keys.low.take(hits.incoming)})
+    return pa.table({_IS_NEWER: is_newer, HIGH: keys.high.take(hits.incoming), LOW: keys.low.take(hits.incoming)})
 
 
 def _told_apart(positions: pa.Array, newer: pa.Table | None) -> Matches:
     if newer is None:
         return Matches(positions=positions)
-    is_newer, high, low = (newer.column(name).combine_chunks() for name in (_IS_NEWER, _HIGH, _LOW))
+    is_newer, high, low = (newer.column(name).combine_chunks() for name in (_IS_NEWER, HIGH, LOW))
     keys = Digests(high.filter(is_newer), low.filter(is_newer))
     return Matches(
         positions=positions.filter(pc.invert(is_newer)),
@@ -187,6 +177,9 @@ def _together(parts: Sequence[Matches]) -> Matches:
     newer = [part.newer for part in parts if part.newer is not None]
     if not newer:
         return Matches(positions=positions)
-    keys = Digests(*(pa.concat_arrays([getattr(part.keys, name) for part in newer]) for name in (_HIGH, _LOW)))
+    keys = Digests(
+        high=pa.concat_arrays([part.keys.high for part in newer]),
+        low=pa.concat_arrays([part.keys.low for part in newer]),
+    )
     both = NewerRows(positions=pa.concat_arrays([part.positions for part in newer]), keys=keys)
     return Matches(positions=positions, newer=both.but(positions))

@@ -58,8 +58,8 @@ def commit_converted(
     """
     result = commit_write(catalog, messages, epoch_id=epoch_id)
     write = reported_commits(messages)[0].write
-    if write.publish_to is not None:
-        _Publication(catalog, options, write, write.publish_to, result).run()
+    if (to := write.route.publish_to) is not None:
+        _Publication(catalog, options, write, to, result).run()
     return result
 
 

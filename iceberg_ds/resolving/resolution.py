@@ -101,11 +101,6 @@ class Resolution:
         return distinct(answer.late_keys for answer in self._answers.values() if answer.late_keys is not None)
 
     @property
-    def late_count(self) -> int:
-        """How many of these keys there are."""
-        return 0 if (late := self.late_keys) is None else len(late.high)
-
-    @property
     def hit(self) -> list[FileAnswer]:
         """The answers for data files in which rows were found."""
         return [answer for answer in self._answers.values() if answer.rows]

@@ -24,8 +24,7 @@ from iceberg_ds.resolving.bounds import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.resolving.key_sources import KeySource
 from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
 from iceberg_ds.resolving.values import FileWork, KeyFile
-
-_PATH_ID = 2147483546
+from iceberg_ds.schemas.reserved import FILE_PATH
 
 
 def all_specs(metadata: TableMetadata) -> dict[int, PartitionSpec]:
@@ -153,7 +152,8 @@ class _Positions(_Deletes):
 
 
 def _path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
-    return (deletes.lower_bounds or {}).get(_PATH_ID), (deletes.upper_bounds or {}).get(_PATH_ID)
+    number = FILE_PATH.field_id
+    return (deletes.lower_bounds or {}).get(number), (deletes.upper_bounds or {}).get(number)
 
 
 def _positions_of(live: LiveFiles) -> _Applying[_Positions]:

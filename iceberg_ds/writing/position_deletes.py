@@ -13,19 +13,14 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
 
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.schemas.leaves import METRICS_PREFIX, leaf_columns
+from iceberg_ds.schemas.reserved import FILE_PATH, POS
 from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.writing.parquet import ParquetFile
 
-# Reserved field ids.
-FILE_PATH_ID, POS_ID = 2147483546, 2147483545
-_SCHEMA = Schema(
-    NestedField(FILE_PATH_ID, "file_path", StringType(), required=True),
-    NestedField(POS_ID, "pos", LongType(), required=True),
-)
+_SCHEMA = Schema(FILE_PATH, POS)
 # Readers tell by equal bounds of the path that all positions are of one file, so paths are not cut short.
 _FULL_METRICS = {f"{METRICS_PREFIX}default": "full"}
 # Rows that are in memory at once, each with a path.

@@ -33,7 +33,9 @@ VALUES = {
     "changes.values",
 }
 # Of the search for keys, what tasks do; and what the driver does beside commits, with Spark or without.
-SEARCH = {f"resolving.{name}" for name in ("columns", "hidden", "key_sets", "matching", "rewriting", "tasks")}
+SEARCH = {
+    f"resolving.{name}" for name in ("columns", "hidden", "keyed_rows", "key_sets", "matching", "rewriting", "tasks")
+}
 RESOLVE = {"resolving"}
 # Upserts that search first: a job that writes, and a commit.
 UPSERT = {"upserts"}

@@ -8,11 +8,10 @@ import pytest
 from support.change_feeds import ADDED, MARKED, SEQUENCE, Row, TaskOutput, feed, run_task, sent
 
 from iceberg_ds.changes.collisions import file_positions, settle
-from iceberg_ds.changes.digests import Digests
+from iceberg_ds.changes.digests import HIGH, LOW, Digests
 from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.refusals import why_refused
 from iceberg_ds.changes.values import ChangeFeed, KeyExamples, TaskKeys
-from iceberg_ds.changes.winners import HIGH, LOW
 
 NOTHING = TaskKeys(count=0, modulus=0)
 

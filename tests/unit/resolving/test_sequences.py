@@ -33,8 +33,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from iceberg_ds.changes.digests import digest_keys
-from iceberg_ds.changes.winners import HIGH, LOW, NUMBER, RANK, event_order, sequence_names, sort_events
+from iceberg_ds.changes.digests import HIGH, LOW, digest_keys
+from iceberg_ds.changes.winners import NUMBER, RANK, event_order, sequence_names, sort_events
 from iceberg_ds.resolving.canonical import canonical
 from iceberg_ds.resolving.sequences import Incoming, SequenceRule, ascending, is_higher
 from iceberg_ds.schemas.shape import file_shape

@@ -11,11 +11,12 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from support.metadata import identity
 
+from iceberg_ds.schemas.reserved import FILE_PATH, POS
 from iceberg_ds.writing import position_deletes
 from iceberg_ds.writing.position_deletes import HiddenRows, write_position_deletes
 
 IO = PyArrowFileIO()
-PATH_ID, POS_ID = position_deletes.FILE_PATH_ID, position_deletes.POS_ID
+PATH_ID, POS_ID = FILE_PATH.field_id, POS.field_id
 
 
 def data_file(path: str) -> DataFile:

@@ -21,7 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 from support.tables import local
 
-from iceberg_ds.plan import FileSettings, WritePlan
+from iceberg_ds.plan import FileSettings, Route, WritePlan
 from iceberg_ds.writing import group_sizes
 from iceberg_ds.writing.group_sizes import GroupSizes
 from iceberg_ds.writing.parquet_options import BLOOM_FILTERS, can_honour
@@ -47,7 +47,7 @@ def plan(
     return WritePlan(
         table="db.t",
         table_uuid="",
-        branch="main",
+        route=Route(branch="main"),
         schema=SCHEMA,
         spec=BY_P if partitioned else PartitionSpec(),
         sort_order=BY_ID if in_order else None,
