@@ -6,14 +6,15 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options import SinkOptions
+from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, why_not_writable
 
 # What the name of a staging branch ends with if no option names it.
 _UNCONVERTED = "__unconverted"
 
 
-def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool) -> tuple[str, str | None, str | None]:
-    """Return the branch to write, the one to fork it from if it is missing, and the one to publish it to.
+def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool) -> Route:
+    """Return the branch to write, and where it is forked from and published to.
 
     Args:
         options: The options of the write.
@@ -25,25 +26,26 @@ def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
     """
     name, target, staging = ".".join(options.table), options.branch or MAIN_BRANCH, staging_branch(options)
     if staging is not None and options.publish_converted:
-        _check_branch(name, metadata, target)
-        _check_branch(name, metadata, staging, target, target, converts=True)
-        return staging, target, target
+        _check_branch(name, metadata, Route(branch=target))
+        route = Route(branch=staging, fork_from=target, publish_to=target, converts=True)
+        _check_branch(name, metadata, route)
+        return route
     # PyIceberg's catalogs refuse the first snapshot of a table on any branch but main.
     if not (is_new or metadata.snapshots) and target == MAIN_BRANCH:
-        return MAIN_BRANCH, None, None  # readers see nothing before the commit, and all rows after it
+        return Route(branch=MAIN_BRANCH)  # readers see nothing before the commit, and all rows after it
     if not (is_new or metadata.snapshots) and options.create_branch:
         raise OptionError(
             f"Cannot write to {name}: branch '{target}' cannot be forked, because the table has no snapshot yet. Write "
             "to main first."
         )
-    fork_from = MAIN_BRANCH if options.create_branch and target != MAIN_BRANCH else None
     if staging is not None:
-        _check_branch(name, metadata, target)
-        target, fork_from, publish_to = staging, target, target
+        _check_branch(name, metadata, Route(branch=target))
+        route = Route(branch=staging, fork_from=target, publish_to=target)
     else:
-        publish_to = None
-    _check_branch(name, metadata, target, fork_from, publish_to)
-    return target, fork_from, publish_to
+        forks = options.create_branch and target != MAIN_BRANCH
+        route = Route(branch=target, fork_from=MAIN_BRANCH if forks else None)
+    _check_branch(name, metadata, route)
+    return route
 
 
 def staging_branch(options: SinkOptions) -> str | None:
@@ -58,16 +60,8 @@ def forks_at_once(options: SinkOptions) -> bool:
     return options.publish_converted and options.branch in (None, MAIN_BRANCH)
 
 
-def _check_branch(  # noqa: PLR0913  # most are given by name
-    name: str,
-    metadata: TableMetadata,
-    branch: str,
-    fork_from: str | None = None,
-    publish_to: str | None = None,
-    *,
-    converts: bool = False,
-) -> None:
-    if (reason := why_not_writable(metadata, branch, fork_from, publish_to, converts=converts)) is not None:
+def _check_branch(name: str, metadata: TableMetadata, route: Route) -> None:
+    if (reason := why_not_writable(metadata, route)) is not None:
         known = ", ".join(sorted({MAIN_BRANCH, *metadata.refs}))
         hint = f" (known: {known}). Create it with create-branch=true, or name another"
-        raise OptionError(f"Cannot write to {name}: {reason}{'' if branch in metadata.refs else hint}.")
+        raise OptionError(f"Cannot write to {name}: {reason}{'' if route.branch in metadata.refs else hint}.")

@@ -22,6 +22,7 @@ from iceberg_ds.plan import (
     FileSettings,
     NumberedWrite,
     Overwrite,
+    Route,
     SchemaChange,
     StreamName,
     TxnId,
@@ -29,7 +30,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.task_manifest import TaskManifest
 
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,7 @@ class WriteIdentity:
     Attributes:
         table: Identifier of the table, levels separated by dots.
         table_uuid: UUID of the table that the files were written for.
-        branch: Branch that is written.
-        fork_from: Branch to fork it from if it is missing, None if it must exist.
-        publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
-        converts: Whether deletes by keys are converted before that; what waits for it stays on `branch`.
+        route: Branch that is written, and what happens to that before and after.
         overwrite: Which rows are replaced, None to append.
         operation_id: Part of the name of every file of the write.
         snapshot_id: Id of the snapshot to add.
@@ -60,14 +58,11 @@ class WriteIdentity:
 
     table: str
     table_uuid: str
-    branch: str
+    route: Route
     operation_id: str
     snapshot_id: int
     schema_id: int
     files: FileSettings
-    fork_from: str | None = None
-    publish_to: str | None = None
-    converts: bool = False
     overwrite: Overwrite | None = None
     schema_change: SchemaChange | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
@@ -84,10 +79,7 @@ class WriteIdentity:
         return cls(
             table=plan.table,
             table_uuid=plan.table_uuid,
-            branch=plan.branch,
-            fork_from=plan.fork_from,
-            publish_to=plan.publish_to,
-            converts=plan.converts,
+            route=plan.route,
             overwrite=plan.overwrite,
             schema_change=plan.schema_change,
             operation_id=plan.operation_id,
@@ -102,6 +94,11 @@ class WriteIdentity:
             changes=plan.changes,
             delete_spec_id=None if plan.delete_spec in (None, NO_SPEC) else plan.delete_spec.spec_id,
         )
+
+    @property
+    def branch(self) -> str:
+        """Branch that is written."""
+        return self.route.branch
 
     @property
     def numbered(self) -> NumberedWrite | None:

@@ -97,6 +97,23 @@ class StreamName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The branch that a write goes to, where that begins, and how its rows go on from there.
+
+    Attributes:
+        branch: Branch that the snapshot is added to.
+        fork_from: Branch to fork `branch` from if it is missing, None if it must exist.
+        publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
+        converts: Whether deletes by keys are converted before that; what waits for it stays on `branch`.
+    """
+
+    branch: str
+    fork_from: str | None = None
+    publish_to: str | None = None
+    converts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OverwriteByFilter:
     """The write replaces the rows that satisfy a predicate, and all of its own rows satisfy it.
 
@@ -226,10 +243,7 @@ class WritePlan:
     Attributes:
         table: Identifier of the table, levels separated by dots.
         table_uuid: The table that was planned for; a commit into another one is refused.
-        branch: Branch that the snapshot is added to.
-        fork_from: Branch to fork `branch` from if it is missing, None if it must exist.
-        publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
-        converts: Whether deletes by keys are converted before that; what waits for it stays on `branch`.
+        route: Branch that the snapshot is added to, and what happens to that before and after.
         overwrite: Which rows are replaced, None to append.
         schema: Schema that the files are written with.
         schema_change: The change that makes it the table's schema, None if it is already.
@@ -259,7 +273,7 @@ class WritePlan:
 
     table: str
     table_uuid: str
-    branch: str
+    route: Route
     schema: Schema
     spec: PartitionSpec
     location: str
@@ -268,9 +282,6 @@ class WritePlan:
     operation_id: str
     snapshot_id: int
     files: FileSettings
-    fork_from: str | None = None
-    publish_to: str | None = None
-    converts: bool = False
     overwrite: Overwrite | None = None
     schema_change: SchemaChange | None = None
     sort_order: SortOrder | None = None

@@ -12,7 +12,6 @@ from enum import Enum, auto
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql.types import StructType
 
 from iceberg_ds.branch_planning import forks_at_once, plan_branches, staging_branch
@@ -38,6 +37,7 @@ from iceberg_ds.plan import (
     IsolationLevel,
     Overwrite,
     OverwriteByFilter,
+    Route,
     SchemaChange,
     StreamName,
     TxnId,
@@ -126,18 +126,14 @@ def plan_write(
             schema_change, metadata = change, metadata_with(metadata, change.schema, table_name=name)
         io_properties = catalog.plan_properties(table)
     file_io(io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
-    branch, fork_from, publish_to = plan_branches(options, metadata, is_new=table is None)
-    base = write_base(metadata, branch, fork_from, publish_to)
+    route = plan_branches(options, metadata, is_new=table is None)
     operation_id, snapshot_id = new_operation()
     keys = None if keyed is None else keyed.plan(metadata)
     return WritePlan(
         table=name,
         table_uuid=str(metadata.table_uuid),
-        branch=branch,
-        fork_from=fork_from,
-        publish_to=publish_to,
-        converts=options.publish_converted,
-        overwrite=_overwrite(options, metadata, branch, base) if mode is WriteMode.OVERWRITE else None,
+        route=route,
+        overwrite=_overwrite(options, metadata, route) if mode is WriteMode.OVERWRITE else None,
         schema=metadata.schema(),
         schema_change=schema_change,
         spec=metadata.spec(),
@@ -267,14 +263,15 @@ def _evolution_policy(options: SinkOptions, mode: WriteMode, *, is_stream: bool)
     )
 
 
-def _overwrite(options: SinkOptions, metadata: TableMetadata, branch: str, base: Snapshot | None) -> Overwrite:
+def _overwrite(options: SinkOptions, metadata: TableMetadata, route: Route) -> Overwrite:
+    base = write_base(metadata, route)
     base_id = base.snapshot_id if base is not None else None
     name = ".".join(options.table)
     if (asked := options.validate_from_snapshot_id) is not None:
         if snapshots_since(metadata, base, asked) is None:
             raise OptionError(
                 f"Cannot write to {name}: option 'validate-from-snapshot-id' is {asked}, which does not lie behind "
-                f"branch '{branch}', or has expired."
+                f"branch '{route.branch}', or has expired."
             )
         base_id = asked
     isolation_level: IsolationLevel = "snapshot" if options.isolation_level == "snapshot" else "serializable"

@@ -68,6 +68,7 @@ from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.commits.publishing import fast_forward
 from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.swapping import Swap
+from iceberg_ds.commits.write_files import WriteFiles
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
@@ -122,9 +123,10 @@ def commit_write(
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     _check_visible(catalog, commits, added, *([] if swap is None else [swap.added]))
-    result = CommitLoop(catalog, write, added, gathered, keys, swap).run()
-    if write.publish_to is not None and not write.converts and result.snapshot_id is not None:
-        _publish(catalog, write, write.publish_to, result.snapshot_id)
+    result = CommitLoop(catalog, write, WriteFiles(added, gathered, keys), swap).run()
+    route = write.route
+    if route.publish_to is not None and not route.converts and result.snapshot_id is not None:
+        _publish(catalog, write, route.publish_to, result.snapshot_id)
     return result
 
 
@@ -147,7 +149,7 @@ def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> Com
     reach(Step.COMMIT_BEGUN)
     if (unseen := _unseen(swap.added)) is not None:
         raise DataFileError(f"Cannot commit to {write.table}: {unseen}")
-    return CommitLoop(catalog, write, Added(()), GatheredRows(catalog, write, []), swap=swap).run()
+    return CommitLoop(catalog, write, WriteFiles(Added(())), swap).run()
 
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:

@@ -13,8 +13,6 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race, stays_refused
 from iceberg_ds.catalogs.client import CatalogClient
-from iceberg_ds.commits.added import Added
-from iceberg_ds.commits.gathering import GatheredRows
 from iceberg_ds.commits.growth import timed, warn_of_growth
 from iceberg_ds.commits.manifests import manifest_paths
 from iceberg_ds.commits.merging import merge_for_next_commit
@@ -31,9 +29,9 @@ from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
 from iceberg_ds.commits.requests import with_new_schema, write_request
 from iceberg_ds.commits.retry import RetryPolicy, would_fail_again
-from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.swapping import StaleWorkError, Swap
 from iceberg_ds.commits.target import check_target
+from iceberg_ds.commits.write_files import WriteFiles
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -79,32 +77,21 @@ class CommitLoop:
     Args:
         catalog: The catalog of the table.
         write: The write.
-        added: The files that its tasks wrote.
-        gathered: The rows that tasks handed over instead.
-        keys: What they say of the keys of their rows, None if the write knows no keys.
+        files: What it brings.
         swap: What takes the place of what besides, None for nothing.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # one for each thing that tasks report
-        self,
-        catalog: CatalogClient,
-        write: WriteIdentity,
-        added: Added,
-        gathered: GatheredRows,
-        keys: KeyReports | None = None,
-        swap: Swap | None = None,
+    def __init__(
+        self, catalog: CatalogClient, write: WriteIdentity, files: WriteFiles, swap: Swap | None = None
     ) -> None:
         self._catalog = catalog
         self._write = write
-        self._added = added if swap is None else added.with_files(swap.added.data_files, swap.added.delete_files)
-        self._gathered = gathered
-        self._keys = keys or KeyReports(write, [])
-        self._written_count = added.record_count + gathered.record_count
+        self._files = files
+        if swap is not None:
+            files.include(swap.added)
         self._identifier = tuple(write.table.split("."))
         self._attempts: list[Attempt] = []
-        self._producer = SnapshotProducer(write, self._added, swap)
-        self._own: list[str] = []
-        self._lost: list[str] = []
+        self._producer = SnapshotProducer(write, files.added, swap)
         self._is_first_of_writer = False
         self._load_ms = 0.0
         self._started = time.monotonic()
@@ -174,7 +161,7 @@ class CommitLoop:
 
     def _check_target(self, table: Table, finding: Finding) -> None:
         try:
-            check_target(table.metadata, self._write, self._added.spec_ids | self._gathered.spec_ids)
+            check_target(table.metadata, self._write, self._files.spec_ids)
         except IcebergSinkError as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
@@ -182,7 +169,8 @@ class CommitLoop:
     def _attempt(self, table: Table, finding: Finding, *, is_new: bool) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, whose truth the next look finds out."""
         try:
-            self._write_own(table, is_new=is_new)
+            if self._files.complete(table, is_new=is_new):
+                self._producer.take(self._files.added)
             snapshot = self._producer.produce(with_new_schema(table, self._write))
         except (CommitConflictError, CommitMessageError, RefusedRowsError, UnsupportedTableError) as refusal:
             self._clean_up_refused(finding, table, refusal)
@@ -190,11 +178,12 @@ class CommitLoop:
         except Exception as failure:  # of whatever storage library; nothing was sent
             return masked_cause(failure, table.io.properties)
         if snapshot is None:
-            delete_files(table.io, self._lost, Proof.NEVER_SENT)
+            delete_files(table.io, self._files.lost_paths, Proof.NEVER_SENT)
             return CommitResult(snapshot_id=None)
         reach(Step.MANIFESTS_WRITTEN)
         self._is_first_of_writer = finding.mark is None
-        request = write_request(table, self._write, snapshot, finding, is_new=is_new, record_count=self._record_count)
+        count = self._files.record_count
+        request = write_request(table, self._write, snapshot, finding, is_new=is_new, record_count=count)
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
@@ -204,25 +193,6 @@ class CommitLoop:
         reach(Step.REQUEST_ANSWERED)
         return self._succeed(table, base=table.metadata, committed=committed)
 
-    def _write_own(self, table: Table, *, is_new: bool) -> None:
-        """Write the rows that tasks handed over, or hide those that lose to other rows of the same keys.
-
-        From then on these files are files of the write like any other, and those of late rows alone are not.
-        """
-        data_files, deletes = self._gathered.write_once(table, is_new=is_new), self._keys.hide_once(table)
-        lost = self._keys.lost_files
-        if data_files or deletes or len(lost) > len(self._lost):
-            self._added = self._added.with_files(data_files, deletes).without(lost)
-            self._own += [file.file_path for file in (*data_files, *deletes)]
-            self._lost = [file.file_path for file in lost]
-            self._producer.take(self._added)
-
-    @property
-    def _record_count(self) -> int | None:
-        """How many rows the write has, None if that cannot be said; those that it hides itself are none."""
-        hidden = self._keys.hidden_count
-        return None if hidden is None else self._written_count - hidden
-
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)
         return head is not None and not self._producer.manifest_paths.isdisjoint(manifest_paths(table.io, head))
@@ -231,7 +201,7 @@ class CommitLoop:
         """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
         snapshot = find_snapshot(committed, self._write.snapshot_id)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
-            superseded = [*self._lost, *self._producer.superseded_paths(snapshot)]
+            superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]
             delete_files(table.io, superseded, Proof.SUPERSEDED)
         delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
         reach(Step.LANDED)
@@ -241,9 +211,9 @@ class CommitLoop:
             "Committed %s: snapshot %d, %d files, %s rows, %d bytes, attempt %d, %.0f ms",
             self._write,
             self._write.snapshot_id,
-            self._added.file_count,
-            self._record_count,
-            self._added.size_bytes,
+            self._files.added.file_count,
+            self._files.record_count,
+            self._files.added.size_bytes,
             self._producer.attempts,
             (time.monotonic() - self._started) * 1000,
         )
@@ -251,15 +221,18 @@ class CommitLoop:
             merge_for_next_commit(table.io, committed, self._producer.listed, self._write)
         warn_of_growth(self._write.table, committed, len(self._producer.listed), self._load_ms)
         return CommitResult(
-            snapshot_id=self._write.snapshot_id, record_count=self._record_count, lost_files=len(self._lost)
+            snapshot_id=self._write.snapshot_id,
+            record_count=self._files.record_count,
+            lost_files=len(self._files.lost_paths),
         )
 
     def _skip(self, table: Table, finding: Finding) -> CommitResult:
         """Drop the files of a write that was done before."""
         self._delete_if(finding, table)
         reach(Step.SKIPPED)
-        level = logging.WARNING if needs_a_warning(self._write, finding, self._record_count) else logging.INFO
-        logger.log(level, "%s. %s", skipped(self._write, finding, self._record_count), fate_of_files(finding))
+        count = self._files.record_count
+        level = logging.WARNING if needs_a_warning(self._write, finding, count) else logging.INFO
+        logger.log(level, "%s. %s", skipped(self._write, finding, count), fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
 
     def _delete_if(self, finding: Finding, table: Table) -> None:
@@ -269,7 +242,7 @@ class CommitLoop:
             delete_files(table.io, self._all_paths(table.io), proof)
 
     def _all_paths(self, io: FileIO) -> list[str]:
-        return [*self._lost, *self._producer.all_paths(io)]
+        return [*self._files.lost_paths, *self._producer.all_paths(io)]
 
     def _clean_up_refused(self, finding: Finding, table: Table, refusal: Exception) -> None:
         """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands.
@@ -279,7 +252,7 @@ class CommitLoop:
         if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
         if isinstance(refusal, StaleWorkError):
-            own = [*self._own, *self._producer.own_paths]
+            own = [*self._files.own_paths, *self._producer.own_paths]
             delete_files(table.io, own, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
         else:
             self._delete_if(finding, table)
@@ -299,7 +272,7 @@ class CommitLoop:
     def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
         if self._attempts:
             self._raise_unknown(str(unreachable))
-        if (path := self._producer.any_path or next(iter(self._lost), None)) is not None:
+        if (path := self._producer.any_path or next(iter(self._files.lost_paths), None)) is not None:
             io = self._catalog.storage_of(path)
             delete_files(io, self._all_paths(io), Proof.NEVER_SENT)
         raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable

@@ -22,7 +22,7 @@ from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnkn
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions
-from iceberg_ds.plan import new_operation
+from iceberg_ds.plan import Route, new_operation
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, find_snapshot
 from iceberg_ds.snapshots.snapshots import Change, change_summary, commit_request, creation_request, new_snapshot
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -93,7 +93,7 @@ def _first_write(options: SinkOptions, metadata: TableMetadata) -> WriteIdentity
     return WriteIdentity(
         table=".".join(options.table),
         table_uuid=str(metadata.table_uuid),
-        branch=MAIN_BRANCH,
+        route=Route(branch=MAIN_BRANCH),
         operation_id=operation_id,
         snapshot_id=snapshot_id,
         schema_id=metadata.current_schema_id,

@@ -95,7 +95,7 @@ def _plan(
     return WritePlan(
         table=write.table,
         table_uuid=write.table_uuid,
-        branch=write.branch,
+        route=write.route,
         schema=schema or planned.schema(),
         spec=planned.specs()[part.spec_id],
         sort_order=None if part.sort_order_id is None else planned.sort_order_by_id(part.sort_order_id),

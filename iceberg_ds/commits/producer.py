@@ -163,7 +163,7 @@ class SnapshotProducer:
     def _rewrite(self, table: Table, replacement: Replacement) -> list[DataFile]:
         if not replacement.partial:
             return []
-        head = write_base(table.metadata, self._write.branch, self._write.fork_from, self._write.publish_to)
+        head = write_base(table.metadata, self._write.route)
         return self._rewriter.rewrite(table, replacement.partial, head.snapshot_id if head else None)
 
     def _counts(self, table: Table, change: Change) -> dict[str, str]:

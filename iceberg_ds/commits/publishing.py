@@ -18,6 +18,7 @@ from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.options import given_options, parse_options
+from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.branches import (
     MAIN_BRANCH,
     branch_head,
@@ -118,7 +119,7 @@ def publish_whole(
 def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
     """Return the snapshot that `branch` stands at, if `to` can be moved there without losing any of its own."""
     for used in (branch, to):
-        if (reason := why_not_writable(metadata, used, None)) is not None:
+        if (reason := why_not_writable(metadata, Route(branch=used))) is not None:
             raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}: {reason}. Nothing was changed.")
     ahead, behind = branch_head(metadata, branch), branch_head(metadata, to)
     if ahead is None:

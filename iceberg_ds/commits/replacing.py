@@ -62,7 +62,7 @@ def find_replacement(table: Table, write: WriteIdentity, added: Sequence[DataFil
         CommitConflictError: Another writer changed the range since the write began.
         UnsupportedTableError: The partitions to replace cannot be told from others.
     """
-    head = write_base(table.metadata, write.branch, write.fork_from, write.publish_to, converts=write.converts)
+    head = write_base(table.metadata, write.route)
     manifests = live_manifests(table.io, head)
     if write.overwrite is None:
         return Replacement(untouched=tuple(manifests))

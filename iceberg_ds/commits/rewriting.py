@@ -79,7 +79,7 @@ class PartialRewriter:
         return WritePlan(
             table=write.table,
             table_uuid=write.table_uuid,
-            branch=write.branch,
+            route=write.route,
             schema=metadata.schema(),
             spec=metadata.spec(),
             location=metadata.location,

@@ -36,7 +36,7 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: Abstra
             f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
             "were written. Run the write again."
         )
-    reason = why_not_writable(metadata, write.branch, write.fork_from, write.publish_to, converts=write.converts)
+    reason = why_not_writable(metadata, write.route)
     if reason is not None:
         raise CommitConflictError(f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began.")
     missing = spec_ids - metadata.specs().keys()

@@ -8,6 +8,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from iceberg_ds.plan import Route
+
 MAIN_BRANCH = "main"
 # In the summary of a snapshot that waits to be converted: the branch that it is published to. Whoever wrote it is told
 # only then that it is done, and writes it again otherwise.
@@ -53,33 +55,21 @@ def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapsho
         snapshot = by_id.get(parent_id) if parent_id is not None else None
 
 
-def write_base(
-    metadata: TableMetadata,
-    branch: str,
-    fork_from: str | None,
-    publish_to: str | None = None,
-    *,
-    converts: bool = False,
-) -> Snapshot | None:
-    """Return the snapshot that a write to `branch` builds on, None for an empty table.
+def write_base(metadata: TableMetadata, route: Route) -> Snapshot | None:
+    """Return the snapshot that a write builds on, None for an empty table."""
+    return branch_head(metadata, base_branch(metadata, route))
 
-    Args:
-        metadata: The table.
-        branch: Branch that is written.
-        fork_from: Branch whose snapshot a missing `branch` begins with.
-        publish_to: Branch that a staging branch is published to: each write begins anew with its snapshot.
-        converts: Whether it is converted before; then what was not published yet stays on the staging branch.
+
+def base_branch(metadata: TableMetadata, route: Route) -> str:
+    """Return the branch whose rows, and marks, a write builds on.
+
+    A missing branch begins with the snapshot of the one that it is forked from; a staging branch begins each time anew
+    with that of the branch that it is published to, but for what waits on it to be converted.
     """
-    return branch_head(metadata, base_branch(metadata, branch, fork_from, publish_to, converts=converts))
-
-
-def base_branch(
-    metadata: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None, *, converts: bool = False
-) -> str:
-    """Return the branch whose rows, and marks, a write to `branch` builds on; arguments as in `write_base`."""
-    if publish_to is not None:
-        return branch if converts and waits(metadata, branch, publish_to) else publish_to
-    return fork_from if branch not in metadata.refs and fork_from is not None else branch
+    if route.publish_to is not None:
+        keeps = route.converts and waits(metadata, route.branch, route.publish_to)
+        return route.branch if keeps else route.publish_to
+    return route.fork_from if route.branch not in metadata.refs and route.fork_from is not None else route.branch
 
 
 def waits(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
@@ -112,21 +102,15 @@ def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
     return False  # where both came from has expired
 
 
-def why_not_writable(
-    metadata: TableMetadata,
-    branch: str,
-    fork_from: str | None,
-    publish_to: str | None = None,
-    *,
-    converts: bool = False,
-) -> str | None:
-    """Return why rows cannot be added to `branch`, None if they can; arguments as in `write_base`."""
+def why_not_writable(metadata: TableMetadata, route: Route) -> str | None:
+    """Return why rows cannot be added to the branch of this route, None if they can."""
+    branch, publish_to = route.branch, route.publish_to
     ref = metadata.refs.get(branch)
     if ref is None:
-        return None if branch == MAIN_BRANCH or fork_from is not None else f"it has no branch '{branch}'"
+        return None if branch == MAIN_BRANCH or route.fork_from is not None else f"it has no branch '{branch}'"
     if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         return f"'{branch}' is a tag, which always stays where it is"
-    if publish_to is not None and converts:
+    if publish_to is not None and route.converts:
         return _why_not_publishable(metadata, branch, publish_to)
     if publish_to is not None and not contains(metadata, publish_to, ref.snapshot_id):
         # Written again, the rows of a write that failed between commit and publishing would be there twice.

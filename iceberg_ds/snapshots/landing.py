@@ -181,7 +181,7 @@ def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMar
 
 def _base(metadata: TableMetadata, write: WriteIdentity) -> str:
     """Return the branch that has the rows of earlier writes, and their marks."""
-    return base_branch(metadata, write.branch, write.fork_from, write.publish_to, converts=write.converts)
+    return base_branch(metadata, write.route)
 
 
 def _other_holder(metadata: TableMetadata, write: WriteIdentity) -> Holder | None:

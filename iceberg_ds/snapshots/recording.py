@@ -67,7 +67,7 @@ def record_write(
         last: The mark that its writer left before it, None if there is none.
         record_count: How many rows it has, None if that is not to be recorded.
     """
-    base = base_branch(metadata, write.branch, write.fork_from, write.publish_to, converts=write.converts)
+    base = base_branch(metadata, write.route)
     if base != write.branch:
         values, removals = _taken_over(metadata, base, write.branch)
     else:

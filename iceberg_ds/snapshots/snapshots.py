@@ -132,10 +132,10 @@ def new_snapshot(
         counts: Its summary entries, as `change_summary` gives them.
         manifest_list: Where its manifest list will be.
     """
-    parent = write_base(metadata, write.branch, write.fork_from, write.publish_to, converts=write.converts)
+    parent = write_base(metadata, write.route)
     marks = summary_mark(write.numbered) if write.numbered else {}
-    if write.numbered and write.converts:
-        marks[STAGED_FOR_KEY] = str(write.publish_to)
+    if write.numbered and write.route.converts:
+        marks[STAGED_FOR_KEY] = str(write.route.publish_to)
     summary = update_snapshot_summaries(
         Summary(
             # PyIceberg sums up no replacements, which count like overwrites.
@@ -199,10 +199,10 @@ def commit_request(  # noqa: PLR0913  # most are given by name
 
 def _of_target(metadata: TableMetadata, write: WriteIdentity) -> tuple[TableRequirement, ...]:
     """Return what keeps a write from being staged beside a branch that has moved on: it could not be published."""
-    if not write.converts or write.publish_to is None:
+    to = write.route.publish_to
+    if not write.route.converts or to is None:
         return ()
-    target_id = branch_snapshot_id(metadata, write.publish_to)
-    return (AssertRefSnapshotId(ref=write.publish_to, snapshot_id=target_id),)
+    return (AssertRefSnapshotId(ref=to, snapshot_id=branch_snapshot_id(metadata, to)),)
 
 
 def move_branch(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:

@@ -111,7 +111,7 @@ class UpsertCommit:
                 self._discard(self._search.resolution.added.files)
                 raise
             else:
-                return self._result(commits, committed)
+                return self._result(commits, committed, 0 if late_keys is None else len(late_keys.high))
         self._give_up(commits)
         raise CommitConflictError(
             f"Cannot upsert into {self._plan.table} in {ROUNDS} tries, nothing was committed: {stale}. Run it again."
@@ -162,23 +162,23 @@ class UpsertCommit:
         except IcebergSinkError:  # the catalog cannot be reached, and the storage maybe can
             return self._catalog.storage_of(path)
 
-    def _result(self, commits: Sequence[TaskCommit], committed: CommitResult) -> UpsertResult:
+    def _result(self, commits: Sequence[TaskCommit], committed: CommitResult, late_count: int) -> UpsertResult:
         found = self._search.resolution
         if committed.snapshot_id is None:
             return UpsertResult(
                 table=self._plan.table,
-                branch=self._plan.branch,
+                branch=self._plan.route.branch,
                 was_replayed=committed.was_replayed,
-                late_rows=0 if committed.was_replayed else found.late_count,
+                late_rows=0 if committed.was_replayed else late_count,
                 seconds=time.monotonic() - self._started,
             )
         data_files = [file for commit in commits for file in commit.data_files]
         return UpsertResult(
             table=self._plan.table,
-            branch=self._plan.branch,
+            branch=self._plan.route.branch,
             snapshot_id=committed.snapshot_id,
             rows=committed.record_count or 0,
-            late_rows=found.late_count,
+            late_rows=late_count,
             replaced_rows=sum(answer.rows for answer in found.hit),
             data_files=len(data_files) - committed.lost_files,
             position_delete_files=len(found.added.delete_files),
@@ -189,7 +189,7 @@ class UpsertCommit:
 
 
 def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:
-    return partial(write_base, branch=plan.branch, fork_from=plan.fork_from, publish_to=plan.publish_to)
+    return partial(write_base, route=plan.route)
 
 
 def _renamed(commits: Sequence[TaskCommit]) -> list[TaskCommit]:

@@ -133,7 +133,7 @@ class _Upsert:
         plan = plan_write(self._catalog, self._options, self._df.schema, WriteMode.UPSERT, is_stream=False)
         reach(Step.PLANNED)
         if self._has_landed(plan):
-            result = UpsertResult(table=plan.table, branch=plan.branch, was_replayed=True)
+            result = UpsertResult(table=plan.table, branch=plan.route.branch, was_replayed=True)
         else:
             encoding: RowEncoding = "copy-on-write" if self._options.delete_encoding == "copy-on-write" else "position"
             commit = UpsertCommit(self._catalog, plan, encoding, self._df.sparkSession)

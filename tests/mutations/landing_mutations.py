@@ -250,8 +250,8 @@ LANDING = (
     Mutation(
         name="lost attempts leave their manifest lists",
         file="commits/commit_loop.py",
-        before="superseded = [*self._lost, *self._producer.superseded_paths(snapshot)]",
-        after="superseded = self._lost",
+        before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
+        after="superseded = self._files.lost_paths",
         tests=(_LOOP + "test_writer_that_loses_the_race_commits_after_the_winner",),
     ),
     Mutation(

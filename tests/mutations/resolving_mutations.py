@@ -10,6 +10,7 @@ _CONVERTING = "unit/resolving/test_converting.py::"
 _LATE = "unit/upserts/test_late_rows.py::"
 _PUBLICATION = "unit/resolving/test_publication.py::"
 _BRANCHES = "unit/snapshots/test_branches.py::"
+_COMMITTING = "unit/upserts/test_committing.py::"
 
 RESOLVING: tuple[Mutation, ...] = (
     Mutation(
@@ -150,15 +151,15 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="files of late rows alone stay beside the table",
         file="commits/commit_loop.py",
-        before="superseded = [*self._lost, *self._producer.superseded_paths(snapshot)]",
+        before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
         after="superseded = self._producer.superseded_paths(snapshot)",
         tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),
     ),
     Mutation(
         name="an epoch that was staged and is not published yet is not seen",
         file="snapshots/branches.py",
-        before="return branch if converts and waits(metadata, branch, publish_to) else publish_to",
-        after="return publish_to",
+        before="return route.branch if keeps else route.publish_to",
+        after="return route.publish_to",
         tests=(
             _BRANCHES + "test_staging_branch_that_is_converted_keeps_what_waits",
             _PUBLICATION + "test_failed_conversion_says_that_the_epoch_is_staged_and_the_replay_publishes_it",
@@ -199,8 +200,29 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="an epoch is staged beside a branch that has moved on",
         file="snapshots/snapshots.py",
-        before="if not write.converts or write.publish_to is None:",
-        after="if write.publish_to is None or write.publish_to:",
+        before="if not write.route.converts or to is None:",
+        after="if to is None or to:",
         tests=(_PUBLICATION + "test_main_that_is_rolled_back_before_the_epoch_is_staged_stays_rolled_back",),
+    ),
+    Mutation(
+        name="marks and rewritten files that the driver does not see are committed",
+        file="commits/commit.py",
+        before="added, *([] if swap is None else [swap.added]))",
+        after="added)",
+        tests=(_COMMITTING + "test_marks_and_rewritten_files_that_the_driver_does_not_see_are_not_committed",),
+    ),
+    Mutation(
+        name="a problem of the catalog hides that of a task",
+        file="upserts/upserting.py",
+        before="        except CatalogError as unreachable:  # there is a problem to report already",
+        after="        except KeyError as unreachable:",
+        tests=(_COMMITTING + "test_failure_of_a_task_is_told_where_the_catalog_fails_then",),
+    ),
+    Mutation(
+        name="rows of which Spark runs no task are an error",
+        file="upserts/upserting.py",
+        before="return commits or [TaskCommit(",
+        after="return commits and [TaskCommit(",
+        spark_tests=("integration/test_upsert_function.py::test_empty_dataframe_makes_the_table_and_nothing_else",),
     ),
 )

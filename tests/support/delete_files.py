@@ -134,7 +134,7 @@ def _identity(number: int, branch: str) -> WriteIdentity:
     return WriteIdentity(
         table=write.table,
         table_uuid=write.table_uuid,
-        branch=branch,
+        route=write.route,
         operation_id=f"deletes-{number}",
         snapshot_id=10_000 + number,
         schema_id=0,

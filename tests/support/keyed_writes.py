@@ -19,7 +19,7 @@ from support.change_feeds import SCHEMA, Key, Row, TaskOutput, feed
 from support.tables import local
 
 from iceberg_ds.changes.values import ChangeFeed
-from iceberg_ds.plan import FileSettings, WritePlan
+from iceberg_ds.plan import FileSettings, Route, WritePlan
 from iceberg_ds.writing.keyed import KeyedFiles, write_keyed_task
 from iceberg_ds.writing.writers import TaskAttempt
 
@@ -54,7 +54,7 @@ def keyed_plan(folder: Path, change_feed: ChangeFeed | None = None, **changed: A
     plan = WritePlan(
         table="db.t",
         table_uuid="",
-        branch="main",
+        route=Route(branch="main"),
         schema=SCHEMA,
         spec=GLOBAL,
         location=f"file://{folder}",

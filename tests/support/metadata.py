@@ -15,7 +15,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId, FileSettings
+from iceberg_ds.plan import EpochId, FileSettings, Route
 
 TABLE_UUID = UUID(int=1)
 OUR_SNAPSHOT = 777
@@ -108,7 +108,7 @@ def identity(
     return WriteIdentity(
         table="db.t",
         table_uuid=str(table_uuid),
-        branch=branch,
+        route=Route(branch=branch),
         operation_id="00000000-0000-0000-0000-000000000777",
         snapshot_id=OUR_SNAPSHOT,
         schema_id=0,

@@ -125,7 +125,7 @@ class Sink:
         """Commit what tasks report, as the epoch that they name."""
         write = next(message.write for message in messages if isinstance(message, TaskCommit))
         epoch_id = write.epoch.epoch_id if write.epoch else None
-        if write.converts:
+        if write.route.converts:
             return commit_converted(self.catalog, self.options, messages, epoch_id=epoch_id)
         return commit_write(self.catalog, messages, epoch_id=epoch_id)
 

@@ -28,7 +28,7 @@ from iceberg_ds.catalogs.nessie import guarded, is_nessie
 from iceberg_ds.catalogs.settings import CatalogSettings
 from iceberg_ds.commits.publishing import fast_forward
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, UnsupportedTableError
-from iceberg_ds.plan import EpochId
+from iceberg_ds.plan import EpochId, Route
 from iceberg_ds.snapshots.snapshots import commit_request, creation_request, new_snapshot
 from iceberg_ds.table_requests import AddSchema, CommitRequest
 
@@ -178,7 +178,7 @@ def test_no_request_moves_another_branch(writer: Sink) -> None:
     """A caller that did not ask first would replace the rows of the table."""
     writer.append(1)
     metadata = writer.table().metadata
-    write = replace(identity(table_uuid=metadata.table_uuid, branch="audit"), fork_from="main")
+    write = replace(identity(table_uuid=metadata.table_uuid), route=Route(branch="audit", fork_from="main"))
     request = commit_request(metadata, write, new_snapshot(metadata, write, Operation.APPEND, {}, "x"), is_new=False)
 
     with pytest.raises(UnsupportedTableError, match="Nessie holds no branches"):

@@ -507,7 +507,7 @@ def test_write_creates_its_table(sink: Sink) -> None:
     plan = sink.plan(keys=("id",), publish_converted=True)
 
     assert plan.new_table is None
-    assert (plan.branch, plan.publish_to) == (STAGING, "main")
+    assert (plan.route.branch, plan.route.publish_to) == (STAGING, "main")
     assert heads(sink).keys() == {"main"}
     assert sink.rows() == []
 

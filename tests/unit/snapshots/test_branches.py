@@ -15,6 +15,7 @@ from support.tables import Sink, epoch, paths_of, rows
 
 from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.branches import (
     branch_head,
     branch_history,
@@ -78,7 +79,7 @@ def test_write_builds_on_its_branch_or_on_the_one_that_it_is_forked_from(
     forked: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None, base: int | None
 ) -> None:
     """Rows of the branch would be missing in its next snapshot, or those of another be there."""
-    found = write_base(forked, branch, fork_from, publish_to)
+    found = write_base(forked, Route(branch=branch, fork_from=fork_from, publish_to=publish_to))
 
     assert (found.snapshot_id if found else None) == base
 
@@ -102,14 +103,14 @@ def test_branch_is_writable_or_the_reason_says_why_not(
     forked: TableMetadata, branch: str, fork_from: str | None, publish_to: str | None, reason: str | None
 ) -> None:
     """Rows would land where nobody looks for them, a tag would move, or rows be published that nobody meant to."""
-    found = why_not_writable(forked, branch, fork_from, publish_to)
+    found = why_not_writable(forked, Route(branch=branch, fork_from=fork_from, publish_to=publish_to))
 
     assert (found is None) if reason is None else (found is not None and reason in found)
 
 
 def test_main_is_writable_before_it_exists() -> None:
     """The first write into a new table would be refused."""
-    assert why_not_writable(metadata_of(), "main", None) is None
+    assert why_not_writable(metadata_of(), Route(branch="main")) is None
 
 
 def test_staging_branch_behind_its_target_is_writable() -> None:
@@ -117,13 +118,16 @@ def test_staging_branch_behind_its_target_is_writable() -> None:
     behind = metadata_of(line(1, 2, 3), branches={"main": 3, "staging": 2})
     level = metadata_of(line(1, 2, 3), branches={"main": 3, "staging": 3})
 
-    assert why_not_writable(behind, "staging", "main", "main") is None
-    assert why_not_writable(level, "staging", "main", "main") is None
+    route = Route(branch="staging", fork_from="main", publish_to="main")
+
+    assert why_not_writable(behind, route) is None
+    assert why_not_writable(level, route) is None
 
 
 # Branch `waiting` left `main` at snapshot 2; what it has itself is said for each of its snapshots.
 STAGED = {"icebergsink.staged-for": "main"}
 NO_ROWS = {"operation": "replace"}
+WAITING = Route(branch="waiting", fork_from="main", publish_to="main", converts=True)
 
 
 def waiting_metadata(*summaries: Mapping[str, str], main: int = 2) -> TableMetadata:
@@ -167,8 +171,8 @@ def test_staging_branch_that_is_converted_keeps_what_waits(
     metadata: TableMetadata, base: int, reason: str | None
 ) -> None:
     """What a killed writer has staged would be lost, or written once more, or nothing could ever be published again."""
-    found = write_base(metadata, "waiting", "main", "main", converts=True)
-    refused = why_not_writable(metadata, "waiting", "main", "main", converts=True)
+    found = write_base(metadata, WAITING)
+    refused = why_not_writable(metadata, WAITING)
 
     assert found is not None
     assert found.snapshot_id == base
@@ -183,12 +187,12 @@ def test_staging_branch_whose_origin_has_expired_is_not_given_up() -> None:
     )
 
     assert waits(cut, "waiting", "main")
-    assert "has moved on" in (why_not_writable(cut, "waiting", "main", "main", converts=True) or "")
+    assert "has moved on" in (why_not_writable(cut, WAITING) or "")
 
 
 def test_missing_staging_branch_begins_with_the_branch_to_publish_to() -> None:
     """The first epoch would be written into an empty table."""
-    found = write_base(metadata_of(line(1, 2)), "waiting", "main", "main", converts=True)
+    found = write_base(metadata_of(line(1, 2)), WAITING)
 
     assert found is not None
     assert found.snapshot_id == 2

@@ -11,7 +11,7 @@ from support.metadata import OUR_SNAPSHOT, START_MS, TABLE_UUID, Past, after_exp
 from support.tables import QUERY
 
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId, StreamName, TxnId
+from iceberg_ds.plan import EpochId, Route, StreamName, TxnId
 from iceberg_ds.snapshots.landing import Attempt, Landing, Reply, find_landing, unknown_neighbour
 from iceberg_ds.snapshots.marks import EPOCHS, TXNS, Mark, property_mark, summary_mark
 from iceberg_ds.snapshots.streams import StreamRecord, stream_property
@@ -522,7 +522,10 @@ def test_branch_of_the_write_is_the_one_that_is_looked_at() -> None:
     write = identity(epoch=EpochId(query_id=QUERY, epoch_id=5))
 
     assert find_landing(metadata, write, (), lambda: False).landing is Landing.ABSENT
-    assert find_landing(metadata, replace(write, branch="audit"), (), lambda: False).landing is Landing.REPLAYED
+    assert (
+        find_landing(metadata, replace(write, route=Route(branch="audit")), (), lambda: False).landing
+        is Landing.REPLAYED
+    )
 
 
 @pytest.mark.parametrize("situation", TXN.values(), ids=TXN.keys())
@@ -582,7 +585,7 @@ def test_version_is_looked_for_where_its_rows_would_come_from() -> None:
     write = replace(identity(), txn=TxnId(app_id=APP, version=5))
 
     def landing(branch: str, fork_from: str | None = None, publish_to: str | None = None) -> Landing:
-        changed = replace(write, branch=branch, fork_from=fork_from, publish_to=publish_to)
+        changed = replace(write, route=Route(branch=branch, fork_from=fork_from, publish_to=publish_to))
         return find_landing(metadata, changed, (), lambda: False).landing
 
     assert landing("main") is Landing.REPLAYED

@@ -11,7 +11,7 @@ from support.metadata import START_MS, Past, identity, line, metadata_of
 from support.tables import epoch
 
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import StreamName, TxnId
+from iceberg_ds.plan import Route, StreamName, TxnId
 from iceberg_ds.snapshots.epochs import property_key
 from iceberg_ds.snapshots.marks import TXNS, Mark, property_mark, property_name
 from iceberg_ds.snapshots.recording import PropertyChange, published_marks, record_write
@@ -62,7 +62,7 @@ def test_only_the_writers_own_mark_changes() -> None:
 def test_forked_branch_takes_over_all_marks_and_none_of_an_earlier_branch() -> None:
     """A batch would come twice to a branch after expiry; or be skipped on one that was dropped and made again."""
     metadata = with_properties(txn("main", "a", 1), txn("main", "b", 9), txn("audit", "b", 20), txn("audit", "gone", 3))
-    write = replace(identity(branch="audit"), fork_from="main", txn=TxnId(app_id="a", version=2))
+    write = replace(identity(), route=Route(branch="audit", fork_from="main"), txn=TxnId(app_id="a", version=2))
 
     change = recorded(metadata, write)
 
@@ -75,7 +75,7 @@ def test_forked_branch_takes_over_all_marks_and_none_of_an_earlier_branch() -> N
 def test_branch_that_exists_keeps_its_own_marks() -> None:
     """A version would be skipped on a branch that does not have it."""
     metadata = with_properties(txn("main", "b", 9), branches={"main": 2, "audit": 3})
-    write = replace(identity(branch="audit"), fork_from="main", txn=TxnId(app_id="a", version=2))
+    write = replace(identity(), route=Route(branch="audit", fork_from="main"), txn=TxnId(app_id="a", version=2))
 
     assert recorded(metadata, write).values.keys() == {key("audit", "a")}
 
@@ -85,7 +85,9 @@ def test_staging_branch_begins_anew_with_the_marks_of_the_branch_that_it_is_publ
     metadata = with_properties(
         txn("main", "a", 1), txn("staging", "a", 7), txn("staging", "b", 7), branches={"main": 2, "staging": 1}
     )
-    write = replace(identity(branch="staging"), fork_from="main", publish_to="main", txn=TxnId(app_id="a", version=2))
+    write = replace(
+        identity(), route=Route(branch="staging", fork_from="main", publish_to="main"), txn=TxnId(app_id="a", version=2)
+    )
 
     change = recorded(metadata, write)
 
@@ -97,7 +99,9 @@ def test_batch_without_a_number_forks_a_branch_with_its_marks() -> None:
     """The marks of others would not come along because the first write to the branch has none."""
     metadata = with_properties(txn("main", "a", 1))
 
-    assert recorded(metadata, replace(identity(branch="audit"), fork_from="main")).values.keys() == {key("audit", "a")}
+    assert recorded(metadata, replace(identity(), route=Route(branch="audit", fork_from="main"))).values.keys() == {
+        key("audit", "a")
+    }
 
 
 def test_published_branch_takes_the_newer_marks_along() -> None:

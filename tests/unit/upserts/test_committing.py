@@ -12,10 +12,12 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from support.invariants import check_clean, stored_files, unreferenced_files
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import listed, rows_of
-from support.tables import Sink, arrow_batch, paths_of
+from support.tables import Sink, arrow_batch, local, paths_of
 from support.upserter import Upsert
 from support.upserts import ENCODINGS, apart, commit_upsert, upsert, upsert_plan
 
+from iceberg_ds.commits.commit import commit_write
+from iceberg_ds.commits.commit_loop import CommitResult
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -27,6 +29,7 @@ from iceberg_ds.errors import (
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
 from iceberg_ds.resolving import search
+from iceberg_ds.resolving.swap import ResolvedSwap
 from iceberg_ds.resolving.values import RowEncoding
 from iceberg_ds.upserts import committing, upserting
 from iceberg_ds.writing.keyed import report_keyed_task
@@ -258,6 +261,29 @@ def test_files_that_the_driver_does_not_see_leave_nothing(keyed: Sink, encoding:
         commit_upsert(keyed, plan, encoding, messages)
 
     assert stored_files(keyed.table().location()) == before
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_marks_and_rewritten_files_that_the_driver_does_not_see_are_not_committed(
+    keyed: Sink, encoding: RowEncoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster without a shared disk, old rows would come back, or all rows of a file be gone."""
+    plan = upsert_plan(keyed)
+    messages = keyed_tasks(plan, *apart(SECOND))
+    before = stored_files(keyed.table().location()) - set(paths_of(messages))
+
+    def commit(*arguments: Any, swap: ResolvedSwap, **others: Any) -> CommitResult:
+        with local(swap.added.files[0].file_path).open("ab") as file:
+            file.write(b"x")
+        return commit_write(*arguments, swap=swap, **others)
+
+    monkeypatch.setattr(committing, "commit_write", commit)
+
+    with pytest.raises(DataFileError, match="the driver sees"):
+        commit_upsert(keyed, plan, encoding, messages)
+
+    assert stored_files(keyed.table().location()) == before
+    assert values(keyed) == [(number, "EU", number) for number in range(6)]
 
 
 def test_unknown_outcome_keeps_the_files(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
