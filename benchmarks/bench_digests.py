@@ -5,10 +5,10 @@
 Two tasks write ten times `--keys` changes of as many keys, and the commit adds them to a new table, in one process
 without Spark, whose own work would hide the difference. The rows lie distributed by key; so the tasks prove that they
 share none, and report no digests. Or the same two parts have changed places: then there is no proof, each task reports
-a digest of every key, and the commit compares them. Both find out by their keys' digests which row of a key wins, so
-what is measured is reporting and comparing, less the proof. The two take turns in who goes first. Seconds are those of
-the processor, which other processes disturb less than the clock. What Spark does besides makes a write longer, and so
-the share of digests smaller.
+a digest of every key, and the commit compares them. The two take turns in who goes first. Digests and the hashes that
+the proof needs are computed once more alone. A write without digests takes as long as one with a proof, less both of
+these: beside that, digests are computed, reported and compared. Seconds are those of the processor, which other
+processes disturb less than the clock. What Spark does besides makes a write longer, and so the share smaller.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.changes.digests import digest_keys, digest_seed
 from iceberg_ds.changes.spark_hash import spark_hash
 from iceberg_ds.commits.commit import commit_write
 from iceberg_ds.messages import TaskCommit
@@ -55,7 +56,13 @@ BATCH_ROWS = 10_000  # Spark's default
 MOST = 0.15
 # What the keys are, and their columns.
 KEYS = {"a long": ("id",), "text of 36 characters": ("token",), "a short text and a long": ("region", "id")}
-LAYOUTS = {"proven": "layout is proven, no digests", "reported": "digests of all keys"}
+WAYS = {
+    "reported": "digests of all keys",
+    "proven": "layout is proven, none reported",
+    "digests": "computing digests, alone",
+    "hashes": "computing the proof's hashes, alone",
+    "without": "without any of it",
+}
 
 
 def changes(count: int) -> pa.RecordBatch:
@@ -112,6 +119,18 @@ def write(folder: Path, parts: Sequence[Sequence[pa.RecordBatch]], keys: Sequenc
     }
 
 
+def alone(parts: Sequence[Sequence[pa.RecordBatch]], keys: Sequence[str]) -> dict[str, float]:
+    """Return the processor's seconds for the digests of all keys, and for their hashes."""
+    columns = [[batch.column(name) for name in keys] for batches in parts for batch in batches]
+    begun = time.process_time()
+    for found in columns:
+        digest_keys(found, digest_seed("alone"))
+    between = time.process_time()
+    for found in columns:
+        spark_hash(found)
+    return {"digests": between - begun, "hashes": time.process_time() - between}
+
+
 def measure(settings: Settings) -> list[Sample]:
     """Measure both layouts of all keys in every round."""
     rows = changes(10 * settings.keys)
@@ -120,14 +139,19 @@ def measure(settings: Settings) -> list[Sample]:
         proven = laid_out(rows, keys)
         layouts = {"proven": proven, "reported": proven[::-1]}
         for number in range(settings.rounds + 1):
+            seconds, details = alone(proven, keys), {}
             for variant in sorted(layouts, reverse=bool(number % 2)):
                 with scratch_folder(settings) as folder:
-                    details = {"load_before": load_average(), **write(folder, layouts[variant], keys)}
-                _check(variant, rows.num_rows, details)
-                seconds = details.pop("seconds")
-                print(f"round {number}, {case}, {variant}: {seconds:.3f} s", flush=True)
-                if number:
-                    samples.append(Sample(case=case, variant=variant, round=number, value=seconds, details=details))
+                    details[variant] = {"load_before": load_average(), **write(folder, layouts[variant], keys)}
+                _check(variant, rows.num_rows, details[variant])
+                seconds[variant] = details[variant].pop("seconds")
+            seconds["without"] = seconds["proven"] - seconds["digests"] - seconds["hashes"]
+            print(f"round {number}, {case}: {', '.join(f'{way} {value:.3f} s' for way, value in seconds.items())}")
+            samples += [
+                Sample(case=case, variant=way, round=number, value=seconds[way], details=details.get(way, {}))
+                for way in WAYS
+                if number
+            ]
     return samples
 
 
@@ -140,20 +164,21 @@ def _check(variant: str, changes_count: int, measured: dict[str, float]) -> None
 
 
 def share_of(samples: Sequence[Sample], case: str) -> Spread:
-    """Return how many times as long a write takes with digests, pair by pair."""
-    return Spread.of(ratios(samples, (case, "reported"), (case, "proven")))
+    """Return how many times as long a write takes with digests as without any, round by round."""
+    return Spread.of(ratios(samples, (case, "reported"), (case, "without")))
 
 
 def report(settings: Settings, samples: Sequence[Sample]) -> Report:
     """Return the samples as a table."""
     lines, notes = [], []
     for case in KEYS:
-        for variant, label in LAYOUTS.items():
-            found = [sample for sample in samples if (sample.case, sample.variant) == (case, variant)]
+        for way, label in WAYS.items():
+            found = [sample for sample in samples if (sample.case, sample.variant) == (case, way)]
             spread = Spread.of([sample.value for sample in found])
-            share = share_of(samples, case).show() if variant == "reported" else "1"
-            size = Spread.of([sample.details["message_bytes"] for sample in found]).median / MEGABYTE
-            lines.append([case, label, spread.show(), f"{size:.1f}", share])
+            share = Spread.of(ratios(samples, (case, way), (case, "without"))).show()
+            sizes = [size for sample in found if (size := sample.details.get("message_bytes")) is not None]
+            size = f"{Spread.of(sizes).median / MEGABYTE:.1f}" if sizes else "-"
+            lines.append([case, label, spread.show(), size, share])
         share = share_of(samples, case)
         verdict = "met" if share.median - 1 <= MOST else "not met"
         notes.append(f"Keys of {case}: {share.show()} x; the mark is {1 + MOST} x: {verdict}.")
@@ -168,7 +193,7 @@ def report(settings: Settings, samples: Sequence[Sample]) -> Report:
             "way",
             "seconds of the processor: median (min-max)",
             "MB of messages",
-            "time / without, by pairs",
+            "time / without, per round",
         ),
         lines=lines,
         notes=notes,
@@ -178,10 +203,10 @@ def report(settings: Settings, samples: Sequence[Sample]) -> Report:
 def chart(samples: Sequence[Sample]) -> Chart:
     """Return the samples as bars."""
     bars = [
-        Bar(label=f"{case}: {label}", group="ours" if variant == "reported" else variant, spread=spread)
+        Bar(label=f"{case}: {WAYS[way]}", group="ours" if way == "reported" else way, spread=spread)
         for case in KEYS
-        for variant, label in LAYOUTS.items()
-        if (spread := spread_of(samples, case, variant)) is not None
+        for way in ("reported", "proven", "without")
+        if (spread := spread_of(samples, case, way)) is not None
     ]
     return Chart(title="A write by keys, with digests and without", axis="seconds of the processor", bars=bars)
 
