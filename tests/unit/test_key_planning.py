@@ -511,7 +511,7 @@ def test_publishing_is_refused_where_it_means_nothing(sink: Sink) -> None:
         sink.plan(mode=WriteMode.OVERWRITE, keys=("id",), publish_converted=True)
     with pytest.raises(OptionError, match="'staging-branch' is for batches, and for streams with 'publish-converted'"):
         sink.plan(keys=("id",), staging_branch="staging", is_stream=True)
-    assert sink.plan(keys=("id",), staging_branch="s", publish_converted=True, is_stream=True).branch == "s"
+    assert sink.plan(keys=("id",), staging_branch="s", publish_converted=True, is_stream=True).route.branch == "s"
 
 
 def test_readers_of_a_new_table_are_looked_at_before_it_is_made(sink: Sink) -> None:

@@ -63,7 +63,7 @@ def test_plan_of_an_existing_table_is_the_table_as_it_is(sink: Sink) -> None:
 
     assert plan.table == "db.t"
     assert plan.table_uuid == str(metadata.table_uuid)
-    assert plan.branch == "main"
+    assert plan.route.branch == "main"
     assert plan.schema == metadata.schema()
     assert plan.spec == metadata.spec()
     assert plan.location == metadata.location
