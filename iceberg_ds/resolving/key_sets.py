@@ -134,7 +134,7 @@ def read_key_sets(reader: KeyedRowReader, keys: Sequence[KeyFile]) -> Iterator[K
             if size >= SET_BYTES or count >= SET_ROWS:
                 yield _key_set(reader, waiting, pa.concat_arrays(numbers))
                 waiting, numbers, size, count = [], [], 0, 0
-    if waiting:
+    if count:
         yield _key_set(reader, waiting, pa.concat_arrays(numbers))
 
 
