@@ -5,8 +5,8 @@ time it needs it: finding the data source must work where PyIceberg does not.
 
 * planner: `writer()` and `streamWriter()` decide everything and ship a `WritePlan`;
 * tasks: `write()` turns Arrow batches into files and a message;
-* committer: `commit()` and `abort()`. In a batch it gets the planner's writer, in a stream a new one
-  that is made from an unpickled `IcebergSink`; that one plans nothing.
+* committer: `commit()` and `abort()`. In a batch it gets the planner's writer, as the tasks do, in a stream a new
+  one that is made from an unpickled `IcebergSink`; that one plans nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
+from iceberg_ds.kept_on_driver import KeptOnDriver
 from iceberg_ds.spark_workers import acknowledging, ease_worker
 from iceberg_ds.steps import Step, reach
 
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 _QUERY_ID = "sql.streaming.queryId"
 _EPOCH_ID = "streaming.sql.batchId"
+_CATALOG_PREFIX = "catalog."  # as in the table of options, which tasks do not load
 _RUN_ID = "spark.jobGroup.id"  # a streaming query's jobs are grouped by its run
 
 
@@ -72,8 +74,8 @@ class IcebergSink(DataSource):
         Raises:
             IcebergSinkError: The options, the table or the schema do not allow it.
         """
-        options = _parse(self.options)
-        return IcebergBatchWriter(options, _plan(options, schema, overwrite=overwrite, is_stream=False))
+        plan = _plan(_parse(self.options), schema, overwrite=overwrite, is_stream=False)
+        return IcebergBatchWriter(self.options, plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> IcebergStreamWriter:  # noqa: FBT001, N802  # Spark's
         """Plan a micro-batch with `schema`, or make the writer that commits one.
@@ -102,17 +104,13 @@ class IcebergSink(DataSource):
 class IcebergBatchWriter(DataSourceArrowWriter):
     """One batch write, made by the planner and pickled into the tasks and the committer."""
 
-    def __init__(self, options: SinkOptions, plan: WritePlan) -> None:
-        self._options: SinkOptions | None = options
+    def __init__(self, options: Mapping[str, str], plan: WritePlan) -> None:
+        # Spark ships this object to the tasks and to the committer. What describes the catalog, credentials
+        # included, stays on the driver; everything else may be seen by all.
+        of_catalog = {key: value for key, value in options.items() if key.lower().startswith(_CATALOG_PREFIX)}
+        self._options = {key: value for key, value in options.items() if key not in of_catalog}
+        self._of_catalog = KeptOnDriver.keep(of_catalog)
         self._plan = plan
-        self._times_pickled = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Spark pickles the writer into the function for the tasks first, then by itself for the committer.
-        # Tasks must not get the options, which may hold credentials of the catalog.
-        is_for_tasks = self._times_pickled == 0
-        self._times_pickled += 1
-        return {**self.__dict__, "_options": None if is_for_tasks else self._options}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
@@ -124,19 +122,19 @@ class IcebergBatchWriter(DataSourceArrowWriter):
         Raises:
             IcebergSinkError: See `iceberg_ds.commits.commit.commit_write`.
         """
-        _commit(self._connect(), self._options, messages, epoch_id=None)
+        options = self._all_options()
+        _commit(_connect(options), options, messages, epoch_id=None)
+        self._of_catalog.forget()  # not after a failure: Spark calls `abort` then, in another process
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Clean up what can be proven to be unreferenced."""
-        _abort(self._connect(), messages)
+        try:
+            _abort(_connect(self._all_options()), messages)
+        finally:
+            self._of_catalog.forget()
 
-    def _connect(self) -> CatalogClient:
-        if self._options is None:
-            raise CommitMessageError(
-                "Cannot commit, nothing was committed: this version of PySpark ships a batch writer in another order "
-                "than the known ones. Use a version that the README names."
-            )
-        return _connect(self._options)
+    def _all_options(self) -> SinkOptions:
+        return _parse({**self._options, **self._of_catalog.options()})
 
 
 class IcebergStreamWriter(DataSourceStreamArrowWriter):
@@ -258,12 +256,12 @@ def _task_context() -> TaskContext:
 
 def _commit(
     catalog: CatalogClient,
-    options: SinkOptions | None,
+    options: SinkOptions,
     messages: Sequence[WriterCommitMessage | None],
     epoch_id: int | None,
 ) -> None:
     with catalog.hiding_secrets():
-        if options is not None and options.publish_converted:
+        if options.publish_converted:
             from iceberg_ds.resolving.publication import commit_converted
 
             commit_converted(catalog, options, messages, epoch_id=epoch_id)

@@ -6,6 +6,7 @@ Importable by Spark's workers through PYTHONPATH. Option `probe` names a folder 
 from __future__ import annotations
 
 import os
+import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -83,32 +84,27 @@ class ProbeSink(IcebergSink):
 
 
 class ProbeBatchWriter(DataSourceArrowWriter):
-    """A batch writer that reports how often it had been pickled before it came where it is used."""
+    """A batch writer that reports what its process holds; it is pickled once more than Spark does, before that."""
 
     def __init__(self, inner: DataSourceArrowWriter, folder: Path) -> None:
         self._inner = inner
         self._folder = folder
-        self._times_pickled = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        before = self._times_pickled
-        self._times_pickled += 1
-        return {**self.__dict__, "_times_pickled": before}
+        self._early = pickle.dumps(inner)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        _report(self._folder, "task", f"pickled {self._times_pickled} times before, secret {holds_secret()}")
+        _report(self._folder, "task", f"secret {holds_secret()}")
         return self._inner.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit."""
-        _report(self._folder, "commit", f"pickled {self._times_pickled} times before, secret {holds_secret()}")
         self._inner.commit(messages)
+        _report(self._folder, "commit", f"secret {holds_secret()}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort."""
-        _report(self._folder, "abort", f"pickled {self._times_pickled} times before, secret {holds_secret()}")
         self._inner.abort(messages)
+        _report(self._folder, "abort", f"secret {holds_secret()}")
 
 
 class ProbeStreamWriter(DataSourceStreamArrowWriter):

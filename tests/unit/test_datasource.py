@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import stat
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +18,12 @@ from support.keyed_messages import by_keys
 from support.tables import IDENTIFIER, NAME, QUERY, SCHEMA, Sink, arrow_batch, paths_of, rows
 
 from iceberg_ds import datasource
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.datasource import IcebergBatchWriter, IcebergSink, IcebergStreamWriter
 from iceberg_ds.errors import CommitMessageError, OptionError, SchemaMismatchError
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.options import parse_options
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -81,6 +86,17 @@ def secret_source(tmp_path: Path) -> IcebergSink:
     )
 
 
+def secret_sink(tmp_path: Path) -> Sink:
+    """Return the table that `secret_source` writes into."""
+    options = parse_options({**secret_source(tmp_path).options})
+    return Sink(catalog=connect(catalog_settings(options)), options=options)
+
+
+def fail_as_planned(*_: object, **__: object) -> None:
+    """Fail as a commit may."""
+    raise OSError("planned")
+
+
 def batches(*ids: int) -> Any:
     """Return an iterator of one batch with these ids."""
     return iter([arrow_batch(rows(*ids), SCHEMA)])
@@ -112,9 +128,10 @@ def test_a_task_of_a_write_by_keys_tells_of_its_keys(sink: Sink, in_task: Callab
     """No stream of changes could be committed."""
     plan = by_keys(replace(sink.plan(), small_task_size_bytes=10**6))
     messages = []
-    for writer, task in ((IcebergBatchWriter, FakeTask(3)), (IcebergStreamWriter, micro_batch(4, 3))):
+    batch, stream = IcebergBatchWriter({}, plan), IcebergStreamWriter(sink.options, plan)
+    for writer, task in ((batch, FakeTask(3)), (stream, micro_batch(4, 3))):
         in_task(task)
-        messages.append(shipped(writer(sink.options, plan).write(batches(1, 2))))
+        messages.append(shipped(writer.write(batches(1, 2))))
 
     for message in messages:
         assert [file.content for file in message.data_files] == [DataFileContent.DATA]
@@ -156,16 +173,94 @@ def test_committer_of_a_stream_plans_nothing(warehouse: Path, monkeypatch: pytes
         writer.write(batches(1))
 
 
-def test_tasks_of_a_batch_get_no_options_and_its_committer_does(tmp_path: Path) -> None:
-    """The catalog's credential would travel to every executor, or the committer could not connect."""
+@pytest.mark.parametrize("times_pickled", [0, 1, 5])
+def test_no_pickle_of_a_batch_tells_the_catalogs_options_and_each_can_commit(
+    tmp_path: Path, in_task: Callable[[FakeTask | None], None], times_pickled: int
+) -> None:
+    """A Spark that pickles in another order, or once more, would send the credential to every executor."""
     writer = secret_source(tmp_path).writer(SCHEMA, overwrite=False)
+    pickles = [cloudpickle.dumps(writer) for _ in range(times_pickled)]
+    pickles.append(cloudpickle.dumps((lambda: writer, "as Spark ships it to tasks")))
+    pickles.append(cloudpickle.dumps(writer))
+    in_task(FakeTask())
+    message = shipped(shipped(writer).write(batches(1)))
 
-    for_tasks, for_committer = cloudpickle.dumps(writer), cloudpickle.dumps(writer)
+    pickle.loads(pickles[0 if times_pickled else -1]).commit([message])  # noqa: S301  # our own bytes
 
-    assert SECRET.encode() not in for_tasks
-    assert SECRET.encode() in for_committer
-    with pytest.raises(CommitMessageError, match="nothing was committed"):
-        pickle.loads(for_tasks).commit([])  # noqa: S301  # our own bytes
+    assert not any(SECRET.encode() in pickled for pickled in pickles)
+    assert not any(b"catalog." in pickled for pickled in pickles)
+    assert secret_sink(tmp_path).ids() == [1]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_what_the_driver_keeps_is_noise_and_goes_with_the_end_of_the_batch(
+    tmp_path: Path, in_task: Callable[[FakeTask | None], None], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The credential would lie on the driver's disk, where a backup or another user finds it."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    writer = secret_source(tmp_path).writer(SCHEMA, overwrite=False)
+    (kept,) = (tmp_path / "tmp").iterdir()
+    content, mode = kept.read_bytes(), stat.S_IMODE(kept.stat().st_mode)
+    in_task(FakeTask())
+
+    getattr(shipped(writer), end)([shipped(shipped(writer).write(batches(1)))])
+
+    assert SECRET.encode() not in content
+    assert mode == stat.S_IRUSR | stat.S_IWUSR
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_batch_keeps_what_it_needs_to_clean_up_until_it_has(
+    tmp_path: Path, in_task: Callable[[FakeTask | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark aborts in another process after a commit that failed, and the files of the job would stay for ever."""
+    writer = secret_source(tmp_path).writer(SCHEMA, overwrite=False)
+    in_task(FakeTask())
+    message = shipped(shipped(writer).write(batches(1)))
+    committer = shipped(writer)
+    monkeypatch.setattr(datasource, "_commit", fail_as_planned)
+    with pytest.raises(OSError, match="planned"):
+        committer.commit([message])
+
+    shipped(writer).abort([message, None])
+
+    assert not any(path.exists() for path in paths_of([message]))
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda kept: kept.write_bytes(b"noise")], ids=["gone", "changed"])
+def test_batch_on_another_machine_than_its_planners_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, damage: Callable[[Path], object]
+) -> None:
+    """A user would look for a broken catalog, or take an unknown state for a commit."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    writer = secret_source(tmp_path).writer(SCHEMA, overwrite=False)
+    (kept,) = (tmp_path / "tmp").iterdir()
+    damage(kept)
+
+    with pytest.raises(CommitMessageError, match=r"nothing was committed .*no file was deleted"):
+        getattr(shipped(writer), end)([None])
+
+
+def test_batch_whose_catalog_cannot_be_kept_from_tasks_is_refused_when_planning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job would run for hours before it fails, or send the credential to every executor."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+
+    with pytest.raises(OptionError, match="Set TMPDIR"):
+        secret_source(tmp_path).writer(SCHEMA, overwrite=False)
+
+
+def test_batch_without_options_of_the_catalog_leaves_nothing_on_the_driver(
+    warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch of a catalog that the environment configures would cost a file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+
+    assert shipped(source(warehouse).writer(SCHEMA, overwrite=False))._of_catalog.file is None
 
 
 def test_tasks_of_a_stream_get_no_options(tmp_path: Path) -> None:
