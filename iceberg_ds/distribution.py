@@ -20,7 +20,7 @@ from pyiceberg.types import NestedField
 from pyiceberg.types import StructType as IcebergStruct
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, NullType, StructType
 
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
@@ -54,7 +54,7 @@ def distribute(  # noqa: PLR0913  # most are given by name
     streams; there the sink alone sorts, within each file.
 
     Args:
-        df: A batch or streaming DataFrame with the columns of the table.
+        df: A batch or streaming DataFrame with the columns of the table; optional ones that it lacks count as null.
         table: The table's identifier, as in `save("db.t")`; None with `keys`.
         keys: The columns of option `keys`, in the order of the option: rows of one key come to one task, and nothing
             else counts. Names, or text with commas.
@@ -72,7 +72,7 @@ def distribute(  # noqa: PLR0913  # most are given by name
 
     Raises:
         OptionError: An argument or option is wrong, or `partition-by` is not the table's partitioning.
-        SchemaMismatchError: The DataFrame lacks a column to distribute by, or it has another type.
+        SchemaMismatchError: The DataFrame lacks a required column to distribute by, or it has another type.
         UnsupportedTableError: The table has an unknown transform or distribution mode.
         CatalogError: The catalog could not be reached or refused.
     """
@@ -273,6 +273,8 @@ def _find_source(dataframe: StructType, source_id: int, layout: _Layout) -> tupl
     for field in path:
         known = found.names if isinstance(found, StructType) else []
         position = find_position(field.name, known, case_sensitive=layout.case_sensitive)
+        if position is None and field.optional and isinstance(found, StructType):
+            return F.lit(None), NullType()  # as the write puts nulls there
         if position is None or not isinstance(found, StructType):
             raise LookupError(f"the DataFrame has no column {wanted}")
         names.append(found.names[position])

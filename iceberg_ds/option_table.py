@@ -184,7 +184,7 @@ OPTIONS: tuple[Option, ...] = (
         default="`strict`",
         parse=values.one_of("strict", "add-columns", "full"),
         doc="What may change in the table's schema to fit the DataFrame: nothing, new columns, or all that keeps "
-        "old rows readable.",
+        "old rows readable. Optional columns that the DataFrame lacks get nulls. See [columns](docs/columns.md).",
     ),
     Option(
         name="merge-schema",
@@ -196,7 +196,8 @@ OPTIONS: tuple[Option, ...] = (
         name="drop-missing-columns",
         default="`false`",
         parse=values.boolean,
-        doc="With `schema-evolution=full`: drop columns of the table that the DataFrame does not have.",
+        doc="With `schema-evolution=full`: drop columns of the table that the DataFrame does not have, instead of "
+        "writing nulls.",
     ),
     Option(
         name="check-nullability",

@@ -217,10 +217,7 @@ def _missing(field: NestedField, path: str, parent_id: int) -> Difference:
             "or make it optional in the table, for example with schema-evolution=full"
         )
     else:
-        text = (
-            f"{what} '{path}' {field.field_type} is missing in the DataFrame: add it, for example as lit(None) cast to "
-            "the type, or let schema-evolution=add-columns write nulls"
-        )
+        text = f"{what} '{path}' {field.field_type} is missing in the DataFrame: add it"
     kind = Kind.MISSING_REQUIRED if field.required else Kind.MISSING
     return Difference(kind=kind, path=path, text=text, parent_id=parent_id, field_id=field.field_id)
 

@@ -32,9 +32,9 @@ class EvolutionPolicy:
     """What may change in a table's schema to take a DataFrame.
 
     Attributes:
-        mode: `strict`: nothing. `add-columns`: new columns, and optional ones may be missing. `full`: all that keeps
-            the table's rows readable.
-        drop_missing_columns: With `full`: drop columns and fields that the DataFrame lacks.
+        mode: `strict`: nothing. `add-columns`: new columns. `full`: all that keeps the table's rows readable.
+            Whatever it is, optional columns and fields may be missing, and get nulls.
+        drop_missing_columns: With `full`: drop columns and fields that the DataFrame lacks, instead of nulls in them.
         replace_types: With `full`, for a write that replaces all rows: a column whose type does not fit is dropped
             and added again under the same name and a new id.
         case_sensitive: How names are matched, see `names.find_position`.
@@ -106,17 +106,19 @@ def propose_schema(
         SchemaMismatchError: Names every difference that the policy does not allow, with what to do.
     """
     bonds = _bonds(metadata)
-    changes, refused = SchemaChanges(), []
+    changes, refused, absent = SchemaChanges(), [], []
     for difference in find_differences(
         dataframe, metadata.schema(), case_sensitive=policy.case_sensitive, check_ordering=policy.check_ordering
     ):
         verdict, explained = _judge(difference, policy, bonds)
         if verdict is _Verdict.REFUSE:
             refused.append(explained)
+        elif difference.kind is Kind.MISSING and verdict is _Verdict.ACCEPT:
+            absent.append(difference)
         elif verdict is _Verdict.CHANGE:
             _note(difference, policy, changes)
     if refused:
-        raise mismatch(refused, table_name)
+        raise mismatch(refused, absent, table_name)
     if changes == SchemaChanges():
         return None
     try:
@@ -145,8 +147,6 @@ def _verdict(difference: Difference, policy: EvolutionPolicy) -> _Verdict:
             is_wanted = is_full
         case Kind.INCOMPATIBLE:
             is_wanted = is_full and policy.replace_types
-        case Kind.MISSING if policy.mode == "strict":
-            is_wanted = False
         case Kind.MISSING:
             return _Verdict.CHANGE if is_full and policy.drop_missing_columns else _Verdict.ACCEPT
         case Kind.RELAX:

@@ -13,15 +13,23 @@ from iceberg_ds.schemas.differences import Difference, Kind, join_path
 from iceberg_ds.schemas.spark_types import bullets, is_lossless
 
 
-def mismatch(refused: Sequence[Difference], table_name: str) -> SchemaMismatchError:
-    """Return the error that names every one of these differences."""
+def mismatch(refused: Sequence[Difference], absent: Sequence[Difference], table_name: str) -> SchemaMismatchError:
+    """Return the error that names every refused difference.
+
+    Args:
+        refused: The differences that are refused.
+        absent: Optional columns that the DataFrame lacks, which alone would be no reason to refuse it.
+        table_name: The table's name.
+    """
     lines = [difference.text for difference in refused]
-    return SchemaMismatchError(f"Cannot write to {table_name}:\n" + bullets(lines + _rename_hint(refused, table_name)))
+    hint = _rename_hint(refused, absent, table_name)
+    return SchemaMismatchError(f"Cannot write to {table_name}:\n" + bullets(lines + hint))
 
 
-def _rename_hint(refused: Sequence[Difference], table_name: str) -> list[str]:
+def _rename_hint(refused: Sequence[Difference], absent: Sequence[Difference], table_name: str) -> list[str]:
     """Return how to rename a column, if one is missing and another one is new in the same struct."""
-    missing = [difference for difference in refused if difference.kind in (Kind.MISSING, Kind.MISSING_REQUIRED)]
+    lacking = [difference for difference in refused if difference.kind in (Kind.MISSING, Kind.MISSING_REQUIRED)]
+    missing = [*absent, *lacking]
     added = [difference for difference in refused if difference.kind is Kind.ADD]
     for old, new in itertools.product(missing, added):
         if old.parent_id == new.parent_id and new.column is not None:

@@ -120,3 +120,25 @@ def test_partitioning_that_the_sink_changes(shared: SharedCatalog) -> None:
 
     shared.check_rows([*rows, *make_events(24), *make_events(36)])
     shared.check_filters([*rows, *make_events(24), *make_events(36)], EVENT)
+
+
+def test_columns_and_fields_that_a_dataframe_lacks(shared: SharedCatalog) -> None:
+    """A job that wrote to a table with more columns than it has would have to name them all."""
+    shared.create_by_jvm("id BIGINT, name STRING, place STRUCT<x: INT, y: STRING>", "PARTITIONED BY (name)")
+    shared.append_by_jvm([{"id": 20}], struct(id=spark.LongType()))
+    shared.alter("SET TBLPROPERTIES ('write.spark.accept-any-schema'='true')")
+    lacking = struct(id=spark.LongType(), name=spark.StringType(), place=struct(x=spark.IntegerType()))
+    rows: list[Row] = [{"id": 1, "name": None, "place": {"x": 1}}, {"id": 2, "name": None, "place": None}]
+    shared.jvm.view("lacking", rows, lacking)
+    shared.jvm.run("INSERT INTO db.t SELECT * FROM lacking")
+
+    shared.append([{**row, "id": row["id"] + 10} for row in rows], lacking)
+    shared.append([{"id": 21}], struct(id=spark.LongType()))
+
+    nested = [
+        {**row, "id": row["id"] + more, "place": row["place"] and {**row["place"], "y": None}}
+        for row in rows
+        for more in (0, 10)
+    ]
+    shared.check_rows([*nested, *({"id": number, "name": None, "place": None} for number in (20, 21))])
+    assert len({str(file["partition"]) for file in shared.metadata("files")}) == 1

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -516,7 +516,9 @@ def test_dataframe_that_lacks_what_to_distribute_by_is_refused_with_all_that_lac
     spark: SparkSession, house: Warehouse
 ) -> None:
     """Spark would say that a column cannot be resolved, and not why it is needed."""
-    create(house, "day(at), s", "l")
+    table = create(house, "day(at), s", "l")
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("at", required=True).update_column("l", required=True)
     df = as_dataframe(spark, edge_rows()).drop("at", "l").withColumn("s", F.array("s"))
 
     with pytest.raises(SchemaMismatchError) as refused:
@@ -526,6 +528,23 @@ def test_dataframe_that_lacks_what_to_distribute_by_is_refused_with_all_that_lac
         "Cannot distribute for db.t: the DataFrame has no column at; "
         "column s is array<string> in the DataFrame and Iceberg's string in the table; the DataFrame has no column l."
     )
+
+
+@pytest.mark.parametrize("mode", ["hash", "range"])
+def test_optional_columns_that_a_dataframe_lacks_count_as_null(
+    spark: SparkSession, house: Warehouse, mode: Literal["hash", "range"]
+) -> None:
+    """A write that puts nulls there would be possible, and not the distribution for it."""
+    create(house, "day(at), bucket(4, s), truncate(2, price), i", "l, wide")
+    df = as_dataframe(spark, edge_rows()).drop("at", "s", "price", "l", "wide")
+
+    moved = distribute(df, "db.t", mode=mode, num_partitions=3, options=house.options)
+
+    tasks = tasks_of(moved)
+    assert moved.schema == df.schema
+    assert sum(rows.num_rows for rows in tasks.values()) == 60
+    values = [set(rows["i"].to_pylist()) for rows in tasks.values()]
+    assert len(set.union(*values)) == sum(len(found) for found in values)
 
 
 def test_unknown_mode_in_the_table_is_refused_unless_one_is_given(spark: SparkSession, house: Warehouse) -> None:

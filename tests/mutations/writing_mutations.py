@@ -9,6 +9,13 @@ _CRASHES = "faults/test_stream_crashes.py::"
 
 WRITING = (
     Mutation(
+        name="required columns may be missing as optional ones may",
+        file="schemas/evolution.py",
+        before="        case Kind.WIDEN | Kind.MISSING_REQUIRED:\n",
+        after="        case Kind.MISSING_REQUIRED:\n            return _Verdict.ACCEPT\n        case Kind.WIDEN:\n",
+        tests=("unit/schemas/test_evolution.py::test_required_columns_that_are_missing_are_all_named",),
+    ),
+    Mutation(
         name="messages of different writes are committed together",
         file="messages.py",
         before="if any(commit.write != commits[0].write for commit in commits):",

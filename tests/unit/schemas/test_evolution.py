@@ -138,7 +138,7 @@ def test_ids_of_dropped_columns_are_not_used_again() -> None:
     assert schema.schema_id == 2
 
 
-@pytest.mark.parametrize("policy", [ADD, FULL], ids=lambda policy: policy.mode)
+@pytest.mark.parametrize("policy", [STRICT, ADD, FULL], ids=lambda policy: policy.mode)
 def test_optional_columns_may_be_missing(policy: EvolutionPolicy) -> None:
     """A stream would fail as soon as somebody else adds a column."""
     inner = StructType(NestedField(3, "x", LongType()), NestedField(4, "y", LongType()))
@@ -155,8 +155,26 @@ def test_strict_refuses_what_add_columns_accepts() -> None:
 
     assert "column 'nmae' string is not in the table" in text
     assert "schema-evolution=add-columns" in text
-    assert "column 'name' string is missing" in text
     assert "ALTER TABLE db.t RENAME COLUMN name TO nmae" in text
+
+
+@pytest.mark.parametrize("policy", [STRICT, ADD], ids=lambda policy: policy.mode)
+def test_required_columns_that_are_missing_are_all_named(policy: EvolutionPolicy) -> None:
+    """Rows would be written that no reader can read, or a user would learn of one column in each run."""
+    inner = StructType(NestedField(3, "x", LongType()), NestedField(4, "y", LongType(), required=True))
+    table = of(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "s", inner),
+        NestedField(5, "name", StringType()),
+        NestedField(6, "day", StringType(), required=True),
+    )
+
+    text = refusal(frame(s=frame(x=LONG)), table, policy)
+
+    assert "column 'id' long is required in the table and missing in the DataFrame" in text
+    assert "field 's.y' long is required in the table and missing in the DataFrame" in text
+    assert "column 'day' string is required in the table and missing in the DataFrame" in text
+    assert "'name'" not in text
 
 
 WIDENED: list[tuple[IcebergType, spark.DataType, IcebergType]] = [

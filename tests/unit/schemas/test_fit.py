@@ -107,12 +107,12 @@ def test_missing_extra_and_incompatible_columns_are_named_at_once_with_both_type
     assert text.startswith("Cannot write to db.t:\n")
     assert "column 'id' is string in the DataFrame and long in the table" in text
     assert "column 'new' double is not in the table" in text
-    assert "column 'gone' string is missing in the DataFrame" in text
+    assert "column 'gone'" not in text  # it is optional, and gets nulls
     assert "column 'must' date is required in the table and missing in the DataFrame" in text
     assert "column 'ts' is timestamp_ntz in the DataFrame and timestamptz in the table" in text
     assert "column 's.x' is bigint in the DataFrame and int in the table" in text
     assert "field 's.extra' boolean is not in the table" in text
-    assert "field 's.y' string is missing in the DataFrame" in text
+    assert "field 's.y'" not in text
 
 
 def test_differences_are_found_inside_lists_and_maps() -> None:
@@ -166,7 +166,7 @@ def test_case_that_counts_keeps_names_apart() -> None:
     text = refusal(frame(ID=spark.LongType()), schema, case_sensitive=True)
 
     assert "column 'ID' bigint is not in the table" in text
-    assert "column 'id' long is missing in the DataFrame" in text
+    assert "ALTER TABLE db.t RENAME COLUMN id TO ID" in text
 
 
 def test_case_that_never_counts_does_not_prefer_the_exact_name() -> None:
@@ -205,7 +205,7 @@ def test_no_rename_is_suggested_when_columns_are_only_missing_or_only_new(extra:
     """A user would be sent in the wrong direction."""
     schema = table(("id", ice.LongType()), ("old", ice.StringType()))
 
-    assert "renamed" not in refusal(frame(id=spark.LongType(), **extra), schema)
+    assert "renamed" not in refusal(frame(id=spark.StringType(), **extra), schema)
 
 
 def test_no_rename_is_suggested_across_structs() -> None:
