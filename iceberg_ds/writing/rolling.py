@@ -57,22 +57,24 @@ class RollingWriter:
         return self._file is not None
 
     @property
+    def _has_waiting_rows(self) -> bool:
+        """Whether a row group gathers; its bytes do not tell, because rows may take none."""
+        return bool(self._buffer or self._spilled)
+
+    @property
     def _waiting_bytes(self) -> int:
         """Arrow bytes of the row group that gathers."""
         return self.buffered_bytes + self._spilled_bytes
 
     def append(self, rows: pa.RecordBatch) -> None:
         """Take rows that have the file's schema and belong to this partition."""
-        size = rows.nbytes
-        self._files.use(self, size)
+        self._files.use(self, rows.nbytes)
         while rows.num_rows:
-            if not self._waiting_bytes:
+            if not self._has_waiting_rows:
                 self._flush_at = self._sizes.next_group(0 if self._file is None else self._file.written_bytes)
-            portion, rows = _cut(rows, size, max(self._flush_at - self._waiting_bytes, 1))
-            taken = portion.nbytes if rows.num_rows else size
-            size -= taken
+            portion, rows = _cut(rows, max(self._flush_at - self._waiting_bytes, 1))
             self._buffer.append(portion)
-            self._count(taken)
+            self._count(portion.nbytes)
             if self._waiting_bytes >= self._flush_at:
                 self._write_or_hold()
 
@@ -89,7 +91,7 @@ class RollingWriter:
         held, self._held = self._held, []
         for chunks in held:
             self._write_group(self._files.spilled_rows(chunks), is_last=False)
-        if not self._waiting_bytes:
+        if not self._has_waiting_rows:
             return
         waiting = [*self._files.spilled_rows(self._spilled), *self._buffer]
         is_last = self._waiting_bytes < self._flush_at and not held
@@ -232,6 +234,8 @@ class TaskFiles:
         Raises:
             OSError: They could not be read again.
         """
+        if self._spill is None and chunks:
+            raise OSError(f"the temporary file with {len(chunks)} portions of rows is gone")
         return [] if self._spill is None else [self._spill.read(chunk) for chunk in chunks]
 
     def finish(self, writer: RollingWriter) -> None:
@@ -268,8 +272,10 @@ class TaskFiles:
         self._open, self.finished, self.hidden = {}, [], []
 
 
-def _cut(rows: pa.RecordBatch, size: int, room: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows, one at least, that fit into `room` Arrow bytes, and the others; all take `size` bytes."""
+def _cut(rows: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows, one at least, that fit into `room` Arrow bytes, and the others."""
+    # Of these rows as they are: the sizes of slices do not add up to that of the whole, because bitmaps are rounded up.
+    size = rows.nbytes
     if size <= room:
         return rows, rows.slice(rows.num_rows)
     fitting = min(rows.num_rows, max(1, rows.num_rows * room // size))

@@ -316,6 +316,25 @@ WRITING = (
         ),
     ),
     Mutation(
+        name="a task tells by bytes whether rows wait",
+        file="writing/rolling.py",
+        before="        return bool(self._buffer or self._spilled)\n",
+        after="        return self._waiting_bytes > 0\n",
+        tests=("unit/writing/test_rolling.py::test_rows_that_take_no_bytes_are_written",),
+    ),
+    Mutation(
+        name="a few bytes that are left of a batch are taken for none",
+        file="writing/rolling.py",
+        before="            portion, rows = _cut(rows, max(self._flush_at - self._waiting_bytes, 1))\n",
+        after="            portion, rows = _cut(rows, max(self._flush_at - self._waiting_bytes, 1))\n"
+        "            rows = rows if rows.nbytes > 40 else rows.slice(rows.num_rows)\n",
+        tests=(
+            "unit/writing/test_rolling.py::test_last_row_of_a_batch_is_written_whatever_the_bytes_before_it",
+            "unit/commits/test_rewriting.py::test_rows_that_stay_are_all_written_whatever_their_bytes",
+            "properties/test_written_rows.py",
+        ),
+    ),
+    Mutation(
         name="buffers grow with the number of partitions",
         file="writing/buffers.py",
         before="if self.buffered_bytes <= self._most_bytes:",

@@ -21,6 +21,7 @@ from support.tables import Row, Sink, local, rows
 
 from iceberg_ds.commits import rewriting
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.writing import group_sizes
 
 UTC = dt.timezone.utc
 STRUCT = spark.StructType([spark.StructField("a", spark.LongType()), spark.StructField("b", spark.StringType())])
@@ -80,6 +81,25 @@ def test_rows_that_stay_keep_every_value(sink: Sink, format_version: str) -> Non
     sink.overwrite([], schema=EVERYTHING, replace_where="text = 'goes'")
 
     assert exact(sink.rows()) == exact(before[:3])
+    check_clean(sink.table())
+
+
+@pytest.mark.parametrize("bits", [10, 11, 12])
+def test_rows_that_stay_are_all_written_whatever_their_bytes(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, bits: int
+) -> None:
+    """A committed row outside the range would be gone: sizes of slices are rounded up, and left nothing for it."""
+    schema = spark.StructType([spark.StructField("id", spark.LongType()), spark.StructField("doc", spark.StringType())])
+    for number in range(bits):
+        schema = schema.add(f"b{number}", spark.BooleanType())
+    texts = ["goes", "x" * 5_000, "x" * 5_000, None]
+    flags = {f"b{number}": True for number in range(bits)}
+    sink.commit(sink.write([{"id": n, "doc": text, **flags} for n, text in enumerate(texts)], schema=schema))
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", 4_000)
+
+    sink.overwrite([], schema=schema, replace_where="doc = 'goes'")
+
+    assert sink.ids() == [1, 2, 3]
     check_clean(sink.table())
 
 

@@ -149,6 +149,43 @@ def test_files_have_the_target_size_with_every_codec(tmp_path: Path, codec: str,
     check_sizes(write(plan(tmp_path, codec, **WAYS[way]), data()))
 
 
+DOCUMENTS = Schema(
+    NestedField(1, "doc", ice.StringType()),
+    *(NestedField(number, f"b{number}", ice.BooleanType()) for number in (2, 3, 4)),
+)
+
+
+def documents(*lengths: int | None) -> pa.RecordBatch:
+    """Return rows of `DOCUMENTS` with texts of these lengths, and bits, which take less than a byte a row."""
+    texts = pa.array([None if length is None else "x" * length for length in lengths])
+    return pa.RecordBatch.from_arrays([texts, *[pa.array([True] * len(lengths))] * 3], names=DOCUMENTS.column_names)
+
+
+@pytest.mark.parametrize("way", ["plain", "sorted"])
+@pytest.mark.parametrize("group_bytes", [None, 1_000], ids=["default", "as the table says"])
+def test_last_row_of_a_batch_is_written_whatever_the_bytes_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int | None, way: str
+) -> None:
+    """The last row would be dropped in silence: sizes of slices are rounded up, and left nothing for it."""
+    monkeypatch.setattr(group_sizes, "ROW_GROUP_BYTES", 4_000)
+    settings = {"target_file_size_bytes": 512 * MB, "row_group_size_bytes": group_bytes}
+    planned = replace(plan(tmp_path, **WAYS[way], **settings), schema=DOCUMENTS)
+
+    files = write(planned, [documents(5_000, 5_000, None)])
+
+    assert sum(file.record_count for file in files) == 3
+
+
+def test_rows_that_take_no_bytes_are_written(tmp_path: Path) -> None:
+    """Rows whose columns are all null would be dropped."""
+    unknown = Schema(NestedField(1, "nothing", ice.UnknownType()))
+    planned = replace(plan(tmp_path), schema=unknown)
+
+    files = write(planned, [pa.RecordBatch.from_arrays([pa.nulls(3)], names=["nothing"])])
+
+    assert sum(file.record_count for file in files) == 3
+
+
 @pytest.mark.parametrize("target", [2 * MB, 4 * MB])
 def test_larger_targets_are_met_as_well(tmp_path: Path, target: int) -> None:
     """The size would be right by chance alone."""
