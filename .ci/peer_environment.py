@@ -20,7 +20,8 @@ JARS = (
     "org.postgresql:postgresql:42.7.7",
     "org.xerial:sqlite-jdbc:3.49.1.0",
 )
-FOLDER = Path(__file__).resolve().parents[1] / ".peer"
+# A link to an environment is that environment, and not another one to make.
+FOLDER = (Path(__file__).resolve().parents[1] / ".peer").resolve()
 # Spark resolves `spark.jars.packages` when a session starts; that the session starts is a test of the jars, too.
 _FETCH = """
 import sys
