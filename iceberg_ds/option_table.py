@@ -200,6 +200,13 @@ OPTIONS: tuple[Option, ...] = (
         "writing nulls.",
     ),
     Option(
+        name="use-nullable-query-schema",
+        default="`true`",
+        parse=values.boolean,
+        doc="All columns of a new table are optional but its keys, and so is all that is nested in columns that are "
+        "added later. `false`: columns that Spark calls non-nullable are required.",
+    ),
+    Option(
         name="check-nullability",
         default="`true`",
         parse=values.always_checked,

@@ -85,6 +85,7 @@ class SinkOptions:
     metadata_columns: tuple[str, ...] = ()
     schema_evolution: SchemaEvolution = "strict"
     drop_missing_columns: bool = False
+    use_nullable_query_schema: bool = True
     check_nullability: bool = True
     check_ordering: bool = False
     case_sensitive: bool | None = None

@@ -260,6 +260,7 @@ def _evolution_policy(options: SinkOptions, mode: WriteMode, *, is_stream: bool)
         check_ordering=options.check_ordering,
         # In a change feed a row that deletes has nulls in all columns but its keys.
         is_nullability_known=not is_stream and options.keys is None,
+        use_nullable_query_schema=options.use_nullable_query_schema,
     )
 
 

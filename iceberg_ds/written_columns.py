@@ -23,7 +23,7 @@ from iceberg_ds.options import SinkOptions
 from iceberg_ds.predicates.predicates import parse_predicate
 from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.names import AmbiguousNameError, find_position, repeated_names
-from iceberg_ds.schemas.spark_types import UnsupportedTypeError, bullets, convert_type
+from iceberg_ds.schemas.spark_types import UnsupportedTypeError, bullets, convert_type, with_nullable_fields
 
 _METADATA_TYPES: dict[str, DataType] = {
     EXTRACTED_AT: spark.TimestampType(),
@@ -108,6 +108,8 @@ class WrittenColumns:
     def columns(self, table: Schema | None) -> StructType:
         """Return the columns to write; the operation column is written if the table has it.
 
+        Those of a new table are all nullable, unless `use-nullable-query-schema` is false.
+
         Args:
             table: The table's columns, None if it is yet to be created.
 
@@ -120,7 +122,9 @@ class WrittenColumns:
         if mark is not None and self._position(mark.column, self._dataframe.names) is None:
             added.append(StructField(mark.column, _mark_type(mark)))
         sent = self._sent(table)
-        return StructType([*sent, *added]) if added else sent
+        columns = StructType([*sent, *added]) if added else sent
+        is_relaxed = table is None and self._options.use_nullable_query_schema
+        return with_nullable_fields(columns) if is_relaxed else columns
 
     def plan(self, table: Schema, number: int | None) -> AddedColumns | None:
         """Return what tasks are told of the columns to fill in, None if there are none.

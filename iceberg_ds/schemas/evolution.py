@@ -22,6 +22,7 @@ from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.schemas.changes import SchemaChanges, changed_schema, schema_request
 from iceberg_ds.schemas.differences import Difference, Kind, find_differences
 from iceberg_ds.schemas.fit import children, mismatch
+from iceberg_ds.schemas.spark_types import nullable_field
 from iceberg_ds.table_requests import CommitRequest
 
 SchemaEvolution: TypeAlias = Literal["strict", "add-columns", "full"]
@@ -41,6 +42,8 @@ class EvolutionPolicy:
         check_ordering: Refuse columns that come in another order than the table's.
         is_nullability_known: Whether a nullable column of the DataFrame tells that it may hold nulls. In a stream it
             tells nothing, since Spark marks all columns of a stream nullable; then only the rows themselves count.
+        use_nullable_query_schema: All that is nested in a new column is optional, whatever the DataFrame says of it.
+            The column itself is in any case, since old rows lack it.
     """
 
     mode: SchemaEvolution = "strict"
@@ -49,6 +52,7 @@ class EvolutionPolicy:
     case_sensitive: bool | None = None
     check_ordering: bool = False
     is_nullability_known: bool = True
+    use_nullable_query_schema: bool = True
 
 
 class _Verdict(Enum):
@@ -182,15 +186,19 @@ def _note(difference: Difference, policy: EvolutionPolicy, changes: SchemaChange
     """Add to `changes` what is to be done about a difference."""
     match difference:
         case Difference(kind=Kind.ADD, column=spark.StructField() as column):
-            changes.added.setdefault(difference.parent_id, []).append(column)
+            changes.added.setdefault(difference.parent_id, []).append(_new_column(column, policy))
         case Difference(kind=Kind.INCOMPATIBLE, column=spark.StructField() as column):
-            changes.replaced[difference.field_id] = column
+            changes.replaced[difference.field_id] = _new_column(column, policy)
         case Difference(kind=Kind.WIDEN, widened=widened) if widened is not None:
             changes.widened[difference.field_id] = widened
         case Difference(kind=Kind.MISSING | Kind.MISSING_REQUIRED) if policy.drop_missing_columns:
             changes.dropped.add(difference.field_id)
         case _:
             changes.relaxed.add(difference.field_id)
+
+
+def _new_column(column: spark.StructField, policy: EvolutionPolicy) -> spark.StructField:
+    return nullable_field(column) if policy.use_nullable_query_schema else column
 
 
 def _bonds(metadata: TableMetadata) -> _Bonds:

@@ -217,6 +217,28 @@ def is_lossless(source: IcebergType, target: IcebergType) -> bool:
     return bool(source == target)
 
 
+def with_nullable_fields(dataframe: spark.StructType) -> spark.StructType:
+    """Return the columns with all of them nullable, and their fields, elements and map values at any depth."""
+    return spark.StructType([nullable_field(column) for column in dataframe])
+
+
+def nullable_field(field: spark.StructField) -> spark.StructField:
+    """Return the field as nullable, and what is nested in it."""
+    return spark.StructField(field.name, _nullable_type(field.dataType), nullable=True, metadata=field.metadata)
+
+
+def _nullable_type(data_type: spark.DataType) -> spark.DataType:
+    match data_type:
+        case spark.StructType():
+            return with_nullable_fields(data_type)
+        case spark.ArrayType():
+            return spark.ArrayType(_nullable_type(data_type.elementType), containsNull=True)
+        case spark.MapType():
+            key, value = _nullable_type(data_type.keyType), _nullable_type(data_type.valueType)
+            return spark.MapType(key, value, valueContainsNull=True)
+    return data_type
+
+
 def json_schema(dataframe: spark.StructType) -> spark.StructType:
     """Return the schema with every struct, array and map among the columns replaced by string.
 

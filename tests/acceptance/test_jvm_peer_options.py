@@ -34,6 +34,32 @@ def test_new_table_of_the_sink(shared: SharedCatalog, options: dict[str, str]) -
     shared.check_filters([*ours, *theirs, *make_events(12)], EVENT)
 
 
+def test_columns_of_a_new_table_are_as_the_jvm_makes_them(shared: SharedCatalog) -> None:
+    """A table that the sink makes would refuse nulls that one of `CREATE TABLE AS SELECT` takes."""
+    query = "SELECT id, struct(id AS x) AS s, array(struct(id AS x)) AS l, map('k', struct(id AS x)) AS m FROM range(1)"
+    shared.jvm.run("CREATE NAMESPACE db")
+    shared.jvm.run(f"CREATE TABLE db.t USING iceberg AS {query}")
+    theirs = shared.table().schema()
+    shared.jvm.run("DROP TABLE db.t")
+    inner = spark.StructType([spark.StructField("x", spark.LongType(), nullable=False)])
+    types = {
+        "id": spark.LongType(),
+        "s": inner,
+        "l": spark.ArrayType(inner, containsNull=False),
+        "m": spark.MapType(spark.StringType(), inner, valueContainsNull=False),
+    }
+    never_null = spark.StructType([spark.StructField(name, kind, nullable=False) for name, kind in types.items()])
+
+    shared.append([{"id": 0, "s": {"x": 0}, "l": [{"x": 0}], "m": [("k", {"x": 0})]}], never_null)
+
+    ours = shared.table().schema()
+    assert set(ours.column_names) == set(theirs.column_names)
+    for name in ours.column_names:
+        assert (name, ours.find_field(name).required) == (name, theirs.find_field(name).required)
+    shared.jvm.run("INSERT INTO db.t VALUES (null, struct(null), array(null), map('k', null))")
+    assert len(shared.jvm.sql("SELECT * FROM db.t")) == 2
+
+
 def test_sort_order_of_the_sink_is_recorded(shared: SharedCatalog) -> None:
     """The peer would sort the rows again that it compacts, or sort them otherwise."""
     shared.append(make_events(0), EVENT, sort_by="region desc nulls last, bucket(4, id)")

@@ -263,7 +263,7 @@ def test_null_structs_whose_fields_are_required(spark: SparkSession, house: Ware
         "map('k', if(id % 2 = 0, named_struct('x', id), null)) AS named FROM range(4)"
     )
 
-    house.append(rows.coalesce(1))
+    house.append(rows.coalesce(1), use_nullable_query_schema="false")
 
     def even(row: int, value: Any) -> Any:
         return None if row % 2 else value
@@ -282,7 +282,7 @@ def test_null_structs_whose_fields_are_required(spark: SparkSession, house: Ware
 
 
 def test_required_columns_of_every_type(spark: SparkSession, house: Warehouse) -> None:
-    """Columns that Spark knows to hold no nulls would be created as optional, or their rows be refused."""
+    """Columns that Spark knows to hold no nulls would be optional although the user wants otherwise, or refuse them."""
     schema = spark_types.StructType(
         [
             spark_types.StructField("id", spark_types.LongType(), nullable=False),
@@ -297,7 +297,8 @@ def test_required_columns_of_every_type(spark: SparkSession, house: Warehouse) -
         ]
     )
 
-    house.append(spark.createDataFrame([(1, ["a"], {"k": 0.5}), (2, [], {})], schema))
+    rows = spark.createDataFrame([(1, ["a"], {"k": 0.5}), (2, [], {})], schema)
+    house.append(rows, use_nullable_query_schema="false")
 
     assert all(field.required for field in house.table().schema().fields)
     assert house.rows().to_pylist() == [

@@ -90,6 +90,16 @@ def test_new_table_has_its_keys_as_required_identifier_fields(sink: Sink) -> Non
     assert sink.catalog.find_table(IDENTIFIER) is None
 
 
+@pytest.mark.parametrize(("asked", "required"), [(True, [True, False]), (False, [True, True])])
+def test_only_keys_of_a_new_table_are_required(sink: Sink, asked: bool, required: list[bool]) -> None:  # noqa: FBT001
+    """Rows that delete, which have no values but their keys', and rows with nulls could not follow the first ones."""
+    columns = spark.StructType([spark.StructField(field.name, field.dataType, nullable=False) for field in SCHEMA])
+
+    schema = planned(sink.plan(columns, keys=("id",), use_nullable_query_schema=asked)).schema()
+
+    assert [field.required for field in schema.fields] == required
+
+
 def test_plan_without_keys_knows_none(sink: Sink) -> None:
     """An append would delete rows."""
     plan = sink.plan()

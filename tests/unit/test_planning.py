@@ -84,6 +84,45 @@ def test_plan_of_a_missing_table_carries_the_table_to_create(sink: Sink) -> None
     assert sink.catalog.find_table(IDENTIFIER) is None
 
 
+# What `range` and `current_timestamp` give, and nested types as Spark makes them of such columns.
+_PRESENT = spark.StructType([spark.StructField("x", spark.LongType(), nullable=False)])
+_NEVER_NULL = spark.StructType(
+    [
+        spark.StructField("id", spark.LongType(), nullable=False, metadata={"comment": "of the range"}),
+        spark.StructField("s", spark.StructType([spark.StructField("in", _PRESENT, nullable=False)]), nullable=False),
+        spark.StructField("l", spark.ArrayType(_PRESENT, containsNull=False), nullable=False),
+        spark.StructField("m", spark.MapType(_PRESENT, _PRESENT, valueContainsNull=False), nullable=False),
+    ]
+)
+
+
+def test_columns_of_a_new_table_are_optional_at_any_depth(sink: Sink) -> None:
+    """The table that a batch of `current_timestamp()` makes would refuse the nulls of all that is written later."""
+    schema = sink.plan(_NEVER_NULL).schema
+
+    names = schema.column_names
+    assert [name for name in names if schema.find_field(name).required] == ["m.key"]  # which the spec has so
+    assert {"id", "s.in.x", "l.element.x", "m.key.x", "m.value.x"} < set(names)
+    assert schema.find_field("id").doc == "of the range"
+
+
+def test_columns_of_a_new_table_are_as_spark_has_them_on_request(sink: Sink) -> None:
+    """A user who wants required columns could not have them from the first write."""
+    schema = sink.plan(_NEVER_NULL, use_nullable_query_schema=False).schema
+
+    assert all(schema.find_field(name).required for name in schema.column_names)
+
+
+def test_rows_with_nulls_follow_rows_that_spark_calls_not_null(sink: Sink) -> None:
+    """The stream that comes after a first batch would fail at its first null."""
+    first = spark.StructType([spark.StructField("id", spark.LongType(), nullable=False), SCHEMA["name"]])
+    sink.commit(sink.write(rows(1), schema=first))
+
+    sink.commit(sink.write([{"id": None, "name": None}], plan=sink.plan(SCHEMA, is_stream=True)))
+
+    assert sorted(sink.table().scan().to_arrow()["id"].to_pylist(), key=str) == [1, None]
+
+
 def test_missing_table_is_refused_if_it_may_not_be_created(sink: Sink) -> None:
     """A misspelt name would create a table."""
     with pytest.raises(TableNotFoundError, match="option 'create-table' is false"):

@@ -397,7 +397,7 @@ def test_table_that_another_writer_made_without_the_keys_meanwhile_is_a_conflict
 
 def creating(sink: Sink) -> Any:
     """Return the plan of a write by keys that creates the table."""
-    plan = plan_by_keys(sink)
+    plan = plan_by_keys(sink, use_nullable_query_schema=False)
     assert plan.new_table is not None
     staged = TableMetadataUtil.parse_raw(plan.new_table)
     schema = staged.schema().model_copy(update={"identifier_field_ids": [1]})

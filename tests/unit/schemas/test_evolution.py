@@ -32,7 +32,7 @@ from support.metadata import metadata_of
 
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.schemas.changes import metadata_with
-from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
+from iceberg_ds.schemas.evolution import EvolutionPolicy, SchemaEvolution, propose_request, propose_schema
 from iceberg_ds.schemas.fit import can_still_read
 
 STRICT = EvolutionPolicy(mode="strict")
@@ -122,7 +122,41 @@ def test_new_nested_column_gets_ids_at_every_depth(policy: EvolutionPolicy) -> N
 
     assert schema.field_ids == {1, 41, 42, 43, 44, 45}
     assert schema.find_field("deep").field_id == 41
-    assert schema.find_field("deep.element.value.x").required
+    assert schema.find_field("deep.element.value.x").field_id == 45
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("mode", ["add-columns", "full"])
+def test_fields_of_new_columns_are_optional_unless_asked_otherwise(
+    mode: SchemaEvolution,
+    is_asked: bool,  # noqa: FBT001
+) -> None:
+    """A column would refuse nulls in its elements only because the rows that brought it had none."""
+    table = of(NestedField(1, "id", LongType()))
+    inner = not_null("x", LONG)
+    new = spark.StructType(
+        [
+            *frame(id=LONG),
+            *not_null("l", spark.ArrayType(inner, containsNull=False)),
+            *not_null("m", spark.MapType(STRING, inner, valueContainsNull=False)),
+        ]
+    )
+
+    schema = changed(new, table, EvolutionPolicy(mode=mode, use_nullable_query_schema=is_asked))
+
+    assert not any(field.required for field in schema.fields)
+    nested = ("l.element", "l.element.x", "m.value", "m.value.x")
+    assert [schema.find_field(name).required for name in nested] == [not is_asked] * 4
+    assert schema.find_field("m.key").required
+
+
+def test_fields_of_replaced_columns_are_optional() -> None:
+    """The same where a column of another type takes the place of the table's."""
+    table = of(NestedField(1, "l", LongType()))
+
+    schema = changed(frame(l=spark.ArrayType(LONG, containsNull=False)), table, REPLACE)
+
+    assert not schema.find_field("l.element").required
 
 
 def test_ids_of_dropped_columns_are_not_used_again() -> None:

@@ -671,7 +671,7 @@ def test_null_in_a_required_column_fails_the_task_and_leaves_no_file(sink: Sink)
     """Nulls would stand in a column that promises to have none."""
     required = StructType([StructField("id", LongType(), nullable=False)])
     nullable = StructType([StructField("id", LongType())])
-    plan = plan_of(sink, required, target=1)
+    plan = sink.plan(required, use_nullable_query_schema=False, target_file_size_bytes=1)
     given = [arrow_batch([{"id": 1}, {"id": 2}], nullable), arrow_batch([{"id": None}], nullable)]
 
     with pytest.raises(SchemaMismatchError, match="'id', which is required"):
@@ -685,7 +685,7 @@ def test_null_in_a_required_nested_field_fails_the_task_and_leaves_no_file(sink:
     inner = StructField("x", LongType(), nullable=False)
     required = StructType([StructField("s", StructType([inner]))])
     nullable = StructType([StructField("s", StructType([StructField("x", LongType())]))])
-    plan = plan_of(sink, required)
+    plan = sink.plan(required, use_nullable_query_schema=False)
 
     with pytest.raises(IcebergSinkError, match=r"'x' is declared non-nullable|'s\.x'"):
         write_task(plan, [arrow_batch([{"s": {"x": None}}], nullable)], ATTEMPT)
