@@ -176,8 +176,9 @@ def _spec(options: SinkOptions, metadata: TableMetadata, name: str) -> Partition
         return metadata.spec()
     if describes(terms, metadata.spec(), schema) or options.evolve_partitioning:
         return evolved_spec(terms, metadata)
+    asked = ", ".join(map(str, terms)) or "empty"
     raise OptionError(
-        f"Cannot distribute for {name}: option 'partition-by' is {', '.join(map(str, terms))}, and the table is "
+        f"Cannot distribute for {name}: option 'partition-by' is {asked}, and the table is "
         f"partitioned by {spec_text(metadata.spec(), schema) or 'nothing'}. Drop the option, or give "
         "evolve-partitioning=true here and to the write."
     )

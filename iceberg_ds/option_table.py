@@ -86,8 +86,8 @@ OPTIONS: tuple[Option, ...] = (
         name="partition-by",
         default="none",
         parse=parse_partition_by,
-        doc="Partitioning of a new table, such as `day(ts), bucket(16, id), truncate(4, name), region`. On an "
-        "existing table it must equal the table's own.",
+        doc="Partitioning of a new table, such as `day(ts), bucket(16, id) as shard, truncate(4, name), region`; empty "
+        "for none. On an existing table it must equal the table's own, the names that it gives among it.",
     ),
     Option(
         name="evolve-partitioning",

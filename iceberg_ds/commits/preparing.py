@@ -81,9 +81,10 @@ def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Ta
         if describes(terms, metadata.spec(), metadata.schema()):
             return None
         if not options.evolve_partitioning:
+            asked = ", ".join(map(str, terms)) or "empty"
             present = spec_text(metadata.spec(), metadata.schema()) or "nothing"
             raise OptionError(
-                f"Cannot write to {name}: option 'partition-by' is {', '.join(map(str, terms))}, and the table is "
+                f"Cannot write to {name}: option 'partition-by' is {asked}, and the table is "
                 f"partitioned by {present}. Drop the option, or change the table with evolve-partitioning=true."
             )
         return spec_request(metadata, evolved_spec(terms, metadata))

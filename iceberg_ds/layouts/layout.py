@@ -7,7 +7,9 @@ Source: Iceberg spec, "Partitioning", "Partition Evolution" and "Sorting".
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
@@ -41,7 +43,23 @@ __all__ = [
 ]
 
 _Key = tuple[int, str]
-_Wanted = Sequence[tuple[int, Transform[Any, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A partition field that a term asks for; `name` is None if it may have any."""
+
+    source_id: int
+    transform: Transform[Any, Any]
+    name: str | None
+
+    @property
+    def key(self) -> _Key:
+        return _key(self.source_id, self.transform)
+
+    def is_met_by(self, field: PartitionField) -> bool:
+        """Return whether the field is the one that is asked for."""
+        return self.key == _key(field.source_id, field.transform) and self.name in (None, field.name)
 
 
 def new_spec(terms: Sequence[PartitionTerm], schema: Schema) -> PartitionSpec:
@@ -50,18 +68,22 @@ def new_spec(terms: Sequence[PartitionTerm], schema: Schema) -> PartitionSpec:
     Raises:
         ValueError: Names every term that the schema does not allow, and why.
     """
-    sources = _find_sources(terms, schema)
-    _refuse_redundant([(field.field_id, term.transform) for term, field in zip(terms, sources, strict=True)], schema)
+    wanted = _wanted(terms, schema)
+    _refuse_redundant(wanted, schema)
     fields: list[PartitionField] = []
-    for field_id, (term, source) in enumerate(zip(terms, sources, strict=True), start=PARTITION_FIELD_ID_START):
-        column = schema.find_column_name(source.field_id) or source.name
-        name = _short_name(column, term.transform)
-        if name in {field.name for field in fields}:
-            name = _long_name(column, term.transform)
-        field = PartitionField(source.field_id, field_id, term.transform, name)
-        if _is_anothers_name(name, field, schema):
-            raise ValueError(f"{term}: the partition field would be called '{name}', as a column is: rename the column")
-        fields.append(field)
+    taken = {field.name for field in wanted}
+    for field_id, (term, field) in enumerate(zip(terms, wanted, strict=True), start=PARTITION_FIELD_ID_START):
+        column = schema.find_column_name(field.source_id) or ""
+        name = field.name or _short_name(column, field.transform)
+        if field.name is None and name in taken:
+            name = _long_name(column, field.transform)
+        taken.add(name)
+        fields.append(PartitionField(field.source_id, field_id, field.transform, name))
+        if _is_anothers_name(name, fields[-1], schema):
+            raise ValueError(
+                f"{term}: the partition field would be called '{name}', as a column is: rename the column, or give "
+                f"the field a name of its own ({term.key} as ...)"
+            )
     return PartitionSpec(*fields)
 
 
@@ -76,15 +98,14 @@ def new_sort_order(terms: Sequence[SortTerm], schema: Schema, order_id: int) -> 
 
 
 def describes(terms: Sequence[PartitionTerm], spec: PartitionSpec, schema: Schema) -> bool:
-    """Return whether `spec` partitions by `terms` in this order, whatever its void fields and its names.
+    """Return whether `spec` partitions by `terms` in this order, whatever its void fields.
 
-    Terms that the schema does not allow describe no spec.
+    Names of fields count where a term gives one. Terms that the schema does not allow describe no spec.
     """
     try:
-        sources = _find_sources(terms, schema)
+        return _is_spec_of(_wanted(terms, schema), spec)
     except ValueError:
         return False
-    return _is_spec_of([(field.field_id, term.transform) for term, field in zip(terms, sources, strict=True)], spec)
 
 
 def describes_order(terms: Sequence[SortTerm], order: SortOrder, schema: Schema) -> bool:
@@ -101,14 +122,13 @@ def evolved_spec(terms: Sequence[PartitionTerm], metadata: TableMetadata) -> Par
 
     That is one of the table's own specs if one partitions by `terms`; else a new one with the next spec id.
     In version 1 the fields of the present spec keep their places, and what is not wanted becomes void.
-    Later versions take up the id and the name that a field has had in any spec.
+    Later versions take up the id and the name that a field has had in any spec. A field of the present spec that
+    gets another name keeps its id, as in Iceberg's Java library.
 
     Raises:
         ValueError: Names every term that the schema does not allow, and why.
     """
-    schema = metadata.schema()
-    sources = _find_sources(terms, schema)
-    wanted = [(field.field_id, term.transform) for term, field in zip(terms, sources, strict=True)]
+    wanted = _wanted(terms, metadata.schema())
     for spec in (metadata.spec(), *metadata.partition_specs):
         if _is_spec_of(wanted, spec):
             return spec
@@ -119,8 +139,16 @@ def evolved_spec(terms: Sequence[PartitionTerm], metadata: TableMetadata) -> Par
 def spec_text(spec: PartitionSpec, schema: Schema) -> str:
     """Return the text of `partition-by` that describes `spec`, empty if it is unpartitioned."""
     sources = _texts(schema, spec.fields)
-    live = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
-    return ", ".join(str(PartitionTerm(field.transform, sources[field.source_id])) for field in live)
+    return ", ".join(
+        str(PartitionTerm(field.transform, sources[field.source_id], _own_name(field, schema))) for field in _live(spec)
+    )
+
+
+def _own_name(field: PartitionField, schema: Schema) -> str | None:
+    """Return the name of a field, None if it is one that Iceberg gives."""
+    column = schema.find_column_name(field.source_id) or ""
+    given = (_short_name(column, field.transform), _long_name(column, field.transform))
+    return None if field.name in given else field.name
 
 
 def order_text(order: SortOrder, schema: Schema) -> str:
@@ -174,9 +202,18 @@ def _key(source_id: int, transform: Transform[Any, Any]) -> _Key:
     return source_id, str(transform)
 
 
-def _is_spec_of(wanted: _Wanted, spec: PartitionSpec) -> bool:
-    live = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
-    return [_key(*pair) for pair in wanted] == [_key(field.source_id, field.transform) for field in live]
+def _wanted(terms: Sequence[PartitionTerm], schema: Schema) -> list[_Wanted]:
+    sources = _find_sources(terms, schema)
+    return [_Wanted(source.field_id, term.transform, term.name) for term, source in zip(terms, sources, strict=True)]
+
+
+def _live(spec: PartitionSpec) -> list[PartitionField]:
+    return [field for field in spec.fields if not _is_void(field)]
+
+
+def _is_spec_of(wanted: Sequence[_Wanted], spec: PartitionSpec) -> bool:
+    live = _live(spec)
+    return len(wanted) == len(live) and all(map(_Wanted.is_met_by, wanted, live))
 
 
 def _sort_fields(terms: Sequence[SortTerm], sources: Sequence[NestedField]) -> list[SortField]:
@@ -186,9 +223,9 @@ def _sort_fields(terms: Sequence[SortTerm], sources: Sequence[NestedField]) -> l
     ]
 
 
-def _refuse_redundant(wanted: _Wanted, schema: Schema) -> None:
+def _refuse_redundant(wanted: Sequence[_Wanted], schema: Schema) -> None:
     """Refuse two of year, month, day and hour of one column, as Iceberg's Java library does."""
-    times = [source_id for source_id, transform in wanted if isinstance(transform, TimeTransform)]
+    times = [field.source_id for field in wanted if isinstance(field.transform, TimeTransform)]
     if repeated := sorted(
         {schema.find_column_name(source_id) or "" for source_id in times if times.count(source_id) > 1}
     ):
@@ -198,60 +235,101 @@ def _refuse_redundant(wanted: _Wanted, schema: Schema) -> None:
         )
 
 
-def _evolved_in_place(wanted: _Wanted, metadata: TableMetadata) -> list[PartitionField]:
+def _evolved_in_place(wanted: Sequence[_Wanted], metadata: TableMetadata) -> list[PartitionField]:
     """Return the fields of a version 1 spec: those of the present one in their places, then those to add."""
     rest = list(wanted)
-    fields = []
+    fields, named = [], set()
     for field in metadata.spec().fields:
-        is_wanted = bool(rest) and _key(field.source_id, field.transform) == _key(*rest[0])
-        if is_wanted:
-            rest.pop(0)
+        is_wanted = bool(rest) and _key(field.source_id, field.transform) == rest[0].key
+        name = rest.pop(0).name if is_wanted else None
+        if name is not None:
+            named.add(field.field_id)
         transform = field.transform if is_wanted else VoidTransform()
-        fields.append(PartitionField(field.source_id, field.field_id, transform, field.name))
+        fields.append(PartitionField(field.source_id, field.field_id, transform, name or field.name))
     added = _new_fields(rest, metadata)
+    named |= {field.field_id for field, asked in zip(added, rest, strict=True) if asked.name is not None}
     # The spec's rule for version 1: readers that know no field ids go by positions.
-    return _with_unique_names([*fields, *added], {}, metadata.schema())
+    return _with_unique_names([*fields, *added], named, {}, metadata.schema())
 
 
-def _evolved(wanted: _Wanted, metadata: TableMetadata) -> list[PartitionField]:
+def _evolved(wanted: Sequence[_Wanted], metadata: TableMetadata) -> list[PartitionField]:
     """Return the fields of a spec from version 2 on: those that any spec has had, and those to add."""
     past = [field for spec in metadata.partition_specs for field in spec.fields] + [*metadata.spec().fields]
-    known = {_key(field.source_id, field.transform): field for field in past}
-    added = {
-        _key(field.source_id, field.transform): field
-        for field in _new_fields([pair for pair in wanted if _key(*pair) not in known], metadata)
+    known = {
+        asked.key: field for asked in wanted if (field := _known_field(asked, metadata.spec().fields, past)) is not None
     }
-    fields = [{**known, **added}[_key(*pair)] for pair in wanted]
-    return _with_unique_names(fields, {field.name: field.field_id for field in past}, metadata.schema())
+    missing = [asked for asked in wanted if asked.key not in known]
+    added = dict(zip([asked.key for asked in missing], _new_fields(missing, metadata), strict=True))
+    fields = [{**known, **added}[asked.key] for asked in wanted]
+    named = {field.field_id for field, asked in zip(fields, wanted, strict=True) if asked.name is not None}
+    return _with_unique_names(fields, named, {field.name: field.field_id for field in past}, metadata.schema())
 
 
-def _new_fields(wanted: _Wanted, metadata: TableMetadata) -> list[PartitionField]:
+def _known_field(
+    asked: _Wanted, present: Sequence[PartitionField], past: Sequence[PartitionField]
+) -> PartitionField | None:
+    """Return the field that the table has or had for it, under the name that is asked for; None for none."""
+    if found := [field for field in past if asked.is_met_by(field)]:
+        return found[-1]
+    for field in present:
+        if asked.key == _key(field.source_id, field.transform) and asked.name is not None:
+            return PartitionField(field.source_id, field.field_id, field.transform, asked.name)
+    return None
+
+
+def _new_fields(wanted: Sequence[_Wanted], metadata: TableMetadata) -> list[PartitionField]:
     _refuse_redundant(wanted, metadata.schema())
     past = [field.field_id for spec in metadata.partition_specs for field in spec.fields]
     ids = itertools.count(1 + max([metadata.last_partition_id or 0, PARTITION_FIELD_ID_START - 1, *past]))
     return [
         PartitionField(
-            source_id, next(ids), transform, _long_name(metadata.schema().find_column_name(source_id) or "", transform)
+            asked.source_id,
+            next(ids),
+            asked.transform,
+            asked.name or _long_name(metadata.schema().find_column_name(asked.source_id) or "", asked.transform),
         )
-        for source_id, transform in wanted
+        for asked in wanted
     ]
 
 
 def _with_unique_names(
-    fields: Sequence[PartitionField], past: Mapping[str, int], schema: Schema
+    fields: Sequence[PartitionField], named: AbstractSet[int], past: Mapping[str, int], schema: Schema
 ) -> list[PartitionField]:
-    """Return the fields, those renamed whose names another field has or had, or a column; void ones give way."""
+    """Return the fields, those renamed whose names another field has or had, or a column; void ones give way.
+
+    Args:
+        fields: The fields of a spec.
+        named: Ids of those whose names the option gives.
+        past: The fields that had a name in any spec, by name.
+        schema: The table's columns.
+
+    Raises:
+        ValueError: A name that the option gives is taken.
+    """
     names: dict[int, str] = {}
-    for field in sorted(fields, key=lambda field: isinstance(field.transform, VoidTransform)):
+    for field in sorted(fields, key=lambda field: (field.field_id not in named, _is_void(field))):
         name = field.name
-        while (
-            name in names.values()
-            or past.get(name, field.field_id) != field.field_id
-            or _is_anothers_name(name, field, schema)
-        ):
+        while reason := _why_taken(name, field, names.values(), past, schema):
+            if field.field_id in named:
+                raise ValueError(f"the partition field cannot be called '{name}', because {reason}: name it otherwise")
             name = f"{name}_{field.field_id}"
         names[field.field_id] = name
     return [PartitionField(field.source_id, field.field_id, field.transform, names[field.field_id]) for field in fields]
+
+
+def _is_void(field: PartitionField) -> bool:
+    return isinstance(field.transform, VoidTransform)
+
+
+def _why_taken(
+    name: str, field: PartitionField, others: Collection[str], past: Mapping[str, int], schema: Schema
+) -> str:
+    """Return why a field cannot have the name, empty if it can."""
+    if name in others:
+        return "another partition field is"
+    if past.get(name, field.field_id) != field.field_id:
+        return "another partition field of the table was"  # tables of partitions would have two columns of that name
+    return "a column is" if _is_anothers_name(name, field, schema) else ""
 
 
 def _is_anothers_name(name: str, field: PartitionField, schema: Schema) -> bool:

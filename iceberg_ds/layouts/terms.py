@@ -1,14 +1,15 @@
 """Pure: the terms of options `partition-by` and `sort-by`, their texts and the columns they name.
 
-A term names its source as text: `a.b` is field `b` of struct `a`, and backticks keep a dot inside a name.
-What the terms mean for a table, `layout` says.
+A term names its source as text: `a.b` is field `b` of struct `a`, and backticks keep a dot inside a name. A term of
+`partition-by` may name its partition field, too: `bucket(16, id) as shard`. What the terms mean for a table,
+`layout` says.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pyiceberg.schema import Schema
@@ -49,12 +50,24 @@ _Term = TypeVar("_Term")
 
 @dataclass(frozen=True, slots=True)
 class PartitionTerm:
-    """One term of `partition-by`; `source` is the column's name as the option spells it."""
+    """One term of `partition-by`.
+
+    Attributes:
+        transform: What is done to the column's values.
+        source: The column's name as the option spells it.
+        name: Name of the partition field, None for the one that Iceberg gives it.
+    """
 
     transform: Transform[Any, Any]
     source: str
+    name: str | None = None
 
     def __str__(self) -> str:
+        return self.key if self.name is None else f"{self.key} as {quoted((self.name,))}"
+
+    @property
+    def key(self) -> str:
+        """The text without the name of the field."""
         match self.transform:
             case IdentityTransform():
                 return self.source
@@ -80,13 +93,20 @@ class SortTerm:
 
 
 def parse_partition_by(text: str) -> tuple[PartitionTerm, ...]:
-    """Parse the text of option `partition-by`, such as `day(ts), bucket(16, id), truncate(4, s), region`.
+    """Parse the text of option `partition-by`, such as `day(ts), bucket(16, id) as shard, truncate(4, s), region`.
+
+    A text of nothing describes no partitioning.
 
     Raises:
         ValueError: Says what is wrong, where, and what is expected.
     """
-    terms = _separated(_Tokens(text), _partition_term)
-    _refuse_repeated(terms)
+    if not text.strip():
+        return ()
+    terms = _separated(_Tokens(text), _named_term)
+    _refuse_repeated([term.key for term in terms])
+    names = [term.name for term in terms if term.name is not None]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"the name {', '.join(repeated)} is given to several partition fields, expected each once")
     return terms
 
 
@@ -99,7 +119,7 @@ def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
         ValueError: Says what is wrong, where, and what is expected.
     """
     terms = _separated(_Tokens(text), _sort_term)
-    _refuse_repeated([PartitionTerm(term.transform, term.source) for term in terms])
+    _refuse_repeated([str(PartitionTerm(term.transform, term.source)) for term in terms])
     return terms
 
 
@@ -210,6 +230,11 @@ def _sort_term(tokens: _Tokens) -> SortTerm:
     return SortTerm(key.source, key.transform, direction, NullOrder(f"nulls-{place}"))
 
 
+def _named_term(tokens: _Tokens) -> PartitionTerm:
+    term = _partition_term(tokens)
+    return replace(term, name=_name_part(tokens)) if tokens.take_if("as") else term
+
+
 def _partition_term(tokens: _Tokens) -> PartitionTerm:
     name = _name(tokens)
     if not tokens.take_if("("):
@@ -266,8 +291,7 @@ def quoted(parts: Iterable[str]) -> str:
     return ".".join(part if _PLAIN_NAME.fullmatch(part) else f"`{part.replace('`', '``')}`" for part in parts)
 
 
-def _refuse_repeated(terms: Sequence[PartitionTerm]) -> None:
-    texts = [str(term) for term in terms]
+def _refuse_repeated(texts: Sequence[str]) -> None:
     repeated = sorted({text for text in texts if texts.count(text) > 1})
     if repeated:
         raise ValueError(f"{', '.join(repeated)} is given more than once, expected each term once")

@@ -168,3 +168,42 @@ def test_columns_and_fields_that_a_dataframe_lacks(shared: SharedCatalog) -> Non
     ]
     shared.check_rows([*nested, *({"id": number, "name": None, "place": None} for number in (20, 21))])
     assert len({str(file["partition"]) for file in shared.metadata("files")}) == 1
+
+
+def test_names_of_partition_fields_are_those_that_the_jvm_gives(shared: SharedCatalog) -> None:
+    """Queries of metadata tables that name partition fields would differ between engines."""
+    shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")
+    shared.alter(
+        "ADD PARTITION FIELD bucket(4, id) AS shard",
+        "REPLACE PARTITION FIELD region WITH region AS land",
+        "ADD PARTITION FIELD truncate(4, s)",
+    )
+    theirs = shared.table().spec()
+    shared.jvm.run("DROP TABLE db.t")
+    shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")
+    shared.append_by_jvm(make_events(0), EVENT)
+
+    named = "region as land, bucket(4, id) as shard, truncate(4, s)"
+    shared.append(make_events(12), EVENT, partition_by=named, evolve_partitioning="true")
+    shared.append_by_jvm(make_events(24), EVENT)
+
+    assert shared.table().spec().fields == theirs.fields
+    shared.check_rows([*make_events(0), *make_events(12), *make_events(24)])
+    shared.check_filters([*make_events(0), *make_events(12), *make_events(24)], EVENT)
+    assert len(shared.jvm.values("SELECT DISTINCT partition.shard FROM db.t.files")) > 1
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_partitioning_that_the_sink_removes(shared: SharedCatalog, version: str) -> None:
+    """Other engines would look for new rows in partitions where they are not."""
+    shared.append(make_events(0), EVENT, partition_by="region, day(ts) as moment", format_version=version)
+    shared.append_by_jvm(make_events(12), EVENT)
+
+    shared.append(make_events(24), EVENT, partition_by="", evolve_partitioning="true")
+    shared.append_by_jvm(make_events(36), EVENT)
+
+    rows = [row for first in (0, 12, 24, 36) for row in make_events(first)]
+    shared.check_rows(rows)
+    shared.check_filters(rows, EVENT)
+    shared.overwrite([], EVENT, replace_where="region = 'EU'")
+    shared.check_rows([row for row in rows if row["region"] != "EU"])

@@ -403,6 +403,28 @@ def test_other_partitioning_is_refused_with_what_the_table_has(sink: Sink) -> No
         sink.plan(partition_by=parse_partition_by("name"))
 
 
+def test_partitioning_is_removed_if_that_is_asked_for_and_refused_else(sink: Sink) -> None:
+    """A table would lose its partitions by a variable that is empty, or keep them for ever."""
+    create_as(sink, partition_by=parse_partition_by("bucket(4, id)"))
+
+    with pytest.raises(OptionError, match=r"'partition-by' is empty, and the table is partitioned by bucket\(4, id\)"):
+        sink.plan(partition_by=parse_partition_by(""))
+    plan = sink.plan(partition_by=parse_partition_by(""), evolve_partitioning=True)
+    sink.commit(sink.write(rows(7, 8), plan=plan))
+
+    assert plan.spec.is_unpartitioned()
+    assert sink.table().spec() == plan.spec
+    assert sink.ids()[-2:] == [7, 8]
+
+
+def test_other_name_of_a_partition_field_is_refused_with_the_one_it_has(sink: Sink) -> None:
+    """Tables of partitions would have other columns than the ones that queries ask for."""
+    create_as(sink, partition_by=parse_partition_by("bucket(4, id) as shard"))
+
+    with pytest.raises(OptionError, match=r"partitioned by bucket\(4, id\) as shard\. .*evolve-partitioning=true"):
+        sink.plan(partition_by=parse_partition_by("bucket(4, id) as other"))
+
+
 def test_partitioning_evolves_if_that_is_asked_for(sink: Sink) -> None:
     """Old files would be lost to queries, or new rows be put into partitions of the old spec."""
     create_as(sink, partition_by=parse_partition_by("bucket(4, id)"))

@@ -110,6 +110,28 @@ def test_two_transforms_of_one_kind_get_different_names() -> None:
     assert [field.name for field in spec.fields] == ["s_trunc", "s_trunc_4"]
 
 
+def test_fields_of_a_new_table_are_called_as_the_option_says() -> None:
+    """Tables of partitions would have other columns than the ones that queries ask for."""
+    spec = spec_of("bucket(16, id) as id_b, day(ts) AS d_1, region as `by region`, bucket(8, id) as id_bucket, year(d)")
+
+    assert [field.name for field in spec.fields] == ["id_b", "d_1", "by region", "id_bucket", "d_year"]
+
+
+def test_given_name_goes_before_the_one_that_iceberg_would_give() -> None:
+    """Two fields would have one name, and no engine could load the table."""
+    assert [field.name for field in spec_of("bucket(4, id), day(ts) as id_bucket").fields] == [
+        "id_bucket_4",
+        "id_bucket",
+    ]
+
+
+@pytest.mark.parametrize("text", ["day(ts) as region", "region as s", "bucket(4, id) as id"])
+def test_name_of_a_column_is_refused_as_that_of_a_field(text: str) -> None:
+    """No engine could load the table."""
+    with pytest.raises(ValueError, match="as a column is"):
+        spec_of(text)
+
+
 @pytest.mark.parametrize("format_version", [1, 2])
 def test_table_with_the_new_spec_can_be_created(stock: SqlCatalog, format_version: int) -> None:
     """The first write with `partition-by` would fail."""
@@ -184,7 +206,18 @@ def test_names_and_void_fields_do_not_count_when_specs_are_compared() -> None:
     )
 
     assert describes(parse_partition_by("day(ts)"), spec, SCHEMA)
-    assert spec_text(spec, SCHEMA) == "day(ts)"
+    assert spec_text(spec, SCHEMA) == "day(ts) as `my day`"
+
+
+def test_names_that_are_given_count_when_specs_are_compared() -> None:
+    """A name that is asked for would be another one, without a word."""
+    spec = spec_of("day(ts) as moment, bucket(16, id)")
+
+    assert describes(parse_partition_by("day(ts) as moment, bucket(16, id)"), spec, SCHEMA)
+    assert describes(parse_partition_by("day(ts), bucket(16, id)"), spec, SCHEMA)
+    assert describes(parse_partition_by("day(ts), bucket(16, id) as id_bucket"), spec, SCHEMA)
+    assert not describes(parse_partition_by("day(ts) as ts_day, bucket(16, id)"), spec, SCHEMA)
+    assert spec_text(spec, SCHEMA) == "day(ts) as moment, bucket(16, id)"
 
 
 def test_text_of_a_spec_is_the_option_that_describes_it() -> None:
@@ -337,6 +370,62 @@ def test_evolution_to_the_present_spec_is_that_spec(stock: SqlCatalog) -> None:
     table = create(stock, "day(ts)")
 
     assert evolved_spec(parse_partition_by("days(ts)"), table.metadata) == table.spec()
+
+
+@pytest.mark.parametrize("format_version", [1, 2])
+def test_field_of_the_present_spec_gets_another_name_and_keeps_its_id(stock: SqlCatalog, format_version: int) -> None:
+    """Rows of one partition would lie in two, for who looks at field ids."""
+    table = evolve(create(stock, "bucket(4, id), region", format_version), "bucket(4, id) as shard, region")
+
+    assert shown(table.spec()) == [(1000, "shard", "bucket[4]"), (1001, "region", "identity")]
+    assert evolve(table, "bucket(4, id), region").spec() == table.spec()
+    assert evolve(table, "bucket(4, id) as id_bucket, region").spec().spec_id == 0
+
+
+@pytest.mark.parametrize("format_version", [1, 2])
+def test_new_fields_get_the_names_that_the_option_gives(stock: SqlCatalog, format_version: int) -> None:
+    """Tables of partitions would have other columns than the ones that queries ask for."""
+    table = evolve(create(stock, "region", format_version), "region, day(ts) as d_1, truncate(9, s) as prefix")
+
+    assert shown(table.spec()) == [
+        (1000, "region", "identity"),
+        (1001, "d_1", "day"),
+        (1002, "prefix", "truncate[9]"),
+    ]
+
+
+def test_past_field_comes_back_under_its_own_name_alone(stock: SqlCatalog) -> None:
+    """Two fields of one id would have two names, and engines take one of them."""
+    table = evolve(evolve(create(stock, "day(ts) as d_1"), "region"), "region, day(ts) as d_2")
+
+    assert shown(table.spec()) == [(1001, "region", "identity"), (1002, "d_2", "day")]
+    assert shown(evolve(table, "day(ts) as d_1").spec()) == [(1000, "d_1", "day")]
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("bucket(8, id) as shard", "another partition field of the table was"),
+        ("bucket(8, id) as s", "a column is"),
+    ],
+)
+def test_name_that_is_taken_is_refused_and_not_changed(stock: SqlCatalog, text: str, fragment: str) -> None:
+    """A name that is asked for would be another one, without a word, or tables of partitions could not be read."""
+    table = create(stock, "bucket(4, id) as shard")
+
+    with pytest.raises(ValueError, match=f"cannot be called .*{fragment}"):
+        evolved_spec(parse_partition_by(text), table.metadata)
+
+
+@pytest.mark.parametrize("format_version", [1, 2])
+def test_no_term_removes_the_partitioning_and_leaves_old_specs(stock: SqlCatalog, format_version: int) -> None:
+    """A table that was partitioned by mistake would stay so."""
+    table = evolve(create(stock, "bucket(4, id), region", format_version), " ")
+
+    assert spec_text(table.spec(), table.schema()) == ""
+    assert len(table.specs()) == 2
+    assert len(table.spec().fields) == (2 if format_version == 1 else 0)
+    assert evolve(table, "bucket(4, id), region").spec().spec_id == 0
 
 
 def test_new_field_avoids_the_names_of_columns_and_of_past_fields(stock: SqlCatalog) -> None:

@@ -71,6 +71,56 @@ def test_term_is_understood_and_gives_back_its_text(text: str, transform: Transf
     assert parse_partition_by(str(terms[0])) == terms
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "shown"),
+    [
+        ("bucket(16, id) as id_b", "id_b", "bucket(16, id) as id_b"),
+        ("day(ts) AS `my ``day`", "my `day", "day(ts) as `my ``day`"),
+        ("region As as", "as", "region as as"),
+        ("a.b as c", "c", "a.b as c"),
+    ],
+)
+def test_term_may_name_its_field_and_gives_back_its_text(text: str, name: str, shown: str) -> None:
+    """Partition fields would have other names than the ones that were asked for."""
+    (term,) = parse_partition_by(text)
+
+    assert term.name == name
+    assert str(term) == shown
+    assert parse_partition_by(shown) == (term,)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n"])
+def test_no_text_is_no_partitioning_and_no_order(text: str) -> None:
+    """A table could not be said to have no partitions, or rows would be sorted by nothing, without a word."""
+    assert parse_partition_by(text) == ()
+    with pytest.raises(ValueError, match="the end stands where a column is needed, expected columns or transforms"):
+        parse_sort_by(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("day(ts) as", "the end stands where a column is needed"),
+        ("day(ts) as d, region as d", "the name d is given to several partition fields"),
+        ("day(ts) as d, day(ts) as e", "day(ts) is given more than once"),
+        ("day(ts) as d desc", "'desc' after day(ts) as d is not understood"),
+        ("day(ts) d", "'d' after day(ts) is not understood"),
+    ],
+)
+def test_bad_name_of_a_field_is_refused(text: str, fragment: str) -> None:
+    """People would have to guess what is wrong with an option."""
+    with pytest.raises(ValueError) as refused:  # noqa: PT011  # the text is checked below
+        parse_partition_by(text)
+
+    assert fragment in str(refused.value)
+
+
+def test_names_belong_to_partition_fields_alone() -> None:
+    """A sort order would seem to have names."""
+    with pytest.raises(ValueError, match="'as' after id asc nulls first is not understood"):
+        parse_sort_by("id as key")
+
+
 def test_terms_are_separated_by_commas_and_keep_their_order() -> None:
     """Partitions would nest in another order, or terms be lost."""
     terms = parse_partition_by("days(ts), bucket(16, id),truncate(s, 4) , region")
@@ -112,8 +162,6 @@ def test_sort_terms_take_transforms_and_columns_called_like_keywords() -> None:
 @pytest.mark.parametrize(
     ("text", "fragment"),
     [
-        ("", "the end stands where a column is needed, expected columns or transforms"),
-        ("  ", "the end stands where a column is needed"),
         (",", "',' stands where a column is needed"),
         ("a,", "the end stands where a column is needed"),
         ("a,,b", "',' stands where a column is needed"),
