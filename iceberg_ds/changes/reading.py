@@ -95,7 +95,9 @@ class FeedReader:
         self.row_schema = pa.schema([*self._shape.schema, *digest, *sequence, *ranks])
         self.evidence_schema = evidence_schema(sequence)
         outcome = [pa.field(RANK, pa.int32()), pa.field(NUMBER, pa.int64()), pa.field(IS_KNOWN, pa.bool_())]
-        self._event_schema = pa.schema([*digest, *sequence, *outcome, *self.key_schema])
+        # The table may call its key as an event's other columns are called.
+        keys = [field.with_name(f"key_{number}") for number, field in enumerate(self.key_schema)]
+        self._event_schema = pa.schema([*digest, *sequence, *outcome, *keys])
 
     def read(self, batch: pa.RecordBatch, first_number: int) -> Changes:
         """Return what a batch says, without refused rows, which are counted.

@@ -526,6 +526,23 @@ def test_digests_are_the_same_in_all_tasks_of_a_write_and_others_in_the_next(tmp
     assert same == again != other
 
 
+@pytest.mark.parametrize("name", ["high", "low", "sequence_0", "rank", "number", "is_known", "key_0"])
+@pytest.mark.parametrize("sequence", [(), (NestedField(9, "lsn", LongType()),)], ids=["no sequence", "sequence"])
+def test_key_may_have_any_name(tmp_path: Path, name: str, sequence: tuple[NestedField, ...]) -> None:
+    """Every write by a column that is called as what tasks note down themselves would fail."""
+    schema = Schema(NestedField(1, name, LongType(), required=True), NestedField(2, "high_", LongType()))
+    plan = keyed_plan(tmp_path, ChangeFeed(key_ids=(1,), sequence=sequence), schema=schema)
+    batch = pa.record_batch({name: [7, 8, 7], "high_": [1, 2, 3], "lsn": [1, 2, 3]}).cast(
+        pa.schema([(column, pa.int64()) for column in (name, "high_", "lsn")])
+    )
+
+    written = write(plan, [batch.slice(0 if sequence else 1)])
+
+    (rows,) = rows_in(written.data_files, schema)
+    assert sorted(row[name] for row in rows) == [7, 8]
+    assert sorted(keys_in(written.delete_files)) == [(7,), (8,)]
+
+
 FRAME = Schema(
     NestedField(1, "gone", IntegerType(), required=True),
     NestedField(2, "id", LongType()),
