@@ -10,10 +10,11 @@ from __future__ import annotations
 import decimal
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,26 +39,51 @@ _DECIMAL_BYTES = 16
 _HOUR_LIMIT_US = 2**31 * 3600 * 10**6
 
 
-@dataclass(frozen=True)
 class PartitionKey:
-    """The partition tuple of a file, in the physical values that manifests hold; empty if unpartitioned."""
+    """The partition tuple of a file in one form, whoever wrote it down; empty if unpartitioned.
 
-    values: tuple[object, ...]
+    Equal keys of one spec are one partition. As in Iceberg's Java library, NaN is equal to itself, and zeros of either
+    sign are two values.
+
+    Args:
+        values: The values that a task, or a manifest, has.
+
+    Attributes:
+        values: The physical values that manifests hold, UUIDs as bytes.
+        text: The same as text, by which keys are compared.
+    """
+
+    __slots__ = ("text", "values")
+
+    def __init__(self, values: Iterable[object]) -> None:
+        self.values = tuple(map(_physical, values))
+        self.text = repr(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are one partition, if they are of one spec."""
+        return isinstance(other, PartitionKey) and self.text == other.text
+
+    def __hash__(self) -> int:
+        """Return the same for equal keys."""
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        """Return the values."""
+        return f"PartitionKey({self.text})"
 
     @classmethod
     def of(cls, partition: Record) -> PartitionKey:
-        """Return the tuple that a manifest has."""
-        return cls(tuple(partition[position] for position in range(len(partition))))
+        """Return the key of the tuple that a manifest, or a task, has."""
+        return cls(partition[position] for position in range(len(partition)))
 
     def record(self) -> Record:
-        """Return the tuple as PyIceberg's manifest writer takes it."""
+        """Return the tuple as PyIceberg's manifest writer and its expressions take it."""
         return Record(*self.values)
 
 
 def place_of(data_file: DataFile) -> tuple[int, str]:
-    """Return the partition of a file, as a key."""
-    # Zeros of either sign are equal, and two partitions.
-    return data_file.spec_id, repr(data_file.partition)
+    """Return the partition of a file, as a key that has an order."""
+    return data_file.spec_id, PartitionKey.of(data_file.partition).text
 
 
 def partition_path(partition: Record, spec: PartitionSpec, schema: Schema) -> str:
@@ -140,7 +166,7 @@ class PartitionSplitter:
         start = 0
         for end in runs.run_ends.to_pylist():
             first = order[start].as_py()
-            values = tuple(_physical(part.dictionary[part.indices[first].as_py()].as_py()) for part in encoded)
+            values = tuple(part.dictionary[part.indices[first].as_py()].as_py() for part in encoded)
             yield PartitionKey(values), batch.take(order.slice(start, end - start))
             start = end
 
@@ -248,8 +274,8 @@ def _as_physical(values: pa.Array) -> pa.Array:
 
 
 def _physical(value: object) -> object:
-    """Return the value, NaN as the one object that is equal to itself as a key."""
-    return math.nan if isinstance(value, float) and math.isnan(value) else value
+    """Return the value as manifests hold it: PyIceberg reads UUIDs as such, and compares them as bytes."""
+    return value.bytes if isinstance(value, UUID) else value
 
 
 def _microseconds(data_type: pa.DataType) -> pa.DataType:

@@ -6,13 +6,11 @@ rows are then read, so that a doubt costs time and never a row.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
-from uuid import UUID
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import (
@@ -32,6 +30,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, NestedField
 
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.layouts.partitioning import PartitionKey
 from iceberg_ds.predicates.typed import typed_predicate
 from iceberg_ds.pyiceberg_inner import may_match, must_match
 
@@ -94,12 +93,12 @@ class FilterRange(Range):
         return Coverage.INSIDE if self._must_lie_inside(data_file) else Coverage.PARTIAL
 
     def _may_lie_inside(self, data_file: DataFile) -> bool:
-        partition = Record(*_physical(data_file.partition))
+        partition = PartitionKey.of(data_file.partition).record()
         may = _or_else(lambda: self._tests(data_file.spec_id).may_hold(partition), True)  # noqa: FBT003
         return may and _or_else(lambda: self._may_match(data_file), True)  # noqa: FBT003
 
     def _must_lie_inside(self, data_file: DataFile) -> bool:
-        partition = Record(*_physical(data_file.partition))
+        partition = PartitionKey.of(data_file.partition).record()
         if _or_else(lambda: self._tests(data_file.spec_id).must_hold(partition), False):  # noqa: FBT003
             return True
         return self._is_counted(data_file) and _or_else(lambda: self._must_match(data_file), False)  # noqa: FBT003
@@ -179,7 +178,7 @@ class PartitionRange(Range):
         spec = metadata.specs()[self._spec_id]
         is_unpartitioned = all(isinstance(field.transform, VoidTransform) for field in spec.fields)
         self.is_everything = is_unpartitioned and bool(data_files)
-        self._partitions = {_partition(data_file) for data_file in data_files}
+        self._partitions = {PartitionKey.of(data_file.partition) for data_file in data_files}
         self._name = name
 
     def may_touch(self, manifest: ManifestFile) -> bool:  # noqa: ARG002  # the files tell it as fast
@@ -200,16 +199,4 @@ class PartitionRange(Range):
                 f"{data_file.file_path} was written by partition spec {data_file.spec_id} and these rows by "
                 f"{self._spec_id}, so it cannot be told to which partitions its rows belong. Use replace-where."
             )
-        return Coverage.INSIDE if _partition(data_file) in self._partitions else Coverage.OUTSIDE
-
-
-def _partition(data_file: DataFile) -> tuple[object, ...]:
-    """Return the partition as a key that is equal for equal partitions, whether written just now or read."""
-    values = _physical(data_file.partition)
-    return tuple("NaN" if isinstance(value, float) and math.isnan(value) else value for value in values)
-
-
-def _physical(partition: Record) -> list[object]:
-    """Return the values as tasks give them: PyIceberg reads UUIDs as such, and compares them as bytes."""
-    values = (partition[position] for position in range(len(partition)))
-    return [value.bytes if isinstance(value, UUID) else value for value in values]
+        return Coverage.INSIDE if PartitionKey.of(data_file.partition) in self._partitions else Coverage.OUTSIDE

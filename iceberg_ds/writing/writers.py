@@ -242,8 +242,7 @@ class SortedRows:
         """Write what waits and finish all files."""
         writer: RollingWriter | None = None
         for key, rows in self._sorted_rows():
-            # Two zeros of different sign are one partition, but each has its rows in order.
-            if writer is not None and repr(writer.key) != repr(key):
+            if writer is not None and writer.key != key:
                 writer.close()
                 writer = None
             writer = writer or RollingWriter(key, self._files)

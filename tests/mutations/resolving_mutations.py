@@ -12,7 +12,30 @@ _PUBLICATION = "unit/resolving/test_publication.py::"
 _BRANCHES = "unit/snapshots/test_branches.py::"
 _COMMITTING = "unit/upserts/test_committing.py::"
 
+_PARTITIONS = "unit/upserts/test_every_partition.py::"
+
 RESOLVING: tuple[Mutation, ...] = (
+    Mutation(
+        name="a uuid is one partition in a manifest and another in a task",
+        file="layouts/partitioning.py",
+        before="return value.bytes if isinstance(value, UUID) else value",
+        after="return value",
+        tests=(
+            _PARTITIONS + "test_upsert_finds_old_rows_in_every_partition",
+            _PARTITIONS + "test_late_rows_are_seen_in_every_partition",
+            _PARTITIONS + "test_dynamic_overwrite_replaces_every_partition",
+        ),
+    ),
+    Mutation(
+        name="partitions that Python takes for equal are one",
+        file="layouts/partitioning.py",
+        before="self.text = repr(self.values)",
+        after="self.text = repr([value or 0 for value in self.values])",
+        tests=(
+            _PARTITIONS + "test_dynamic_overwrite_leaves_every_other_partition",
+            "unit/writing/test_writers.py::test_zeros_of_either_sign_are_two_partitions",
+        ),
+    ),
     Mutation(
         name="a delete by key applies to rows of its own commit",
         file="resolving/scan.py",

@@ -554,17 +554,21 @@ def test_rows_without_a_sort_order_stay_as_they_come(sink: Sink, order: SortOrde
     assert [file.sort_order_id for file in files] == [None]
 
 
-def test_each_file_is_in_order_though_zeros_of_both_signs_are_one_partition(sink: Sink) -> None:
-    """A file would have two sorted halves."""
+@pytest.mark.parametrize("order", [None, SortOrder(SortField(1))], ids=["fanned out", "sorted"])
+def test_zeros_of_either_sign_are_two_partitions(sink: Sink, order: SortOrder | None) -> None:
+    """A reader that takes the column from the partition would find one zero instead of the other."""
     schema = StructType([StructField("id", LongType()), StructField("p", DoubleType())])
     data = [{"id": number, "p": (-0.0, 0.0)[number % 2]} for number in range(20)]
-    plan = replace(plan_of(sink, schema, BY_P), sort_order=SortOrder(SortField(1)))
+    plan = replace(plan_of(sink, schema, BY_P), sort_order=order)
 
     files = write_task(plan, batches(data, schema, 5), ATTEMPT)
 
-    ids = [[row["id"] for row in read((file,))] for file in files]
-    assert all(own == sorted(own) for own in ids)
-    assert sorted(itertools.chain(*ids)) == list(range(20))
+    found = {str(file.partition[0]): [(row["id"], str(row["p"])) for row in read((file,))] for file in files}
+    assert len(files) == 2
+    assert found == {
+        sign: [(number, sign) for number in range(20) if data[number]["p"].hex()[0] == first]
+        for sign, first in (("-0.0", "-"), ("0.0", "0"))
+    }
 
 
 def test_empty_task_of_a_sorted_table_writes_no_file(sink: Sink) -> None:

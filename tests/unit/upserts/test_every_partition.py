@@ -1,0 +1,80 @@
+"""Old rows are found in their partitions, whatever its values are and whoever wrote them down: tasks or manifests."""
+
+from __future__ import annotations
+
+import pytest
+from support.conversions import ENCODINGS, convert, keyed_deletes
+from support.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition, values_of
+from support.keyed_reader import rows_of
+from support.tables import Sink
+
+from iceberg_ds.resolving.values import RowEncoding
+
+TABLES = pytest.mark.parametrize("every", [BY_KEYS, BY_OTHERS], ids=["by key", "by others"])
+
+
+@TABLES
+@pytest.mark.parametrize("encodings", [ENCODINGS, ENCODINGS[::-1]], ids=["position first", "copy-on-write first"])
+def test_upsert_finds_old_rows_in_every_partition(
+    sink: Sink, every: EveryPartition, encodings: tuple[RowEncoding, ...]
+) -> None:
+    """Every upsert would double every key, or bring rows back that an earlier one has hidden."""
+    sink.create(every.schema, every.spec)
+    every.append(sink, 1)
+
+    replaced = [every.upsert(sink, encoding, 2 + n).replaced_rows for n, encoding in enumerate(encodings * 2)]
+
+    assert values_of(rows_of(sink.table())) == [5] * COUNT
+    assert replaced == [COUNT] * 4
+
+
+@TABLES
+def test_late_rows_are_seen_in_every_partition(sink: Sink, every: EveryPartition) -> None:
+    """A late row would undo a newer one."""
+    sink.create(every.schema, every.spec)
+    every.append(sink, 1)
+    scope = {"sequence_by": ("lsn",), "sequence_scope": "table"}
+
+    late = every.upsert(sink, "position", 2, lsn=0, **scope)
+    every.upsert(sink, "position", 3, lsn=2, **scope)
+
+    assert late.late_rows == COUNT
+    assert values_of(rows_of(sink.table())) == [3] * COUNT
+
+
+@TABLES
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_conversion_finds_deleted_rows_in_every_partition(
+    sink: Sink, every: EveryPartition, encoding: RowEncoding
+) -> None:
+    """Deletes would be dropped though their rows are still shown."""
+    sink.create(every.schema, every.spec)
+    every.append(sink, 1)
+    every.write_by_keys(sink, 2)
+
+    convert(sink, encoding)
+
+    assert keyed_deletes(sink.table()) == []
+    assert values_of(rows_of(sink.table())) == [2] * COUNT
+
+
+@TABLES
+def test_dynamic_overwrite_replaces_every_partition(sink: Sink, every: EveryPartition) -> None:
+    """Rows of a partition that is written anew would stay."""
+    sink.create(every.schema, every.spec)
+    every.append(sink, 1)
+
+    sink.overwrite(every.rows(2), schema=every.sent, overwrite_mode="dynamic")
+
+    assert values_of(rows_of(sink.table())) == [2] * COUNT
+
+
+@TABLES
+def test_dynamic_overwrite_leaves_every_other_partition(sink: Sink, every: EveryPartition) -> None:
+    """Rows of a partition that is equal to a written one for Python alone would be lost."""
+    sink.create(every.schema, every.spec)
+    every.append(sink, 1)
+
+    sink.overwrite(every.rows(2)[1:2], schema=every.sent, overwrite_mode="dynamic")
+
+    assert values_of(rows_of(sink.table())) == [1] * (COUNT - 1) + [2]
