@@ -1,18 +1,20 @@
 """Reads the entries of manifests.
 
-Rests on PyIceberg's inner layout, as `manifests` does (contract tests hold it), because its fast Avro decoder cuts
-doubles to the digits of floats: partitions would not be told apart, and entries that are written again would
-say the wrong ones.
+Rests on PyIceberg's inner layout, as `manifests` does (contract tests hold it), for two reasons. Its fast Avro decoder
+cuts doubles to the digits of floats: partitions would not be told apart, and entries that are written again would
+say the wrong ones. And it does not know the Avro types that a schema defines once and then names, as Iceberg's Java
+library writes several partition fields of one decimal type, or of uuid.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from functools import cached_property
 from typing import Any
 
 from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.file import AvroFile, AvroFileHeader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -33,6 +35,9 @@ _WITH_DELETION_VECTORS: TableVersion = 3
 _POSITIONS = {field.field_id: position for position, field in enumerate(DATA_FILE_TYPE[_WITH_DELETION_VECTORS].fields)}
 # Spec, "Manifests": content_offset and content_size_in_bytes.
 _CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[144], _POSITIONS[145]
+_AVRO_SCHEMA = "avro.schema"
+# The parts of an Avro schema that are types (Avro spec, "Complex Types").
+_TYPES = frozenset({"type", "fields", "items", "values"})
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
@@ -64,7 +69,14 @@ def _entries(io: FileIO, manifest: ManifestFile, version: TableVersion) -> list[
 
 
 class _ManifestAvroFile(AvroFile[ManifestEntry]):
-    """A manifest whose partition values of type double are read with all their digits."""
+    """A manifest, whatever the types of its partition values."""
+
+    def _read_header(self) -> AvroFileHeader:
+        header = super()._read_header()
+        text = header.meta[_AVRO_SCHEMA]
+        if '"fixed"' in text:
+            header.meta[_AVRO_SCHEMA] = json.dumps(_spelled_out(json.loads(text), {}))
+        return header
 
     @cached_property
     def _has_doubles(self) -> bool:
@@ -75,6 +87,23 @@ class _ManifestAvroFile(AvroFile[ManifestEntry]):
         if self.block is not None and self._has_doubles:
             self.block.block_decoder = _ExactDecoder(self.block.block_decoder)  # type: ignore[assignment]  # quacks alike
         return count
+
+
+def _spelled_out(schema: Any, known: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON
+    """Return an Avro schema with the definitions of fixed types in place of their names.
+
+    Args:
+        schema: The schema, or a part of it.
+        known: The definitions before it, by name; those in it are added.
+    """
+    if isinstance(schema, str):
+        return known.get(schema, schema)
+    if isinstance(schema, list):
+        return [_spelled_out(part, known) for part in schema]
+    if schema.get("type") == "fixed":
+        known[schema["name"]] = schema
+        return schema
+    return {key: _spelled_out(part, known) if key in _TYPES else part for key, part in schema.items()}
 
 
 class _ExactDecoder:

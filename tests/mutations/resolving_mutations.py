@@ -27,6 +27,22 @@ RESOLVING: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="rows that are hidden in the partition of NaN come back where a range is replaced",
+        file="commits/rewriting.py",
+        before="return Record(PartitionKey.of(data_file.partition).text)",
+        after="return data_file.partition",
+        tests=(_PARTITIONS + "test_replaced_range_leaves_hidden_rows_hidden_in_every_partition",),
+    ),
+    Mutation(
+        name="manifests of the runtime with several partition fields of one type cannot be read",
+        file="commits/manifest_reader.py",
+        before="return known.get(schema, schema)",
+        after="return schema",
+        spark_tests=(
+            "acceptance/test_jvm_peer_partitions.py::test_rows_are_found_in_every_partition_whoever_wrote_them",
+        ),
+    ),
+    Mutation(
         name="partitions that Python takes for equal are one",
         file="layouts/partitioning.py",
         before="self.text = repr(self.values)",

@@ -1,0 +1,46 @@
+"""Rows of the runtime are found in their partitions by every transform of every type, and ours by the runtime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyiceberg.types import TimeType
+from support.conversions import convert
+from support.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition
+from support.shared_catalog import SharedCatalog
+from support.tables import NAME
+
+from iceberg_ds.resolving.snapshot_reader import SnapshotReader
+
+pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
+
+# Spark has no type for times.
+KNOWN_KEYS = {name: column for name, column in BY_KEYS.columns.items() if not isinstance(column.kind, TimeType)}
+
+
+@pytest.mark.parametrize("every", [replace(BY_KEYS, columns=KNOWN_KEYS), BY_OTHERS], ids=["by key", "by others"])
+def test_rows_are_found_in_every_partition_whoever_wrote_them(shared: SharedCatalog, every: EveryPartition) -> None:
+    """Every upsert into a table of the runtime's would double every key, or bring deleted rows back."""
+    modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+    shared.create(every.schema, every.spec, **modes)
+    sink = shared.sink()
+    shared.append_by_jvm(every.rows(1), every.sent)
+    late = every.upsert(sink, "position", 0, lsn=0, sequence_by=("lsn",), sequence_scope="table")
+    marked = every.upsert(sink, "position", 2)
+    shared.jvm.run(f"UPDATE {NAME} SET value = 3")  # noqa: S608  # no outside input
+    rewritten = every.upsert(sink, "copy-on-write", 4)
+    shared.jvm.run(f"UPDATE {NAME} SET value = 5")  # noqa: S608
+    every.write_by_keys(sink, 6)
+    convert(sink)
+    shared.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    shared.append_by_jvm(every.rows(7), every.sent)
+
+    before = shared.jvm.values(f"SELECT value FROM {NAME} ORDER BY value")  # noqa: S608
+    sink.overwrite(every.rows(8)[1:2], schema=every.sent, overwrite_mode="dynamic")
+
+    assert (late.late_rows, marked.replaced_rows, rewritten.replaced_rows) == (COUNT, COUNT, COUNT)
+    assert before == [6, 6, 6, 7, 7, 7]
+    assert shared.jvm.values(f"SELECT value FROM {NAME} ORDER BY value") == [6, 6, 7, 7, 8]  # noqa: S608
+    live = SnapshotReader().read(sink.table().io, sink.table().current_snapshot()).files
+    assert (live.equalities, len({found.place for found in live.data})) == ([], COUNT)
