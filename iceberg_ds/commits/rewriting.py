@@ -12,10 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.delete_file_index import DeleteFileIndex
+from pyiceberg.typedef import Record
 
+from iceberg_ds.commits.manifest_reader import live_entries
+from iceberg_ds.commits.manifests import live_manifests
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.layouts.partitioning import PartitionKey
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import OverwriteByFilter, WritePlan
 from iceberg_ds.predicates.row_filter import RowFilter
@@ -114,14 +119,41 @@ def read_rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
 def _scan_tasks(
     table: Table, data_files: Sequence[DataFile], snapshot_id: int | None, name: str
 ) -> dict[str, FileScanTask]:
-    """Return, by path, how to read each file with the position deletes that apply to it."""
+    """Return, by path, how to read each file with the position deletes that apply to it.
+
+    PyIceberg's own plan passes over deletes in the partition of NaN, which is not equal to itself there.
+    """
     paths = {data_file.file_path for data_file in data_files}
-    try:
-        planned = table.scan(snapshot_id=snapshot_id).plan_files()
-        return {task.file.file_path: task for task in planned if task.file.file_path in paths}
-    except ValueError as problem:
-        raise UnsupportedTableError(
-            f"Cannot write to {name} with replace-where, nothing was committed: the rows of "
-            f"{data_files[0].file_path} and {len(data_files) - 1} other files must be written again in part, and they "
-            f"cannot be read: {problem}. Compact the table first, or replace whole partitions."
-        ) from problem
+    found: dict[str, ManifestEntry] = {}
+    deletes = DeleteFileIndex()
+    head = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    for entry in (entry for manifest in live_manifests(table.io, head) for entry in live_entries(table.io, manifest)):
+        listed = entry.data_file
+        if listed.content == DataFileContent.DATA:
+            if listed.file_path in paths:
+                found[listed.file_path] = entry
+        elif listed.content == DataFileContent.POSITION_DELETES and listed.file_format is FileFormat.PARQUET:
+            deletes.add_delete_file(entry, _partition_of(listed))
+        else:
+            reason = f"{listed.file_path} has deletes by {_kind_of(listed)}"
+            raise UnsupportedTableError(
+                f"Cannot write to {name} with replace-where, nothing was committed: the rows of "
+                f"{data_files[0].file_path} and {len(data_files) - 1} other files must be written again in part, and "
+                f"they cannot be read: {reason}. Compact the table first, or replace whole partitions."
+            )
+    return {path: _scan_task(entry, deletes) for path, entry in found.items()}
+
+
+def _scan_task(entry: ManifestEntry, deletes: DeleteFileIndex) -> FileScanTask:
+    data_file = entry.data_file
+    applying = deletes.for_data_file(entry.sequence_number or 0, data_file, _partition_of(data_file))
+    return FileScanTask(data_file, delete_files=applying)
+
+
+def _partition_of(data_file: DataFile) -> Record:
+    return Record(PartitionKey.of(data_file.partition).text)
+
+
+def _kind_of(deletes: DataFile) -> str:
+    by_key = deletes.content == DataFileContent.EQUALITY_DELETES
+    return "key (equality deletes)" if by_key else f"position in a file of {deletes.file_format.value}"

@@ -78,3 +78,18 @@ def test_dynamic_overwrite_leaves_every_other_partition(sink: Sink, every: Every
     sink.overwrite(every.rows(2)[1:2], schema=every.sent, overwrite_mode="dynamic")
 
     assert values_of(rows_of(sink.table())) == [1] * (COUNT - 1) + [2]
+
+
+@TABLES
+def test_replaced_range_leaves_hidden_rows_hidden_in_every_partition(sink: Sink, every: EveryPartition) -> None:
+    """Rows that an upsert has hidden would come back where a file is written again in part."""
+    sink.create(every.schema, every.spec)
+    # Two files in each partition, whose deletes are in one file, and further rows of other keys.
+    others = [{**row, "id": 8, "flag": False, "text": "other"} for row in every.rows(8)]
+    sink.commit(sink.write([*every.rows(1), *others], [*every.rows(1), *others], schema=every.sent))
+    every.upsert(sink, "position", 2)
+    before = values_of(rows_of(sink.table()))
+
+    sink.overwrite([], schema=every.sent, replace_where="value = 8")
+
+    assert values_of(rows_of(sink.table())) == [value for value in before if value != 8]
