@@ -125,11 +125,13 @@ class Conversion:
             table = self._catalog.load_table(self._options.table)
             try:
                 self._check(table.metadata)
-                goal = goal or self._goal_of(table)
+                if goal is None or not goal.is_whole(self._search.read(table).files):
+                    self._search.discard(table.io)
+                    goal = self._goal_of(table)
                 work = self._search.look(table, goal)
                 if work is None:
                     self._search.discard(table.io)
-                    self.clean_id = None if goal.paths else branch_snapshot_id(table.metadata, self._branch)
+                    self.clean_id = branch_snapshot_id(table.metadata, self._branch)
                     break
                 plan = self._plan(table, goal)
                 reach(Step.PLANNED)

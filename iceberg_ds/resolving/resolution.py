@@ -41,6 +41,10 @@ class Goal:
         """Return the deletes that are still there."""
         return [found for found in live.equalities if found.path in self.paths]
 
+    def is_whole(self, live: LiveFiles) -> bool:
+        """Return whether all deletes are still there, so that what was found by them is hidden still."""
+        return len(self.deletes(live)) == len(self.paths)
+
 
 class Resolution:
     """The answers of all tasks so far."""
@@ -76,8 +80,9 @@ class Resolution:
 
     def prune(self, live: LiveFiles) -> list[DataFile]:
         """Forget what is of no use any more, and return the files that tasks have written for it."""
-        present = applying_positions(live, self._answers)
-        gone = {path for path, answer in self._answers.items() if not _still_fits(answer, present)}
+        changed = set(self.changed(live))
+        present = {found.path for found in live.data}
+        gone = {path for path in self._answers if path not in present or path in changed}
         useless = [file for path in gone for file in self._answers[path].rewritten or ()]
         self._answers = {path: answer for path, answer in self._answers.items() if path not in gone}
         self._looked_at -= gone
@@ -90,10 +95,18 @@ class Resolution:
         """The answers for data files that were rewritten, by path."""
         return {path: answer for path, answer in self._answers.items() if answer.rewritten is not None}
 
-    @property
-    def resting_on_deletes(self) -> dict[str, FileAnswer]:
-        """The answers that other position deletes would make wrong, by path."""
-        return {path: answer for path, answer in self._answers.items() if answer.rests_on_deletes}
+    def changed(self, live: LiveFiles) -> list[str]:
+        """Return the data files whose answers are wrong by now.
+
+        Rows that position deletes hid were not marked: if these deletes are gone, the rows must be looked for again. An
+        answer that rests on deletes is wrong, too, if others have come, or if the data file is gone.
+        """
+        resting = [path for path, answer in self._answers.items() if answer.rests_on_deletes]
+        present = applying_positions(live, resting)
+        changed = [path for path in resting if present.get(path) != self._answers[path].positions]
+        data, positions = {found.path for found in live.data}, {found.path for found in live.positions}
+        marked = (answer for path, answer in self._answers.items() if path in data and not answer.rests_on_deletes)
+        return changed + [answer.path for answer in marked if not answer.positions <= positions]
 
     @property
     def late_keys(self) -> Digests | None:
@@ -110,9 +123,3 @@ class Resolution:
         """All files that tasks have written."""
         rewritten = (file for answer in self.rewritten.values() for file in answer.rewritten or ())
         return Added(tuple(rewritten), delete_files=tuple(marks.file for marks in self._marks))
-
-
-def _still_fits(answer: FileAnswer, present: Mapping[str, frozenset[str]]) -> bool:
-    if answer.path not in present:
-        return False
-    return not answer.rests_on_deletes or answer.positions == present[answer.path]

@@ -5,7 +5,9 @@ each attempt to commit, from the manifests of the branch as it is then, so it do
 
 * rows and deletes that a stream adds have higher sequence numbers; its deletes stay;
 * a file that a compaction has written, with the sequence number of its rows, was not searched: the work is stale;
-* a data file that was marked by position and is gone takes its marks with it;
+* deletes by keys that are gone were replaced by marks, or taken back by a rollback: the work is stale;
+* a data file that was marked by position and is gone takes its marks with it; if it is there still, so must be the
+  position deletes that hid rows of it, which were not marked again;
 * a data file that was rewritten must be there still, and no other position deletes may have come: else the same. So
   must one with a row that wins over an incoming one, because that row may be gone.
 
@@ -27,7 +29,7 @@ from iceberg_ds.commits.replacing import ReplacedManifest, Replacement
 from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.resolving.live_files import LiveFiles
 from iceberg_ds.resolving.resolution import Goal
-from iceberg_ds.resolving.scan import all_specs, applying_positions, only_path
+from iceberg_ds.resolving.scan import all_specs, only_path
 from iceberg_ds.resolving.search import KeySearch
 from iceberg_ds.resolving.snapshot_reader import ReadSnapshot
 
@@ -79,11 +81,11 @@ class ResolvedSwap:
             StaleWorkError: A data file has to be searched first, or a rewritten one is not as it was.
         """
         read = self._search.read(table)
+        if not self._goal.is_whole(read.files):
+            raise StaleWorkError("another writer has taken out deletes by keys")
         sources = self._goal.sources(read.files)
-        if not sources:
-            raise StaleWorkError("another writer has taken out all deletes by keys")
         self._search.check_deletes(read.files, self._goal)
-        self._check_unchanged(read)
+        self._check_unchanged(read.files)
         missing = self._search.resolution.plan(read.files, sources, all_specs(table.metadata), self._goal.key_types)
         if missing:
             raise StaleWorkError(
@@ -97,10 +99,8 @@ class ResolvedSwap:
         self.leaves_deletes = any(delete.path not in self._goal.paths for delete in read.files.equalities)
         return found
 
-    def _check_unchanged(self, read: ReadSnapshot) -> None:
-        answers = self._search.resolution.resting_on_deletes
-        present = applying_positions(read.files, answers)
-        changed = [path for path, answer in answers.items() if present.get(path) != answer.positions]
+    def _check_unchanged(self, live: LiveFiles) -> None:
+        changed = self._search.resolution.changed(live)
         if changed:
             raise StaleWorkError(f"another writer has removed, or deleted rows of, {changed[0]} meanwhile")
 

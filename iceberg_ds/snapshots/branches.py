@@ -14,6 +14,8 @@ MAIN_BRANCH = "main"
 # In the summary of a snapshot that waits to be converted: the branch that it is published to. Whoever wrote it is told
 # only then that it is done, and writes it again otherwise.
 STAGED_FOR_KEY = "icebergsink.staged-for"
+# In the summary of a snapshot after which the branch has the same rows, whatever its operation is.
+KEEPS_ROWS_KEY = "icebergsink.keeps-rows"
 
 
 def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
@@ -96,10 +98,19 @@ def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
     for snapshot in branch_history(metadata, branch):
         if snapshot.snapshot_id in published:
             return True
-        summary = snapshot.summary
-        if summary is None or (summary.operation is not Operation.REPLACE and summary[STAGED_FOR_KEY] != publish_to):
+        if not _keeps_rows(snapshot) and _summary_entry(snapshot, STAGED_FOR_KEY) != publish_to:
             return False
     return False  # where both came from has expired
+
+
+def _keeps_rows(snapshot: Snapshot) -> bool:
+    """Return whether the branch has the same rows after the snapshot as before it."""
+    is_replacement = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+    return is_replacement or _summary_entry(snapshot, KEEPS_ROWS_KEY) == "true"
+
+
+def _summary_entry(snapshot: Snapshot, key: str) -> str | None:
+    return None if snapshot.summary is None else snapshot.summary[key]
 
 
 def why_not_writable(metadata: TableMetadata, route: Route) -> str | None:

@@ -44,7 +44,7 @@ from pyiceberg.typedef import Record
 from iceberg_ds._version import __version__
 from iceberg_ds.layouts.partitioning import partition_path
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.snapshots.branches import STAGED_FOR_KEY, branch_snapshot_id, write_base
+from iceberg_ds.snapshots.branches import KEEPS_ROWS_KEY, STAGED_FOR_KEY, branch_snapshot_id, write_base
 from iceberg_ds.snapshots.marks import Mark, summary_mark
 from iceberg_ds.snapshots.recording import record_write
 from iceberg_ds.snapshots.timeline import latest_ms
@@ -75,10 +75,12 @@ class Change:
     @property
     def operation(self) -> Operation:
         """The spec's word for it (table metadata, "Snapshots"), chosen as Iceberg's Java library does."""
-        if self.keeps_rows:
-            return Operation.REPLACE
         adds_rows = bool(self.manifests) or any(found.content == DataFileContent.DATA for found in self.added)
         adds_deletes = any(found.content != DataFileContent.DATA for found in self.added)
+        if self.keeps_rows:
+            # Iceberg's Java library looks for deletes that came meanwhile in no snapshot that replaces files: a
+            # compaction that began before would land, and leave these deletes without the files that they name.
+            return Operation.OVERWRITE if adds_deletes else Operation.REPLACE
         if not (self.removed or adds_deletes):
             return Operation.APPEND
         return Operation.OVERWRITE if adds_rows else Operation.DELETE
@@ -90,7 +92,7 @@ class Change:
 
 
 def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
-    """Return the summary entries that count what `change` adds and drops."""
+    """Return the summary entries that count what `change` adds and drops, and say if the rows stay the same."""
     limit = whole_number(metadata.properties, _PARTITION_LIMIT_PROPERTY, 0)
     if not change.removed and all(found.content == DataFileContent.DATA for found in change.added):
         named = totals_of(change.added, metadata.specs(), metadata.schema())
@@ -102,7 +104,7 @@ def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
         collector.add_file(data_file, metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
     for data_file in change.removed:
         collector.remove_file(data_file, metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
-    return collector.build()
+    return {**collector.build(), **({KEEPS_ROWS_KEY: "true"} if change.keeps_rows else {})}
 
 
 def manifest_counts(*, created: int, kept: int, replaced: int) -> dict[str, str]:

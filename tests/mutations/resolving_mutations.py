@@ -97,9 +97,46 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a conversion lands though another one has dropped all deletes",
         file="resolving/swap.py",
-        before="        if not sources:\n            raise StaleWorkError(",
-        after="        if sources is None:\n            raise StaleWorkError(",
-        tests=(_CONVERTING + "test_two_conversions_at_once_leave_each_row_once",),
+        before="if not self._goal.is_whole(read.files):",
+        after="if self._goal is None:",
+        tests=(
+            _CONVERTING + "test_two_conversions_at_once_leave_each_row_once",
+            _CONVERTING + "test_deletes_that_are_taken_back_meanwhile_hide_nothing",
+        ),
+    ),
+    Mutation(
+        name="marks that take the place of deletes by keys are not seen by compactions of other engines",
+        file="snapshots/snapshots.py",
+        before="return Operation.OVERWRITE if adds_deletes else Operation.REPLACE",
+        after="return Operation.REPLACE",
+        tests=(
+            "unit/snapshots/test_snapshots.py::test_deletes_that_take_the_place_of_others_are_seen_by_compactions",
+            _CONVERTING + "test_compaction_that_began_before_the_deletes_is_refused_after_their_conversion",
+        ),
+    ),
+    Mutation(
+        name="rows that position deletes hid are not looked for again though these are gone",
+        file="resolving/resolution.py",
+        before="if not answer.positions <= positions]",
+        after="if answer is None]",
+        tests=(
+            _CONVERTING + "test_position_deletes_that_are_taken_back_meanwhile_hide_what_deletes_by_keys_hid",
+            _COMMITTING + "test_row_whose_position_delete_is_taken_back_meanwhile_is_not_doubled",
+        ),
+    ),
+    Mutation(
+        name="what was found by deletes that were taken back is committed with the others",
+        file="resolving/converting.py",
+        before="if goal is None or not goal.is_whole(self._search.read(table).files):",
+        after="if goal is None:",
+        tests=(_CONVERTING + "test_deletes_that_are_taken_back_meanwhile_hide_nothing",),
+    ),
+    Mutation(
+        name="an epoch that was converted and cannot be published is never written anew",
+        file="snapshots/snapshots.py",
+        before='({KEEPS_ROWS_KEY: "true"} if change.keeps_rows else {})',
+        after="{}",
+        tests=(_PUBLICATION + "test_main_that_moves_on_while_an_epoch_waits_fails_it_and_the_replay_writes_it_anew",),
     ),
     Mutation(
         name="a branch without deletes is converted",
@@ -229,8 +266,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="rows that nobody repeats are given up with their staging branch",
         file="snapshots/branches.py",
-        before="summary.operation is not Operation.REPLACE and summary[STAGED_FOR_KEY] != publish_to",
-        after="summary.operation is None",
+        before="if not _keeps_rows(snapshot) and _summary_entry(snapshot, STAGED_FOR_KEY) != publish_to:",
+        after="if snapshot is None:",
         tests=(
             _BRANCHES + "test_staging_branch_that_is_converted_keeps_what_waits",
             _PUBLICATION + "test_batch_without_a_number_that_cannot_be_published_is_left_to_the_user",

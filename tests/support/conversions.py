@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.manifest import DataFileContent
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
 from support.keyed_messages import COLUMNS
 from support.keyed_reader import Listed, listed, rows_of
 from support.tables import Sink, write_batches
@@ -19,11 +20,13 @@ from iceberg_ds.commits.commit import commit_swap
 from iceberg_ds.commits.manifest_reader import live_entries
 from iceberg_ds.commits.manifests import live_manifests
 from iceberg_ds.commits.replacing import ReplacedManifest, Replacement
+from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.resolving.converting import Conversion
 from iceberg_ds.resolving.result import ConvertResult
+from iceberg_ds.resolving.scan import only_path
 from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.snapshots.branches import branch_head
+from iceberg_ds.snapshots.branches import branch_head, snapshots_since
 from iceberg_ds.steps import Step, listen
 
 ENCODINGS: tuple[RowEncoding, ...] = ("position", "copy-on-write")
@@ -70,23 +73,39 @@ def meanwhile(step: Step, action: Callable[[], object], times: int = 1) -> Itera
         listen(None)
 
 
+class CompactionRefusedError(CommitConflictError):
+    """A compaction does not land, because others have changed what it was made from."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
     """Takes the place of data files, as Iceberg's `rewrite_data_files` does.
 
     Attributes:
-        paths: The data files.
+        files: The data files.
         added: The new ones.
-        sequence_numbers: Their data sequence numbers.
+        base: The snapshot that it began with.
+        sequence_numbers: Data sequence numbers of the new files.
     """
 
-    paths: frozenset[str]
+    files: Sequence[Listed]
     added: Added
+    base: Snapshot
     sequence_numbers: Mapping[str, int] = field(default_factory=dict)
     keeps_rows: bool = True
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Where the data files are."""
+        return frozenset(found.path for found in self.files)
+
     def replacement(self, table: Table) -> Replacement:
-        """Return what it drops."""
+        """Return what it drops.
+
+        Raises:
+            CompactionRefusedError: Iceberg's Java library would refuse it.
+        """
+        self._validate(table)
         untouched, replaced = [], []
         for manifest in live_manifests(table.io, branch_head(table.metadata, "main")):
             entries = live_entries(table.io, manifest)
@@ -98,12 +117,49 @@ class Compaction:
             replaced.append(ReplacedManifest(manifest=manifest, kept=kept, dropped=tuple(dropped)))
         return Replacement(untouched=tuple(untouched), replaced=tuple(replaced))
 
+    def _validate(self, table: Table) -> None:
+        """Look for what Java looks for (`BaseRewriteFiles.validate`), and for nothing else.
+
+        Of deletes it finds those that snapshots of two kinds have added; those by keys only if the new files do not get
+        the number that the table had when it began.
+        """
+        gone = self.paths - {found.path for found in listed(table)[DataFileContent.DATA]}
+        if gone:
+            raise CompactionRefusedError(f"Missing required files to delete: {min(gone)}")
+        since = snapshots_since(table.metadata, branch_head(table.metadata, "main"), self.base.snapshot_id)
+        assert since is not None
+        for snapshot in since:
+            if snapshot.summary is not None and snapshot.summary.operation in {Operation.OVERWRITE, Operation.DELETE}:
+                self._check_deletes(table, snapshot)
+
+    def _check_deletes(self, table: Table, snapshot: Snapshot) -> None:
+        for manifest in snapshot.manifests(table.io):
+            is_global = table.specs()[manifest.partition_spec_id].is_unpartitioned()
+            for entry in manifest.fetch_manifest_entry(table.io) if manifest.content == ManifestContent.DELETES else ():
+                if entry.status is not ManifestEntryStatus.ADDED or entry.snapshot_id != snapshot.snapshot_id:
+                    continue
+                delete = Listed(entry=entry, spec_id=manifest.partition_spec_id)
+                is_by_key = entry.data_file.content == DataFileContent.EQUALITY_DELETES
+                if is_by_key and self.sequence_numbers:
+                    continue
+                path = None if is_by_key else only_path(entry.data_file)
+                if any(
+                    found.path == path if path is not None else found.place == delete.place or (is_by_key and is_global)
+                    for found in self.files
+                ):
+                    raise CompactionRefusedError(
+                        f"Cannot commit, found new delete for replaced data file: {delete.path}"
+                    )
+
 
 def compact(sink: Sink, begun: Table | None = None, *, keeps_numbers: bool = True) -> None:
     """Write all rows of `main` into new files, as a compaction that began with the table `begun` (None: just now).
 
     They get the sequence number that the table had then, so that deletes that came meanwhile apply to them, or a new
     one.
+
+    Raises:
+        CompactionRefusedError: Iceberg's Java library would refuse it.
     """
     base = begun or sink.table()
     head = base.current_snapshot()
@@ -111,8 +167,9 @@ def compact(sink: Sink, begun: Table | None = None, *, keeps_numbers: bool = Tru
     plan = sink.plan(COLUMNS)
     files = write_batches(plan, rows_of(base), COLUMNS, partition_id=uuid.uuid4().int % 10_000)
     swap = Compaction(
-        paths=frozenset(found.path for found in listed(base)[DataFileContent.DATA]),
+        files=listed(base)[DataFileContent.DATA],
         added=Added(tuple(files)),
+        base=head,
         sequence_numbers={file.file_path: head.sequence_number or 0 for file in files} if keeps_numbers else {},
     )
     commit_swap(sink.catalog, WriteIdentity.of(plan, None), swap)

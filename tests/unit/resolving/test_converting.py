@@ -12,11 +12,20 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
-from support.conversions import ENCODINGS, Compaction, compact, convert, keyed_deletes, meanwhile, numbers
+from support.conversions import (
+    ENCODINGS,
+    Compaction,
+    CompactionRefusedError,
+    compact,
+    convert,
+    keyed_deletes,
+    meanwhile,
+    numbers,
+)
 from support.delete_files import delete_equal, delete_ids, delete_positions, with_ids
 from support.invariants import check_clean, unreferenced_files
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
@@ -99,7 +108,7 @@ def test_every_reader_reads_the_same_rows_afterwards(sink: Sink, encoding: RowEn
     head = sink.table().current_snapshot()
     assert head is not None
     assert head.summary is not None
-    assert head.summary.operation is Operation.REPLACE
+    assert head.summary.operation is (Operation.OVERWRITE if encoding == "position" else Operation.REPLACE)
     assert head.snapshot_id == result.snapshot_id
     assert (result.delete_files, result.rows) == (deletes, 7)
     assert head.summary["removed-equality-delete-files"] == str(deletes)
@@ -325,6 +334,66 @@ def test_compaction_that_lands_meanwhile_brings_no_row_back(sink: Sink, encoding
     check(sink, AFTER)
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_compaction_that_began_before_the_deletes_is_refused_after_their_conversion(
+    sink: Sink, encoding: RowEncoding, layout: str
+) -> None:
+    """Rows that a compaction read before they were deleted would be there again, with nothing left that hides them."""
+    make(sink, layout, epochs=2)
+    begun = sink.table()
+    put(sink, 2, *EPOCHS[2], layout=layout)
+    convert(sink, encoding)
+
+    with pytest.raises(CompactionRefusedError):
+        compact(sink, begun)
+
+    check(sink, AFTER)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.usefixtures("waits")
+def test_position_deletes_that_are_taken_back_meanwhile_hide_what_deletes_by_keys_hid(
+    sink: Sink, encoding: RowEncoding
+) -> None:
+    """A row that is deleted by key and by position would be there again once the latter is rolled back."""
+    make(sink, epochs=1)
+    put(sink, 1, [("D", 2, "EU", None, 1), ("D", 4, "EU", None, 1)])
+    before = sink.table().current_snapshot()
+    first = next(found for found in listed(sink.table())[REPLACED] if found.rows()[0]["id"] == 0)
+    delete_positions(sink, first.path, [2, 3])
+
+    with meanwhile(Step.MANIFESTS_WRITTEN, lambda: set_back(sink, before)):
+        convert(sink, encoding)
+
+    check(sink, [row for row in before_any() if row[0] not in {2, 4}])
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("step", [Step.COMMIT_BEGUN, Step.MANIFESTS_WRITTEN], ids=lambda step: step.name)
+@pytest.mark.usefixtures("waits")
+def test_deletes_that_are_taken_back_meanwhile_hide_nothing(sink: Sink, encoding: RowEncoding, step: Step) -> None:
+    """Rows of an epoch that is rolled back, while its deletes are converted, would be gone for good."""
+    make(sink, epochs=1)
+    put(sink, 1, [("D", 2, "EU", None, 1)])
+    before = sink.table().current_snapshot()
+    delete_ids(sink, 4)
+
+    with meanwhile(step, lambda: set_back(sink, before)):
+        result = convert(sink, encoding)
+
+    assert result.rows == 1
+    check(sink, [row for row in before_any() if row[0] != 2])
+    assert unreferenced_files(sink.table()) == set()
+
+
+def set_back(sink: Sink, snapshot: Snapshot | None) -> None:
+    """Roll `main` back to a snapshot."""
+    assert snapshot is not None
+    with sink.table().manage_snapshots() as refs:
+        refs.set_current_snapshot(snapshot_id=snapshot.snapshot_id)
+
+
 @pytest.mark.parametrize("step", STEPS[2:], ids=lambda step: step.name)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.usefixtures("waits")
@@ -358,7 +427,9 @@ def test_search_is_not_repeated_for_files_that_stay(sink: Sink, encoding: RowEnc
         plan = plan_by_keys(sink)
         files = write_batches(replace(plan, changes=None), found.rows(), COLUMNS, partition_id=7)
         numbers = {file.file_path: 1 for file in files}
-        compaction = Compaction(paths=frozenset({found.path}), added=Added(tuple(files)), sequence_numbers=numbers)
+        base = table.current_snapshot()
+        assert base is not None
+        compaction = Compaction(files=[found], added=Added(tuple(files)), base=base, sequence_numbers=numbers)
         write = WriteIdentity.of(replace(plan, changes=None, delete_spec=None), None)
         commit_swap(sink.catalog, write, compaction)
 

@@ -127,6 +127,7 @@ def test_staging_branch_behind_its_target_is_writable() -> None:
 # Branch `waiting` left `main` at snapshot 2; what it has itself is said for each of its snapshots.
 STAGED = {"icebergsink.staged-for": "main"}
 NO_ROWS = {"operation": "replace"}
+SAME_ROWS = {"operation": "overwrite", "icebergsink.keeps-rows": "true"}
 WAITING = Route(branch="waiting", fork_from="main", publish_to="main", converts=True)
 
 
@@ -150,6 +151,7 @@ def waiting_metadata(*summaries: Mapping[str, str], main: int = 2) -> TableMetad
         (waiting_metadata({}), 10, None),
         (waiting_metadata(STAGED, main=3), 3, None),
         (waiting_metadata(STAGED, NO_ROWS, STAGED, main=3), 3, None),
+        (waiting_metadata(STAGED, SAME_ROWS, STAGED, main=3), 3, None),
         (waiting_metadata({}, main=3), 10, "'main' has moved on to snapshot 3, and staging branch 'waiting'"),
         (waiting_metadata(STAGED, {}, STAGED, main=3), 12, "holds rows of a write without a number"),
         (waiting_metadata({"icebergsink.staged-for": "audit"}, main=3), 10, "holds rows of a write without a number"),
@@ -161,6 +163,7 @@ def waiting_metadata(*summaries: Mapping[str, str], main: int = 2) -> TableMetad
         "far ahead",
         "ahead without a number",
         "beside",
+        "beside with other files",
         "beside with a conversion",
         "beside without a number",
         "beside without a number among others",

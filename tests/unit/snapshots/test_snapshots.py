@@ -285,3 +285,18 @@ def test_operation_is_the_one_that_java_writes(
 ) -> None:
     """Readers that follow appends would miss rows, or take rows that were deleted."""
     assert Change(added=added, removed=removed).operation is operation
+
+
+@pytest.mark.parametrize(
+    ("added", "removed", "operation"),
+    [
+        ([ROWS], [ROWS, KEYS], Operation.REPLACE),
+        ([], [KEYS], Operation.REPLACE),
+        ([POSITIONS], [KEYS], Operation.OVERWRITE),
+    ],
+)
+def test_deletes_that_take_the_place_of_others_are_seen_by_compactions(
+    added: list[DataFile], removed: list[DataFile], operation: Operation
+) -> None:
+    """A compaction by another engine would land over deletes that it does not look for, and bring rows back."""
+    assert Change(added=added, removed=removed, keeps_rows=True).operation is operation

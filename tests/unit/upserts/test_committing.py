@@ -9,6 +9,8 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform
+from support.conversions import meanwhile as at_step
+from support.delete_files import delete_positions
 from support.invariants import check_clean, stored_files, unreferenced_files
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import listed, rows_of
@@ -31,6 +33,7 @@ from iceberg_ds.planning import WriteMode
 from iceberg_ds.resolving import search
 from iceberg_ds.resolving.swap import ResolvedSwap
 from iceberg_ds.resolving.values import RowEncoding
+from iceberg_ds.steps import Step
 from iceberg_ds.upserts import committing, upserting
 from iceberg_ds.writing.keyed import report_keyed_task
 from iceberg_ds.writing.writers import TaskAttempt
@@ -211,6 +214,25 @@ def test_two_upserts_at_once_leave_one_row_of_each_key(
 
     assert values(keyed) == [row for row in AFTER if row[0] != 3]
     check_clean(keyed.table())
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_row_whose_position_delete_is_taken_back_meanwhile_is_not_doubled(keyed: Sink, encoding: RowEncoding) -> None:
+    """A key would have two rows after a rollback that was faster."""
+    before = keyed.table().current_snapshot()
+    assert before is not None
+    first = next(found for found in listed(keyed.table())[DataFileContent.DATA] if found.rows()[0]["id"] == 1)
+    delete_positions(keyed, first.path, [0])
+
+    def set_back() -> None:
+        with keyed.table().manage_snapshots() as refs:
+            refs.set_current_snapshot(snapshot_id=before.snapshot_id)
+
+    with at_step(Step.MANIFESTS_WRITTEN, set_back):
+        upsert(keyed, encoding, *apart(SECOND))
+
+    assert values(keyed) == AFTER
+    check_readable(keyed, "position" if encoding == "position" else "copy-on-write")
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
