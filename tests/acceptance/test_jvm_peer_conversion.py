@@ -116,14 +116,16 @@ def test_compaction_before_a_conversion(shared: SharedCatalog, keeps_numbers: st
     assert sorted(row["id"] for row in sink.table().scan().to_arrow().to_pylist()) == [row[0] for row in before]
 
 
-def test_summary_is_understood(shared: SharedCatalog) -> None:
-    """Spark's streaming readers would take a conversion for new rows."""
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_summary_is_understood(shared: SharedCatalog, encoding: RowEncoding) -> None:
+    """Spark's streaming readers would take a conversion for new rows, or compactions not see what it marks."""
     sink = make(shared)
-    result = convert(sink)
+    result = convert(sink, encoding)
 
     (row,) = shared.jvm.sql(
         "SELECT operation, summary['total-equality-deletes'] AS keyed, summary['removed-equality-delete-files'] AS gone"  # noqa: S608
         f" FROM {NAME}.snapshots WHERE snapshot_id = {result.snapshot_id}"
     )
 
-    assert row == {"operation": "replace", "keyed": "0", "gone": str(result.delete_files)}
+    operation = "overwrite" if encoding == "position" else "replace"
+    assert row == {"operation": operation, "keyed": "0", "gone": str(result.delete_files)}
