@@ -20,7 +20,7 @@ from pyiceberg.typedef import Record
 from iceberg_ds.commits.manifest_reader import live_entries
 from iceberg_ds.commits.manifests import live_manifests
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.layouts.partitioning import PartitionKey
+from iceberg_ds.layouts.partitioning import PartitionKey, identity_values
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import OverwriteByFilter, WritePlan
 from iceberg_ds.predicates.row_filter import RowFilter
@@ -104,10 +104,11 @@ def read_rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
         UnsupportedTableError: The file does not say which of the table's fields its columns are.
     """
     path, schema = task.file.file_path, table.metadata.schema()
+    values = identity_values(task.file, table.metadata.specs()[task.file.spec_id])
     shape = file_shape(schema, case_sensitive=True)
     by_own_names = replace(shape, schema=shape.named)
     try:
-        for rows in remaining_rows(table.io, path, schema, deleted_positions(table.io, task)):
+        for rows in remaining_rows(table.io, path, schema, deleted_positions(table.io, task), values):
             yield conform(rows, by_own_names)
     except NoFieldIdsError as problem:
         raise UnsupportedTableError(

@@ -86,6 +86,21 @@ def place_of(data_file: DataFile) -> tuple[int, str]:
     return data_file.spec_id, PartitionKey.of(data_file.partition).text
 
 
+def identity_values(data_file: DataFile, spec: PartitionSpec) -> dict[int, object]:
+    """Return the physical values of a file's identity partition fields, by the ids of their columns.
+
+    They are those of all its rows, which need not be in the file then (spec, "Column Projection").
+    """
+    if spec.is_unpartitioned():
+        return {}
+    values = PartitionKey.of(data_file.partition).values
+    return {
+        part.source_id: value
+        for part, value in zip(spec.fields, values, strict=True)
+        if isinstance(part.transform, IdentityTransform)
+    }
+
+
 def partition_path(partition: Record, spec: PartitionSpec, schema: Schema) -> str:
     """Return the path of a partition, such as `day=2026-11-21/region=EU`."""
     try:

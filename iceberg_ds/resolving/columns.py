@@ -16,7 +16,7 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.resolving.canonical import canonical
-from iceberg_ds.schemas.projection import field_id
+from iceberg_ds.schemas.projection import NO_VALUES, absent, field_id
 
 _BATCH_ROWS = 131_072
 
@@ -40,17 +40,26 @@ class ColumnReader:
     Args:
         io: Opens the table's storage.
         path: The file.
-        wanted: The types of the columns in the table, by field id; a column that the file lacks is null.
+        wanted: The types of the columns in the table, by field id.
+        partition_values: The values of the file's identity partition fields, by the ids of their columns; any other
+            column that the file lacks is null.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
     """
 
-    def __init__(self, io: FileIO, path: str, wanted: Mapping[int, IcebergType]) -> None:
+    def __init__(
+        self,
+        io: FileIO,
+        path: str,
+        wanted: Mapping[int, IcebergType],
+        partition_values: Mapping[int, object] = NO_VALUES,
+    ) -> None:
         self.read_bytes = 0
         self._io = io
         self._path = path
         self._wanted = wanted
+        self._partition_values = partition_values
 
     def batches(self) -> Iterator[ColumnBatch]:
         """Yield all rows in order.
@@ -74,7 +83,7 @@ class ColumnReader:
     def _find(self, schema: pa.Schema) -> dict[int, tuple[str, ...]]:
         """Return the names that lead to each of the columns that the file has."""
         known = dict(_leaves(list(schema), ()))
-        missing = [number for number in self._wanted if number not in known]
+        missing = [number for number in self._wanted if number not in known and number not in self._partition_values]
         if missing and None in known:
             raise UnsupportedTableError(
                 f"Cannot find rows by key in {self._path}: it does not say which column has field id {missing[0]}, as "
@@ -85,7 +94,7 @@ class ColumnReader:
 
     def _values(self, batch: pa.RecordBatch, steps: Mapping[int, tuple[str, ...]], number: int) -> pa.Array:
         if number not in steps:
-            return canonical(pa.nulls(batch.num_rows), self._wanted[number])
+            return self._absent(number, batch.num_rows)
         top, *below = steps[number]
         values = batch.column(batch.schema.get_field_index(top))
         for name in below:
@@ -102,7 +111,11 @@ class ColumnReader:
     def _without_any(self, rows: int) -> Iterator[ColumnBatch]:
         for first in range(0, rows, _BATCH_ROWS):
             count = min(_BATCH_ROWS, rows - first)
-            yield ColumnBatch(first=first, columns=[canonical(pa.nulls(count), kind) for kind in self._wanted.values()])
+            yield ColumnBatch(first=first, columns=[self._absent(number, count) for number in self._wanted])
+
+    def _absent(self, number: int, count: int) -> pa.Array:
+        kind = self._wanted[number]
+        return canonical(absent(number, kind, self._partition_values, count), kind)
 
 
 def _leaves(fields: list[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[int | None, tuple[str, ...]]]:

@@ -11,6 +11,7 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.resolving.columns import ColumnReader
 from iceberg_ds.resolving.sequences import SequenceRule
+from iceberg_ds.schemas.projection import NO_VALUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +56,17 @@ class KeyedRowReader:
         self._io = io
         self._wanted = types if rule is None else {**types, **rule.types}
 
-    def read(self, path: str) -> Iterator[KeyedRows]:
+    def read(self, path: str, partition_values: Mapping[int, object] = NO_VALUES) -> Iterator[KeyedRows]:
         """Yield all rows of a file in order.
+
+        Args:
+            path: The file.
+            partition_values: The values of its identity partition fields, by the ids of their columns.
 
         Raises:
             UnsupportedTableError: The file cannot be read.
         """
-        reader = ColumnReader(self._io, path, self._wanted)
+        reader = ColumnReader(self._io, path, self._wanted, partition_values)
         for batch in reader.batches():
             values = dict(zip(self._wanted, batch.columns, strict=True))
             keys = [values[number] for number in self.types]

@@ -122,7 +122,7 @@ def _look_up(keys: KeySet, files: Sequence[FileWork], reader: KeyedRowReader, fo
     waiting: list[_Waiting] = []
     size = 0
     for item in files:
-        for rows in reader.read(item.path):
+        for rows in reader.read(item.path, item.partition_values):
             waiting.append(_Waiting(work=item, first=rows.first, lanes=keys.lanes(rows.keys), sequence=rows.sequence))
             size += waiting[-1].nbytes
             if size >= LOOKUP_BYTES:

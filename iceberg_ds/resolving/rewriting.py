@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.sorting import SortOrder
 
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.layouts.partitioning import PartitionKey
+from iceberg_ds.layouts.partitioning import PartitionKey, identity_values
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.shape import file_shape
@@ -60,7 +60,7 @@ class FileRewriter:
         files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._shape.schema)
         writer = RollingWriter(PartitionKey.of(data_file.partition), files)
         try:
-            for rows in self._rows(data_file.file_path, left_out):
+            for rows in self._rows(data_file.file_path, left_out, identity_values(data_file, spec)):
                 if rows.num_rows:
                     writer.append(rows)
             writer.close()
@@ -71,9 +71,9 @@ class FileRewriter:
         self.read_bytes += data_file.file_size_in_bytes
         return written
 
-    def _rows(self, path: str, left_out: pa.Array) -> Iterator[pa.RecordBatch]:
+    def _rows(self, path: str, left_out: pa.Array, partition_values: Mapping[int, object]) -> Iterator[pa.RecordBatch]:
         try:
-            for rows in remaining_rows(self._io, path, self._plan.schema, left_out):
+            for rows in remaining_rows(self._io, path, self._plan.schema, left_out, partition_values):
                 yield conform(rows, self._shape)
         except NoFieldIdsError as problem:
             raise UnsupportedTableError(

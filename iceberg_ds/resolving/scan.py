@@ -19,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.layouts.partitioning import identity_values
 from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.resolving.bounds import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.resolving.key_sources import KeySource
@@ -72,6 +73,7 @@ def plan_work(
                 keys=wanted.keys,
                 positions=tuple(_hiding(found, positions)),
                 read_bytes=_read_bytes(found.data_file, wanted.columns),
+                partition_values=identity_values(found.data_file, specs[found.data_file.spec_id]),
             )
         )
     return work

@@ -56,6 +56,7 @@ class FileWork:
         keys: The files of keys that it may have.
         positions: The files of position deletes that may hide rows of it already.
         read_bytes: About how much is read of it.
+        partition_values: The values of its identity partition fields, by the ids of their columns.
     """
 
     data_file: DataFile
@@ -63,6 +64,7 @@ class FileWork:
     keys: tuple[KeyFile, ...]
     positions: tuple[str, ...] = ()
     read_bytes: int = 0
+    partition_values: Mapping[int, object] = field(default_factory=dict)
 
     @property
     def path(self) -> str:

@@ -7,7 +7,7 @@ into empty ones.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +29,9 @@ class NoFieldIdsError(ValueError):
         )
 
 
-def remaining_rows(io: FileIO, path: str, schema: Schema, left_out: pa.Array) -> Iterator[pa.RecordBatch]:
+def remaining_rows(
+    io: FileIO, path: str, schema: Schema, left_out: pa.Array, partition_values: Mapping[int, object]
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file but for some, with the names and the order of the table's columns.
 
     Args:
@@ -37,6 +39,7 @@ def remaining_rows(io: FileIO, path: str, schema: Schema, left_out: pa.Array) ->
         path: The file.
         schema: The table's schema.
         left_out: The positions of rows that are left out, from 0; in any order.
+        partition_values: The values of the file's identity partition fields, by the ids of their columns.
 
     Raises:
         NoFieldIdsError: Columns cannot be told.
@@ -48,7 +51,7 @@ def remaining_rows(io: FileIO, path: str, schema: Schema, left_out: pa.Array) ->
         if not has_field_ids(file.schema_arrow):
             raise NoFieldIdsError
         for batch in file.iter_batches(_BATCH_ROWS):
-            yield project(_without(batch, first, ascending), schema)
+            yield project(_without(batch, first, ascending), schema, partition_values)
             first += batch.num_rows
 
 

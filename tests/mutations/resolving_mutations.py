@@ -43,6 +43,17 @@ RESOLVING: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="a column that stands in the partition alone is null",
+        file="schemas/projection.py",
+        before="    value = partition_values.get(number)\n",
+        after="    value = None\n",
+        tests=(
+            _PARTITIONS + "test_upsert_finds_rows_by_columns_that_stand_in_their_partition_alone",
+            _PARTITIONS + "test_conversion_finds_rows_by_columns_that_stand_in_their_partition_alone",
+            _PARTITIONS + "test_rows_that_are_written_again_get_the_columns_of_their_partition",
+        ),
+    ),
+    Mutation(
         name="partitions that Python takes for equal are one",
         file="layouts/partitioning.py",
         before="self.text = repr(self.values)",

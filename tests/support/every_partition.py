@@ -6,10 +6,12 @@ import datetime as dt
 import decimal
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
@@ -43,7 +45,7 @@ from pyiceberg.types import (
 )
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
-from support.tables import Row, Sink
+from support.tables import Row, Sink, local
 from support.upserts import commit_upsert
 
 from iceberg_ds.planning import WriteMode
@@ -196,6 +198,17 @@ class EveryPartition:
         """Append a row of each key."""
         sink.commit(sink.write(self.rows(value), schema=self.sent))
 
+    def append_lacking(self, sink: Sink, rows: Sequence[Row]) -> list[Row]:
+        """Append rows in files without the columns of identity partitions; return what these files had with them."""
+        messages = sink.write(rows, schema=self.sent)
+        files = [data_file for message in messages for data_file in message.data_files]
+        full = [row for file in files for row in pq.read_table(local(file.file_path), partitioning=None).to_pylist()]
+        lacked = [name for name, column in self.columns.items() if not isinstance(column.kind, FixedType)]
+        sink.commit(
+            [replace(task, data_files=tuple(_without(file, lacked) for file in task.data_files)) for task in messages]
+        )
+        return full
+
     def upsert(self, sink: Sink, encoding: RowEncoding, value: int, lsn: int = 1, **options: Any) -> UpsertResult:
         """Upsert a row of each key."""
         plan = sink.plan(self.sent, WriteMode.UPSERT, keys=self.keys, **options)
@@ -210,6 +223,22 @@ class EveryPartition:
 
 BY_KEYS = EveryPartition(columns=KEYS, are_keys=True)
 BY_OTHERS = EveryPartition(columns=OTHERS, are_keys=False)
+
+
+def _without(data_file: DataFile, names: Sequence[str]) -> DataFile:
+    """Write a file again without some columns, and return its entry, which has no metrics."""
+    path = local(data_file.file_path)
+    pq.write_table(pq.read_table(path, partitioning=None).drop_columns(list(names)), path)
+    lacking = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=data_file.file_path,
+        file_format=FileFormat.PARQUET,
+        partition=data_file.partition,
+        record_count=data_file.record_count,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    lacking.spec_id = data_file.spec_id
+    return lacking
 
 
 def values_of(rows: Sequence[Row]) -> list[int]:

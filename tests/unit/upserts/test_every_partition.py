@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import FixedType
 from support.conversions import ENCODINGS, convert, keyed_deletes
 from support.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition, values_of
 from support.keyed_reader import rows_of
@@ -93,3 +95,59 @@ def test_replaced_range_leaves_hidden_rows_hidden_in_every_partition(sink: Sink,
     sink.overwrite([], schema=every.sent, replace_where="value = 8")
 
     assert values_of(rows_of(sink.table())) == [value for value in before if value != 8]
+
+
+@TABLES
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_upsert_finds_rows_by_columns_that_stand_in_their_partition_alone(
+    sink: Sink, every: EveryPartition, encoding: RowEncoding
+) -> None:
+    """An upsert into a table that was taken over from Hive would double every key."""
+    sink.create(every.schema, every.spec)
+    every.append_lacking(sink, every.rows(1))
+
+    late = every.upsert(sink, "position", 0, lsn=0, sequence_by=("lsn",), sequence_scope="table")
+    result = every.upsert(sink, encoding, 2)
+
+    assert (late.late_rows, result.replaced_rows) == (COUNT, COUNT)
+    assert values_of(rows_of(sink.table())) == [2] * COUNT
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_conversion_finds_rows_by_columns_that_stand_in_their_partition_alone(
+    sink: Sink, encoding: RowEncoding
+) -> None:
+    """Deletes would be dropped, and the rows that they hid come back."""
+    sink.create(BY_KEYS.schema, BY_KEYS.spec)
+    BY_KEYS.append_lacking(sink, BY_KEYS.rows(1))
+    BY_KEYS.write_by_keys(sink, 2)
+
+    convert(sink, encoding)
+
+    assert keyed_deletes(sink.table()) == []
+    assert values_of(rows_of(sink.table())) == [2] * COUNT
+
+
+def alike(value: bytes) -> bytes:
+    """Return another value of `three` in the same bucket."""
+    bucket = BucketTransform(4).transform(FixedType(3))
+    return next(other for other in (f"{n:03}".encode() for n in range(1000)) if bucket(other) == bucket(value))
+
+
+@TABLES
+@pytest.mark.parametrize("writes", ["upsert", "replace-where"])
+def test_rows_that_are_written_again_get_the_columns_of_their_partition(
+    sink: Sink, every: EveryPartition, writes: str
+) -> None:
+    """Neighbours of the rows that are meant would have null in these columns."""
+    sink.create(every.schema, every.spec)
+    others = [{**row, "id": row["id"] + COUNT, "three": alike(row.get("three", b""))} for row in every.rows(8)]
+    full = every.append_lacking(sink, [*every.rows(1), *others])
+
+    if writes == "upsert":
+        every.upsert(sink, "copy-on-write", 2)
+    else:
+        sink.overwrite([], schema=every.sent, replace_where="value = 1")
+
+    neighbours = [row for row in rows_of(sink.table()) if row["value"] == 8]
+    assert sorted(map(str, neighbours)) == sorted(str(row) for row in full if row["value"] == 8)

@@ -27,7 +27,7 @@ def write(path: Path, metadata: dict[str, str] | None) -> str:
 
 def remaining(path: str, *left_out: int) -> list[list[dict[str, object]]]:
     """Return the batches of rows that stay."""
-    found = remaining_rows(PyArrowFileIO(), path, NOW, pa.array(left_out, pa.int64()))
+    found = remaining_rows(PyArrowFileIO(), path, NOW, pa.array(left_out, pa.int64()), {})
     return [batch.to_pylist() for batch in found]
 
 
