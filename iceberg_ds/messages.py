@@ -54,6 +54,7 @@ class WriteIdentity:
         stream: The name of the stream, None if it has none, and in a batch.
         changes: How rows change keys of the table, None for a write that knows no keys.
         delete_spec_id: Partition spec of the files of equality deletes, None if the table gets none of them.
+        location_provider: The class that decides where files go, None for Iceberg's own layouts.
     """
 
     table: str
@@ -72,6 +73,7 @@ class WriteIdentity:
     stream: StreamName | None = None
     changes: ChangeFeed | None = None
     delete_spec_id: int | None = None
+    location_provider: str | None = None
 
     @classmethod
     def of(cls, plan: WritePlan, epoch: EpochId | None) -> WriteIdentity:
@@ -93,6 +95,7 @@ class WriteIdentity:
             stream=plan.stream,
             changes=plan.changes,
             delete_spec_id=None if plan.delete_spec in (None, NO_SPEC) else plan.delete_spec.spec_id,
+            location_provider=plan.location_provider,
         )
 
     @property

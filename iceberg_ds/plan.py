@@ -252,6 +252,7 @@ class WritePlan:
         case_sensitive: How names of columns are matched; None for exactly, else as the only one that differs in case.
         location: Location of the table.
         properties: The table's properties that decide where data files go (`write.*`).
+        location_provider: The class that the table names and the user trusts to decide it, None for Iceberg's layouts.
         io_properties: What opens storage, its credentials among them, without any of a catalog; never shown.
         operation_id: Part of the name of every file of this write.
         snapshot_id: Id of the snapshot that the commit will add, fixed before any attempt.
@@ -297,6 +298,7 @@ class WritePlan:
     delete_spec: PartitionSpec | None = None
     frame: Schema | None = None
     added: AddedColumns | None = None
+    location_provider: str | None = None
 
     def in_epoch(self, epoch: EpochId | None) -> WritePlan:
         """Return what the tasks of a micro-batch do, of a batch if it is None: as planned, with its number."""

@@ -29,6 +29,7 @@ from iceberg_ds.commits.preparing import (
 from iceberg_ds.errors import OptionError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.key_planning import KeyedWrite, why_not_keyed
+from iceberg_ds.locations import trusted_provider
 from iceberg_ds.manifests.manifest_file import layout_of
 from iceberg_ds.option_scope import check_scope
 from iceberg_ds.options import SinkOptions
@@ -106,9 +107,9 @@ def plan_write(
     if table is None:
         io_properties = catalog.io_properties
         sort_order = default_sort_order(metadata)
-        check_supported(metadata, name)
+        check_supported(metadata, name, options.table_properties)
     else:
-        check_supported(metadata, name)
+        check_supported(metadata, name, options.table_properties)
         policy = _evolution_policy(options, mode, is_stream=is_stream)
         dataframe = written.columns(metadata.schema())
         if keyed is not None:
@@ -141,6 +142,7 @@ def plan_write(
         case_sensitive=options.case_sensitive,
         location=metadata.location,
         properties=write_properties(metadata.properties),
+        location_provider=trusted_provider(metadata.properties, options.table_properties),
         io_properties=io_properties,
         operation_id=operation_id,
         snapshot_id=snapshot_id,
@@ -174,7 +176,7 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
         OptionError, SchemaMismatchError, UnsupportedTableError: As `plan_write`.
     """
     name = ".".join(options.table)
-    check_supported(metadata, name)
+    check_supported(metadata, name, options.table_properties)
     plan_branches(options, metadata, is_new=False)
     if dataframe is None:
         if (reason := why_not_keyed(options, metadata)) is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.file_settings import metrics_properties
 from iceberg_ds.layouts.partitioning import PartitionSplitter, why_not_readable
 from iceberg_ds.layouts.sorting import RowOrder
+from iceberg_ds.locations import PROVIDER, why_not_trusted
 from iceberg_ds.schemas.leaves import leaf_columns
 
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
@@ -15,8 +18,13 @@ _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
 _ENCRYPTION_KEY = "encryption.key-id"
 
 
-def check_supported(metadata: TableMetadata, name: str) -> None:
+def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]) -> None:
     """Refuse a table that cannot be written without breaking it.
+
+    Args:
+        metadata: The table.
+        name: Its identifier, for messages.
+        asked: The properties of tables that the user's options name.
 
     Raises:
         UnsupportedTableError: Says all reasons.
@@ -33,8 +41,10 @@ def check_supported(metadata: TableMetadata, name: str) -> None:
     if _JAVA_LOCATION_PROVIDER in properties:
         problems.append(
             f"property {_JAVA_LOCATION_PROVIDER} names the Java class {properties[_JAVA_LOCATION_PROVIDER]}, "
-            "which cannot be run here: PyIceberg's write.py-location-provider.impl can"
+            f"which cannot be run here: PyIceberg's {PROVIDER} can"
         )
+    if (distrust := why_not_trusted(properties, asked)) is not None:
+        problems.append(distrust)
     try:
         problems += why_not_readable(metadata.spec(), metadata.schema())
         PartitionSplitter(metadata.spec(), metadata.schema())

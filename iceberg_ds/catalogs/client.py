@@ -181,14 +181,17 @@ class CatalogClient:
 
     def staged_table(self, identifier: Sequence[str], metadata: TableMetadata) -> Table:
         """Return a handle of a table that is not in the catalog yet, to send its first commit with."""
-        io = load_file_io({**self._catalog.properties, **metadata.properties}, metadata.location)
         return StagedTable(
-            identifier=tuple(identifier), metadata=metadata, metadata_location="", io=io, catalog=self._catalog
+            identifier=tuple(identifier),
+            metadata=metadata,
+            metadata_location="",
+            io=self.storage_of(metadata.location),
+            catalog=self._catalog,
         )
 
     def plan_properties(self, table: Table) -> dict[str, str]:
         """Return what opens the table's files, and renews vended credentials if the user allowed it, in a task."""
-        # Only the REST catalog has it; with others, a table's own properties could name a place to renew at.
+        # Only the REST catalog has it.
         may_renew = getattr(self._catalog, "may_renew", False)
         return storage_properties(table.io.properties) | (renewal_properties(table.io.properties) if may_renew else {})
 

@@ -16,10 +16,9 @@ from sqlalchemy.engine import make_url
 
 from iceberg_ds.catalogs.kinds import defaults_for
 from iceberg_ds.catalogs.metadata_files import share_metadata_files
-from iceberg_ds.catalogs.metadata_updates import share_metadata
+from iceberg_ds.catalogs.own_storage import with_own_storage
 from iceberg_ds.catalogs.rest_properties import rest_properties
 from iceberg_ds.catalogs.settings import CatalogSettings, configured_properties
-from iceberg_ds.catalogs.staged_metadata import note_staged_metadata
 from iceberg_ds.diagnosis.diagnosing import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.secrets import mask_text
@@ -44,13 +43,13 @@ def load(settings: CatalogSettings) -> Catalog:
         **asked,
     }
     rest = rest_properties(settings.name, properties)
-    note_staged_metadata()
     share_metadata_files()
-    share_metadata()
     _create_sqlite_folder(properties)
     for attempt in range(1, _CONNECT_ATTEMPTS + 1):
         try:
-            return _load_rest(settings.name, rest) if rest is not None else load_catalog(settings.name, **properties)
+            if rest is not None:
+                return _load_rest(settings.name, rest)
+            return with_own_storage(load_catalog(settings.name, **properties))
         except Exception as error:
             # Two processes that make the tables of one new SQL catalog at once: the second finds them made.
             if attempt < _CONNECT_ATTEMPTS and "already exists" in str(error):

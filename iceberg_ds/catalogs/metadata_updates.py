@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pyiceberg import catalog as catalogs
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -66,8 +65,3 @@ def _is_carried_out(update: TableUpdate, metadata: TableMetadata) -> bool:
     spec without making it the default.
     """
     return isinstance(update, AddPartitionSpecUpdate) and update.spec in metadata.partition_specs
-
-
-def share_metadata() -> None:
-    """Let PyIceberg's catalogs of this process update tables without copying all that they have."""
-    catalogs.update_table_metadata = updated_metadata  # type: ignore[attr-defined]  # not exported

@@ -151,8 +151,8 @@ class SinkRestCatalog(RestCatalog):
     def _storage(self, identifier: tuple[str, ...], response: TableResponse) -> FileIO:
         """Return what opens the files of the table: with credentials that came with it, if any did."""
         vended = _vended(response)
-        own = storage_properties({**_without_file_io(response.metadata.properties), **self.properties})
-        properties = with_vended(own, storage_properties(vended))
+        # The table's own properties are not among them: whoever may set those is not the catalog.
+        properties = with_vended(storage_properties(self.properties), storage_properties(vended))
         if has_credentials(properties) or self._asked.get(_REMOTE_SIGNING) == "false":
             properties = without_signing(properties)
         return file_io({**properties, **self._renewal(identifier, vended)}, response.metadata.location)

@@ -18,12 +18,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.io import FileIO
-from pyiceberg.table import StagedTable, Table
+from pyiceberg.table import StagedTable
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import Identifier
 
 from iceberg_ds.snapshots.timeline import in_order
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -78,8 +75,10 @@ class _Staged:
     def __init__(self) -> None:
         self._open: list[StagedMetadata] = []
         self._passed_over: list[StagedMetadata] = []
+        self.paths: set[str] = set()
 
     def note(self, staged: StagedMetadata) -> None:
+        self.paths.add(staged.path)
         self._open.append(staged)
 
     def see(self, metadata: TableMetadata, location: str) -> None:
@@ -126,34 +125,33 @@ def see_table(metadata: TableMetadata, location: str | None) -> None:
         staged.see(metadata, location)
 
 
-def note_staged_metadata() -> None:
-    """Let PyIceberg's catalogs of this process say which metadata files they stage."""
-    stage = MetastoreCatalog._update_and_stage_table  # noqa: SLF001  # all of them call it, right before they write
-    if getattr(stage, "notes", False):
-        return
+def note_staged(table: StagedTable, follows: str | None) -> StagedTable:
+    """Take note of a metadata file that is about to be written; return its table, with no time in it that goes back.
 
-    def staging(
-        self: MetastoreCatalog,
-        current_table: Table | None,
-        table_identifier: Identifier,
-        requirements: tuple[TableRequirement, ...],
-        updates: tuple[TableUpdate, ...],
-    ) -> StagedTable:
-        if current_table is not None:
-            see_table(current_table.metadata, current_table.metadata_location)
-        table = stage(self, current_table, table_identifier, requirements, updates)
-        staged = _current.get()
-        if staged is not None:
-            table.metadata = in_order(table.metadata)
-            staged.note(
-                StagedMetadata(
-                    path=table.metadata_location,
-                    follows=None if current_table is None else current_table.metadata_location,
-                    table_uuid=str(table.metadata.table_uuid),
-                    io=table.io,
-                )
+    Args:
+        table: The table as it will be.
+        follows: The metadata file that the table stands at, None if the commit creates it.
+    """
+    staged = _current.get()
+    if staged is not None:
+        table.metadata = in_order(table.metadata)
+        staged.note(
+            StagedMetadata(
+                path=table.metadata_location,
+                follows=follows,
+                table_uuid=str(table.metadata.table_uuid),
+                io=table.io,
             )
-        return table
+        )
+    return table
 
-    staging.notes = True  # type: ignore[attr-defined]  # so that nobody does it twice
-    MetastoreCatalog._update_and_stage_table = staging  # type: ignore[method-assign]  # noqa: SLF001
+
+@contextmanager
+def noting_metadata() -> Iterator[set[str]]:
+    """Yield the paths of all metadata files that commits in the block were about to write; all of them stay."""
+    staged = _Staged()
+    token = _current.set(staged)
+    try:
+        yield staged.paths
+    finally:
+        _current.reset(token)

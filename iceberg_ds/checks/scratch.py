@@ -12,67 +12,36 @@ from contextlib import suppress
 from functools import partial
 from types import TracebackType
 
-from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, AssertTableUUID
-from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.types import LongType, NestedField
 from typing_extensions import Self
 
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, commit_failure
 from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.catalogs.staged_metadata import noting_metadata
 from iceberg_ds.commits.manifests import metadata_path, write_list
 from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_snapshot_id
 from iceberg_ds.snapshots.snapshots import creation_request, move_branch
 from iceberg_ds.storage.cleanup import Proof, delete_files
-from iceberg_ds.storage.files import file_io, is_local, local_path
+from iceberg_ds.storage.files import is_local, local_path
 from iceberg_ds.storage.listing import list_files
 from iceberg_ds.table_requests import CommitRequest
 
 _SCHEMA = Schema(NestedField(1, "id", LongType()))
 _TOTAL = "total-records"
 _PREFIX = "iceberg_ds_check_"
-_WRAPPED = "iceberg-ds.check.io"
 
 
-class NotingIO(FileIO):
-    """Opens the files of a scratch table, and notes which are written.
-
-    PyIceberg writes the metadata of catalogs that keep none themselves, that of refused commits too, and tells
-    nobody where.
-    """
-
-    written: set[str] = set()  # noqa: RUF012  # PyIceberg makes the objects, so that they share it
-
-    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
-        super().__init__(properties)
-        self._inner = dict(properties)
-        self._inner.pop(PY_IO_IMPL, None)
-        if chosen := self._inner.pop(_WRAPPED, None):
-            self._inner[PY_IO_IMPL] = chosen
-
-    def new_input(self, location: str) -> InputFile:
-        """Return the file, to be read."""
-        return self.plain(location).new_input(location)
-
-    def new_output(self, location: str) -> OutputFile:
-        """Return the file, to be written, and note it."""
-        self.written.add(location)
-        return self.plain(location).new_output(location)
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete the file."""
-        path = location if isinstance(location, str) else location.location
-        self.plain(path).delete(path)
-
-    def plain(self, location: str) -> FileIO:
-        """Return what opens files below `location` and notes nothing."""
-        return file_io(self._inner, location)
+def _send_as_it_is(catalog: CatalogClient, table: Table, request: CommitRequest) -> None:
+    try:
+        catalog.raw.commit_table(table, request.requirements, request.updates)
+    except Exception as failure:  # every library below raises its own
+        raise commit_failure(failure, catalog.describe(failure)) from None  # the cause may show credentials
 
 
 def total_records(table: Table) -> int:
@@ -131,7 +100,7 @@ class ScratchTables:
     def stage(self) -> Table:
         """Return a new table that is not in the catalog yet, unless the catalog must have it at once."""
         identifier = (*self._namespace, f"{_PREFIX}{secrets.token_hex(6)}")
-        new_table = NewTable(schema=_SCHEMA, format_version="2", properties=self._properties())
+        new_table = NewTable(schema=_SCHEMA, format_version="2")
         metadata = self.catalog.stage_table(identifier, new_table)
         table = self.load(identifier) if metadata is None else self.catalog.staged_table(identifier, metadata)
         self._tables[identifier] = table
@@ -190,14 +159,14 @@ class ScratchTables:
             CommitRefusedError, CommitAnswerLostError: The catalog did not carry it out, or did not say so.
         """
         used = catalog or self.catalog
-        if not is_plain:
-            used.send(table, request.requirements, request.updates)
-            return
-        try:
-            response = used.raw.commit_table(table, request.requirements, request.updates)
-        except Exception as failure:  # every library below raises its own
-            raise commit_failure(failure, used.describe(failure)) from None  # the cause may show credentials
-        self._files.add(response.metadata_location)
+        with noting_metadata() as written:  # for refused requests, too, and nobody tells where
+            try:
+                if is_plain:
+                    _send_as_it_is(used, table, request)
+                else:
+                    used.send(table, request.requirements, request.updates)
+            finally:
+                self._files |= written
 
     def is_refused(self, table: Table, request: CommitRequest) -> bool:
         """Send a request as it is, and return whether the catalog refuses it, or fails without saying so."""
@@ -216,13 +185,6 @@ class ScratchTables:
         if table is not None:
             self._delete_files(table)
 
-    def _properties(self) -> dict[str, str]:
-        if not isinstance(self.catalog.raw, MetastoreCatalog):
-            return {}
-        chosen = self.catalog.raw.properties.get(PY_IO_IMPL)
-        noting = f"{NotingIO.__module__}.{NotingIO.__name__}"
-        return {PY_IO_IMPL: noting, **({_WRAPPED: chosen} if chosen else {})}
-
     def _note(self, name: tuple[str, ...], table: Table) -> None:
         """Remember how to open the table's files, and which there are."""
         self._tables[name] = table
@@ -232,14 +194,12 @@ class ScratchTables:
 
     def _delete_files(self, table: Table) -> None:
         location = table.location()
-        known = {path for path in self._files | NotingIO.written if path.startswith(f"{location}/")}
+        known = {path for path in self._files if path.startswith(f"{location}/")}
         with suppress(Exception):  # what is known is deleted all the same
             # A server may leave what it wrote for refused requests.
             known |= {*list_files(table.io.properties, location)}
-        io = table.io.plain(location) if isinstance(table.io, NotingIO) else table.io
-        if left := delete_files(io, known, Proof.DROPPED):
+        if left := delete_files(table.io, known, Proof.DROPPED):
             self.left_behind.append(f"{left} files below {location}")
-        NotingIO.written -= known
         if is_local(location):
             for folder in (local_path(location) / "metadata", local_path(location)):
                 with suppress(OSError):  # it is not there, or somebody else has put something into it

@@ -105,4 +105,5 @@ def _plan(
         operation_id=write.operation_id,
         snapshot_id=write.snapshot_id,
         files=write.files,
+        location_provider=write.location_provider,
     )

@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.commits.manifest_lists import KNOWN_LISTS, copy_of
+from iceberg_ds.locations import metadata_locations
 from iceberg_ds.manifests.manifest_file import ManifestDraft, added_entry, layout_of, write_manifest
 from iceberg_ds.messages import WriteIdentity
 
@@ -149,4 +149,4 @@ def manifest_paths(io: FileIO, snapshot: Snapshot) -> set[str]:
 
 def metadata_path(metadata: TableMetadata, file_name: str) -> str:
     """Return where a metadata file of that name goes."""
-    return load_location_provider(metadata.location, metadata.properties).new_metadata_location(file_name)
+    return metadata_locations(metadata.location, metadata.properties).new_metadata_location(file_name)

@@ -94,6 +94,7 @@ class PartialRewriter:
             snapshot_id=write.snapshot_id,
             files=write.files,
             case_sensitive=True,
+            location_provider=write.location_provider,
         )
 
 

@@ -30,6 +30,7 @@ from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.changes.winners import RANK, Rank
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
 from iceberg_ds.layouts.partitioning import place_of
+from iceberg_ds.locations import data_locations
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.schemas.projection import field_id
 from iceberg_ds.steps import Step, reach
@@ -180,7 +181,8 @@ class KeyReports:
     def _new_paths(self, table: TableMetadata) -> FilePaths:
         # No task has this number, so no task's file has such a name.
         prefix = f"{len(self._commits):05d}-{next(self._tries)}-{self._write.operation_id}"
-        return FilePaths(table.location, table.properties, table.schema(), prefix, are_deletes=True)
+        places = data_locations(table.location, table.properties, self._write.location_provider)
+        return FilePaths(places, table.schema(), prefix, are_deletes=True)
 
 
 def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:

@@ -20,6 +20,7 @@ from iceberg_ds.commits.commit import commit_swap
 from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.file_settings import file_settings
+from iceberg_ds.locations import trusted_provider
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions, given_options, parse_options
 from iceberg_ds.plan import Route, WritePlan, new_operation
@@ -167,7 +168,7 @@ class Conversion:
                 f"Cannot convert deletes of {self._name}: its format version is {metadata.format_version}, where "
                 "deletion vectors take the place of position deletes, and they are not written here."
             )
-        check_supported(metadata, self._name)
+        check_supported(metadata, self._name, self._options.table_properties)
         if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
             raise OptionError(f"Cannot convert deletes of {self._name}: {reason}.")
 
@@ -196,6 +197,7 @@ class Conversion:
             snapshot_id=snapshot_id,
             files=file_settings(self._options, metadata, self._name),
             snapshot_properties=self._options.snapshot_properties,
+            location_provider=trusted_provider(metadata.properties, self._options.table_properties),
         )
         return ResolvePlan.of(write, metadata, goal.key_types, self._encoding)
 

@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile
 from iceberg_ds._version import why_not_version
 from iceberg_ds.changes.digests import Digests
 from iceberg_ds.errors import IcebergSinkError
+from iceberg_ds.locations import data_locations
 from iceberg_ds.resolving.hidden import hidden_positions, without
 from iceberg_ds.resolving.matching import Matcher
 from iceberg_ds.resolving.rewriting import FileRewriter
@@ -95,7 +96,8 @@ class _Task:
         self._matcher = Matcher(self._io, plan.key_types, SequenceRule.of(plan.write))
         self._rewriter = FileRewriter(self._io, plan.write, attempt)
         prefix, write = name_prefix(plan.write, attempt), plan.write
-        self._paths = FilePaths(write.location, write.properties, write.schema, prefix, are_deletes=True)
+        places = data_locations(write.location, write.properties, write.location_provider)
+        self._paths = FilePaths(places, write.schema, prefix, are_deletes=True)
         self._marks: list[Marks] = []
         self._rewritten: list[DataFile] = []
         self._waiting: list[HiddenRows] = []

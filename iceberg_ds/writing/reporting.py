@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.table.locations import load_location_provider
 
+from iceberg_ds.locations import metadata_locations
 from iceberg_ds.manifests.manifest_file import ManifestDraft, added_entry, write_manifest
 from iceberg_ds.plan import ManifestLayout, WritePlan
 from iceberg_ds.secrets import mask_text
@@ -59,7 +59,7 @@ def report_files(plan: WritePlan, attempt: TaskAttempt, data_files: Sequence[Dat
         return singly
     io = file_io(plan.io_properties, plan.location)
     name = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}-m0.avro"
-    path = load_location_provider(plan.location, dict(plan.properties)).new_metadata_location(name)
+    path = metadata_locations(plan.location, plan.properties).new_metadata_location(name)
     try:
         return Report(manifests=(_write(io, plan, plan.manifests, path, data_files),))
     except Exception as problem:  # of whatever storage library

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.layouts.partitioning import PartitionKey
+from iceberg_ds.locations import data_locations
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.schemas.leaves import leaf_columns
 from iceberg_ds.steps import Step, reach
@@ -165,9 +166,8 @@ class TaskFiles:
         self._schema = schema
         self._equality_ids = equality_ids
         self._io = file_io(plan.io_properties, plan.location)
-        self._paths = FilePaths(
-            plan.location, plan.properties, plan.schema, name_prefix, are_deletes=equality_ids is not None
-        )
+        places = data_locations(plan.location, plan.properties, plan.location_provider)
+        self._paths = FilePaths(places, plan.schema, name_prefix, are_deletes=equality_ids is not None)
         self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
         self._encodings = ChosenEncodings(self._leaves, plan.files, layout_options(plan.files))
         # In the order of use: the first is the least recently used.

@@ -28,6 +28,8 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from support.fault_kinds import Effect, Kind, Way
 
+from iceberg_ds.catalogs.own_storage import with_own_storage
+
 # What the sink asks a catalog for.
 CALLS = (
     "load_table",
@@ -136,7 +138,7 @@ class FaultyCatalog:
         self._strikes: dict[tuple[str, int], Strike] = {}
         self._late: list[tuple[Effect, Callable[[], object]]] = []
         self._before_last: Table | None = None
-        self._inner = inner
+        self._inner = with_own_storage(inner)
         self._faults: deque[Fault | None] = deque()
         self._load_faults: deque[Exception | None] = deque()
         self._stale: deque[Table] = deque()

@@ -31,6 +31,8 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from support.tls_files import TlsFiles
 
+from iceberg_ds.catalogs.own_storage import with_own_storage
+
 TOKEN_PATH = "/v1/oauth/tokens"  # noqa: S105  # a path
 _STATUS_OF = {
     NoSuchTableError: 404,
@@ -304,6 +306,7 @@ def serve_rest_fake(
     """
     properties = {"warehouse": warehouse or f"file://{folder}/warehouse", **(storage or {})}
     tables = SqlCatalog("fake", uri=f"sqlite:///{folder}/fake.db", **properties)
+    with_own_storage(tables)  # as a real server does not believe its tables
     handler = type("Handler", (_Handler,), {})
     server = _Server(("127.0.0.1", 0), handler)
     if tls is not None:

@@ -50,6 +50,7 @@ PURE = {
     "option_table",
     "pyiceberg_inner",
     "table_properties",
+    "locations",
     "diagnosis",
     "schemas",
     "layouts",
@@ -213,6 +214,21 @@ def test_no_module_reaches_into_the_private_parts_of_other_objects(module: str) 
     ]
 
     assert reached == []
+
+
+@pytest.mark.parametrize(
+    ("loads_code", "doors"),
+    [
+        ("load_location_provider", {"locations"}),
+        ("load_file_io", {"catalogs.client", "catalogs.own_storage", "storage.files", "storage.object_io"}),
+    ],
+)
+def test_what_loads_code_by_name_is_called_at_few_doors(loads_code: str, doors: set[str]) -> None:
+    """A table's properties, which name code and hosts, would come to PyIceberg by a way that nobody looks at."""
+    used = {module for module in MODULES for name, member in imports(tree(module)) if loads_code in (name, member)}
+    members = {module for module in MODULES if f".{loads_code}(" in ast.unparse(tree(module))}
+
+    assert used | members == doors
 
 
 @pytest.mark.parametrize(

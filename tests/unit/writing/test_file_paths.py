@@ -9,6 +9,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
+from iceberg_ds.locations import data_locations
 from iceberg_ds.writing.file_paths import FilePaths
 
 ID = NestedField(1, "id", LongType(), required=False)
@@ -19,7 +20,8 @@ PLAIN = {"write.object-storage.enabled": "false"}
 
 def paths(*columns: NestedField, are_deletes: bool = False) -> FilePaths:
     """Return the paths of an attempt's files in a table with these columns."""
-    return FilePaths("s3://lake/t", PLAIN, Schema(*columns), "00003-7-write", are_deletes=are_deletes)
+    places = data_locations("s3://lake/t", PLAIN, provider=None)
+    return FilePaths(places, Schema(*columns), "00003-7-write", are_deletes=are_deletes)
 
 
 @pytest.mark.parametrize(("are_deletes", "end"), [(False, ".parquet"), (True, "-deletes.parquet")])
