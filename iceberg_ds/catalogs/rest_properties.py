@@ -34,7 +34,7 @@ def rest_properties(name: str, properties: Mapping[str, str]) -> dict[str, Any] 
 def as_trees(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties with `ssl.*` and `auth.*` as trees, flat or trees as they are."""
     trees: dict[str, Any] = {}
-    for key, value in _flat(properties):
+    for key, value in flat(properties):
         *branches, leaf = key.split(".") if key.startswith(_TREES) else [key]
         place = trees
         for branch in branches:
@@ -44,9 +44,10 @@ def as_trees(properties: Mapping[str, Any]) -> dict[str, Any]:
     return trees
 
 
-def _flat(properties: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def flat(properties: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the properties with those of trees under their whole names, such as `auth.type`."""
     for key, value in properties.items():
         if isinstance(value, Mapping):
-            yield from ((f"{key}.{name}", leaf) for name, leaf in _flat(value))
+            yield from ((f"{key}.{name}", leaf) for name, leaf in flat(value))
         else:
             yield key, value

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyiceberg.utils.config import Config
 from sqlalchemy.engine import URL
 
+from iceberg_ds.catalogs.configured_secrets import why_not_beside
 from iceberg_ds.errors import OptionError
 from iceberg_ds.option_table import CATALOG_PREFIX
 from iceberg_ds.option_values import embedded_warehouse
@@ -33,12 +34,18 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
     Without any of them it is the embedded one: SQLite and files under `warehouse`.
 
     Raises:
-        OptionError: `catalog` names an unknown catalog, or `warehouse` is given beside a configured one.
+        OptionError: `catalog` names an unknown catalog, `warehouse` is given beside a configured one, or options could
+            lead the credentials of a configured one elsewhere.
     """
     config = Config()
     name = options.catalog or config.get_default_catalog_name()
-    configured = bool(options.catalog_properties) or config.get_catalog_config(name) is not None
-    if configured:
+    configured = config.get_catalog_config(name)
+    if options.catalog_properties or configured is not None:
+        if (reason := why_not_beside(configured or {}, options.catalog_properties)) is not None:
+            raise OptionError(
+                f"Cannot use catalog '{name}': {reason}. Set them there, too, or drop them; or describe another "
+                "catalog by options alone, under a name that is not configured, with credentials of your own."
+            )
         if options.warehouse is not None:
             raise OptionError(
                 f"Option 'warehouse' is the folder of the embedded catalog, and catalog '{name}' is configured "
