@@ -106,7 +106,9 @@ def _first_of_all(request: CommitRequest, metadata: TableMetadata) -> CommitRequ
 
 
 def _says_empty(requirement: TableRequirement) -> bool:
-    return isinstance(requirement, AssertRefSnapshotId) and requirement.snapshot_id is None
+    if not isinstance(requirement, AssertRefSnapshotId) or requirement.ref != MAIN_BRANCH:
+        return False
+    return requirement.snapshot_id is None
 
 
 def _using_up_an_id(updates: tuple[TableUpdate, ...], metadata: TableMetadata) -> tuple[TableUpdate, ...]:

@@ -15,6 +15,7 @@ from iceberg_ds.options import DEFAULT_WAREHOUSE, SinkOptions
 from iceberg_ds.secrets import mask_properties
 
 _SQLITE_LOCK_TIMEOUT_S = 60
+_SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"  # PyIceberg's property of REST catalogs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +35,8 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
     Without any of them it is the embedded one: SQLite and files under `warehouse`.
 
     Raises:
-        OptionError: `catalog` names an unknown catalog, `warehouse` is given beside a configured one, or options could
-            lead the credentials of a configured one elsewhere.
+        OptionError: `catalog` names an unknown catalog, `warehouse` is given beside a configured one, options could
+            lead the credentials of a configured one elsewhere, or it is to show a part of a table's history only.
     """
     config = Config()
     name = options.catalog or config.get_default_catalog_name()
@@ -51,7 +52,9 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
                 f"Option 'warehouse' is the folder of the embedded catalog, and catalog '{name}' is configured "
                 f"by options, ~/.pyiceberg.yaml or the environment: use '{CATALOG_PREFIX}warehouse', or drop one."
             )
-        return CatalogSettings(name=name, properties=tuple(sorted(options.catalog_properties.items())))
+        settings = CatalogSettings(name=name, properties=tuple(sorted(options.catalog_properties.items())))
+        _check_history_is_shown(settings)
+        return settings
     if options.catalog is not None:
         raise OptionError(
             f"Catalog '{name}' is not configured (known: {', '.join(sorted(config.get_known_catalogs())) or 'none'}): "
@@ -64,6 +67,17 @@ def configured_properties(settings: CatalogSettings) -> dict[str, str]:
     """Return all properties of a catalog: those of options, and those of PyIceberg's own configuration."""
     known = Config().get_catalog_config(settings.name) or {}
     return {**{key: str(value) for key, value in known.items()}, **dict(settings.properties)}
+
+
+def _check_history_is_shown(settings: CatalogSettings) -> None:
+    """Refuse to see the snapshots of branches and tags alone: what landed, and what came meanwhile, history decides."""
+    mode = configured_properties(settings).get(_SNAPSHOT_LOADING_MODE, "all")
+    if mode.lower() != "all":
+        raise OptionError(
+            f"Catalog '{settings.name}' has {_SNAPSHOT_LOADING_MODE}={mode}, which leaves out of a table's history "
+            "what tells whether a write has landed already. Set it to 'all' for this sink (option "
+            f"'{CATALOG_PREFIX}{_SNAPSHOT_LOADING_MODE}')."
+        )
 
 
 def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:

@@ -27,7 +27,7 @@ from iceberg_ds.commits.outcomes import (
 )
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
-from iceberg_ds.commits.requests import with_new_schema, write_request
+from iceberg_ds.commits.requests import mark_request, with_new_schema, write_request
 from iceberg_ds.commits.retry import RetryPolicy, would_fail_again
 from iceberg_ds.commits.swapping import StaleWorkError, Swap
 from iceberg_ds.commits.target import check_target
@@ -229,11 +229,28 @@ class CommitLoop:
     def _skip(self, table: Table, finding: Finding) -> CommitResult:
         """Drop the files of a write that was done before."""
         self._delete_if(finding, table)
+        if not finding.is_recorded:
+            self._record(table, finding)
         reach(Step.SKIPPED)
         count = self._files.record_count
         level = logging.WARNING if needs_a_warning(self._write, finding, count) else logging.INFO
         logger.log(level, "%s. %s", skipped(self._write, finding, count), fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
+
+    def _record(self, table: Table, finding: Finding) -> None:
+        """Write the mark that only the branch's history holds into the table's properties, because history expires.
+
+        Tried once: what proves the write now proves it as well without.
+        """
+        request = mark_request(table.metadata, self._write, finding)
+        if request is None:
+            return
+        try:
+            self._catalog.send(table, request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            logger.info(
+                "The mark of %s is in the branch's history alone, and was not recorded: %s", self._write, failure
+            )
 
     def _delete_if(self, finding: Finding, table: Table) -> None:
         """Delete all files of this write if it can neither be in the table nor come into it."""

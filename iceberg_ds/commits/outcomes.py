@@ -11,7 +11,7 @@ from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import TxnId
 from iceberg_ds.snapshots.epochs import QueryMark
 from iceberg_ds.snapshots.landing import Finding, Holder, Landing
-from iceberg_ds.snapshots.marks import Mark
+from iceberg_ds.snapshots.marks import Mark, StrayMark
 
 _TO_CHECK = "Check that you may write to the table."
 _RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
@@ -37,7 +37,21 @@ def why_refused(write: WriteIdentity, finding: Finding) -> str | None:
             )
         case Landing.DISPLACED if holder is not None:
             return _displaced(write, holder)
+        case Landing.STRAY if finding.stray is not None:
+            return _stray(write, finding.stray, nothing)
     return None
+
+
+def _stray(write: WriteIdentity, stray: StrayMark, nothing: str) -> str:
+    number = stray.mark.number
+    landed, other_way = ("epoch", "") if write.txn is None else ("version", f", or write with a version above {number}")
+    return (
+        f"Cannot commit {write}: table property '{stray.key}' says that {landed} {number} landed at {_utc(stray.mark)} "
+        f"as snapshot {stray.mark.snapshot_id}, and branch '{stray.branch}' does not have that snapshot: somebody has "
+        f"rolled it back, dropped it and made it again, or replaced the table. {nothing}If the rows are to be written "
+        f"again, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES ('{stray.key}')) and run this again; if they "
+        f"are not, set the branch back to a snapshot that has them{other_way}."
+    )
 
 
 def _displaced(write: WriteIdentity, holder: Holder) -> str:

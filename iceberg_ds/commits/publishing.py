@@ -21,13 +21,16 @@ from iceberg_ds.options import given_options, parse_options
 from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.branches import (
     MAIN_BRANCH,
+    Place,
     branch_head,
     branch_snapshot_id,
     contains,
     has_diverged,
+    published,
     why_not_writable,
+    why_untold,
 )
-from iceberg_ds.snapshots.recording import dropped_marks, published_marks
+from iceberg_ds.snapshots.recording import PropertyChange, dropped_marks, published_marks, published_record
 from iceberg_ds.snapshots.snapshots import move_branch
 from iceberg_ds.table_requests import CommitRequest
 
@@ -66,7 +69,9 @@ def fast_forward(catalog: CatalogClient, identifier: Sequence[str], branch: str,
 
     def propose(metadata: TableMetadata) -> CommitRequest | None:
         target = _target(metadata, name, branch, to)
-        return None if contains(metadata, to, target) else _request(metadata, branch, to, target)
+        if published(metadata, branch, to) is Place.WITHIN:
+            return None
+        return _request(metadata, branch, to, target, published_record(branch, to, target))
 
     target = _target(alter_table(catalog, identifier, propose).metadata, name, branch, to)
     logger.info("Published %s: branch %s has snapshot %d of branch %s", name, to, target, branch)
@@ -107,7 +112,7 @@ def publish_whole(
             )
         if has_diverged(metadata, branch, to):
             raise DivergedError(f"'{to}' has moved on to snapshot {branch_snapshot_id(metadata, to)} meanwhile.")
-        request = _request(metadata, branch, to, _target(metadata, name, branch, to))
+        request = _request(metadata, branch, to, _target(metadata, name, branch, to), {})
         dropped = (*dropped_marks(metadata, branch).updates, RemoveSnapshotRefUpdate(ref_name=branch))
         return CommitRequest(requirements=request.requirements, updates=(*request.updates, *dropped))
 
@@ -124,8 +129,11 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
     ahead, behind = branch_head(metadata, branch), branch_head(metadata, to)
     if ahead is None:
         raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}: it has no snapshot. Nothing changed.")
-    is_published = contains(metadata, to, ahead.snapshot_id)
-    if behind is not None and not is_published and not contains(metadata, branch, behind.snapshot_id):
+    if published(metadata, branch, to) is Place.WITHIN:
+        return ahead.snapshot_id
+    if (reason := why_untold(metadata, branch, to)) is not None:
+        raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}, nothing was changed: {reason}.")
+    if behind is not None and has_diverged(metadata, branch, to):
         raise CommitConflictError(
             f"Cannot publish branch '{branch}' of {name}, nothing was changed: branch '{to}' has moved on to snapshot "
             f"{behind.snapshot_id}, which '{branch}' (snapshot {ahead.snapshot_id}) does not build on. Drop '{branch}' "
@@ -134,12 +142,15 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
     return ahead.snapshot_id
 
 
-def _request(metadata: TableMetadata, branch: str, to: str, target: int) -> CommitRequest:
+def _request(metadata: TableMetadata, branch: str, to: str, target: int, record: Mapping[str, str]) -> CommitRequest:
+    """Return what moves `to` to `target`, the snapshot of `branch`, and sets the properties `record` besides marks."""
+    marks = published_marks(metadata, branch, to)
+    change = PropertyChange(values={**marks.values, **record})
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId(ref=branch, snapshot_id=target),
             AssertRefSnapshotId(ref=to, snapshot_id=branch_snapshot_id(metadata, to)),
         ),
-        updates=(*published_marks(metadata, branch, to).updates, move_branch(metadata, to, target)),
+        updates=(*change.updates, move_branch(metadata, to, target)),
     )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.schemas.changes import metadata_with, schema_request
+from iceberg_ds.snapshots.branches import base_branch, branch_snapshot_id
 from iceberg_ds.snapshots.landing import Finding
+from iceberg_ds.snapshots.marks import kind_of, property_mark
 from iceberg_ds.snapshots.snapshots import commit_request
 from iceberg_ds.table_requests import CommitRequest
 
@@ -19,6 +23,21 @@ def with_new_schema(table: Table, write: WriteIdentity) -> Table:
         return table
     metadata = metadata_with(table.metadata, change.schema, table_name=write.table)
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+
+def mark_request(metadata: TableMetadata, write: WriteIdentity, finding: Finding) -> CommitRequest | None:
+    """Return the request that records what the table shows of a write that was done before, None if that is nothing."""
+    numbered, base = write.numbered, base_branch(metadata, write.route)
+    if numbered is None or finding.mark is None:
+        return None
+    values = property_mark(kind_of(numbered), base, numbered.writer, finding.mark)
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId(ref=base, snapshot_id=branch_snapshot_id(metadata, base)),
+        ),
+        updates=(SetPropertiesUpdate(updates=values),),
+    )
 
 
 def write_request(  # noqa: PLR0913  # one for each thing that the loop knows

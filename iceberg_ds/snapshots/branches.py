@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum, auto
+from urllib.parse import quote
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
@@ -16,6 +18,28 @@ MAIN_BRANCH = "main"
 STAGED_FOR_KEY = "icebergsink.staged-for"
 # In the summary of a snapshot after which the branch has the same rows, whatever its operation is.
 KEEPS_ROWS_KEY = "icebergsink.keeps-rows"
+# In the summary of a snapshot on another branch than the one that readers use: the snapshot at which that one stood,
+# and which lies behind this one. It tells so when what lies between the two has expired.
+BUILDS_ON_KEY = "icebergsink.builds-on"
+# What the names of table properties begin with that hold, for a branch and one that was published to it, the snapshot
+# that was. It tells so when the history of the former ends before that snapshot.
+PUBLISHED_PREFIX = "icebergsink.published"
+
+
+class Place(Enum):
+    """Where a snapshot stands to a branch."""
+
+    WITHIN = auto()  # the branch stands at it, or has it behind it
+    OUTSIDE = auto()  # the branch does not have it
+    UNKNOWN = auto()  # history that would tell has expired
+
+
+def branch_property(prefix: str, branch: str, name: str) -> str:
+    """Return the table property with this prefix that belongs to a branch and a name.
+
+    No dot is left in the name: else a branch with a dot and a name could be read as another branch and name.
+    """
+    return f"{prefix}.{branch}.{quote(name, safe='').replace('.', '%2E')}"
 
 
 def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
@@ -80,16 +104,47 @@ def waits(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
     What cannot be published any more, because `publish_to` has moved on, does not wait if all that wrote it will
     write it again.
     """
-    head = branch_head(metadata, branch)
-    if head is None or contains(metadata, publish_to, head.snapshot_id):
+    if branch_head(metadata, branch) is None or published(metadata, branch, publish_to) is Place.WITHIN:
         return False
     return not (has_diverged(metadata, branch, publish_to) and _comes_again(metadata, branch, publish_to))
 
 
+def published(metadata: TableMetadata, branch: str, to: str) -> Place:
+    """Return where the snapshot of `branch` stands to branch `to`: `WITHIN` once it was published."""
+    head_id = branch_snapshot_id(metadata, branch)
+    if head_id is None:
+        return Place.OUTSIDE
+    place = place_in(metadata, to, head_id)
+    is_recorded = metadata.properties.get(branch_property(PUBLISHED_PREFIX, to, branch)) == str(head_id)
+    return Place.WITHIN if place is Place.UNKNOWN and is_recorded else place
+
+
 def has_diverged(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
     """Return whether `publish_to` cannot be fast-forwarded to a staging branch that has snapshots of its own."""
-    behind = branch_snapshot_id(metadata, publish_to)
-    return behind is not None and not contains(metadata, branch, behind)
+    behind_id = branch_snapshot_id(metadata, publish_to)
+    return behind_id is not None and place_in(metadata, branch, behind_id) is Place.OUTSIDE
+
+
+def why_untold(metadata: TableMetadata, branch: str, to: str) -> str | None:
+    """Return why history does not tell how `branch` and `to` are related, and how to go on; None if it does."""
+    head_id, behind_id = branch_snapshot_id(metadata, branch), branch_snapshot_id(metadata, to)
+    if head_id is None or behind_id is None:
+        return None
+    place = published(metadata, branch, to)
+    if place is Place.UNKNOWN:
+        return (
+            f"history has expired: branch '{to}' no longer shows whether it was ever fast-forwarded to snapshot "
+            f"{head_id}, at which branch '{branch}' stands. Compare their rows: if those of '{branch}' are in '{to}', "
+            f"drop '{branch}'; if not, add them to '{to}' before you drop it"
+        )
+    if place is Place.OUTSIDE and place_in(metadata, branch, behind_id) is Place.UNKNOWN:
+        return (
+            f"history has expired: branch '{branch}' (snapshot {head_id}) no longer shows whether it builds on "
+            f"snapshot {behind_id}, at which '{to}' stands. Compare their rows: if those of '{to}' are in '{branch}', "
+            f"set '{to}' to snapshot {head_id} (CALL system.set_current_snapshot in Iceberg's Spark runtime); if not, "
+            f"add the rows of '{branch}' to '{to}' before you drop '{branch}'"
+        )
+    return None
 
 
 def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
@@ -121,19 +176,26 @@ def why_not_writable(metadata: TableMetadata, route: Route) -> str | None:
         return None if branch == MAIN_BRANCH or route.fork_from is not None else f"it has no branch '{branch}'"
     if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         return f"'{branch}' is a tag, which always stays where it is"
-    if publish_to is not None and route.converts:
+    if publish_to is None:
+        return None
+    if route.converts:
         return _why_not_publishable(metadata, branch, publish_to)
-    if publish_to is not None and not contains(metadata, publish_to, ref.snapshot_id):
+    place = published(metadata, branch, publish_to)
+    if place is Place.OUTSIDE:
         # Written again, the rows of a write that failed between commit and publishing would be there twice.
         return (
             f"staging branch '{branch}' holds snapshot {ref.snapshot_id}, which '{publish_to}' has not: another write "
             "is about to publish it, or failed to. Publish it with iceberg_ds.publish, or drop the branch"
         )
-    return None
+    return why_untold(metadata, branch, publish_to)
 
 
 def _why_not_publishable(metadata: TableMetadata, branch: str, publish_to: str) -> str | None:
-    if not (waits(metadata, branch, publish_to) and has_diverged(metadata, branch, publish_to)):
+    if not waits(metadata, branch, publish_to):
+        return None
+    if (reason := why_untold(metadata, branch, publish_to)) is not None:
+        return reason
+    if not has_diverged(metadata, branch, publish_to):
         return None
     target, staged = branch_snapshot_id(metadata, publish_to), branch_snapshot_id(metadata, branch)
     return (
@@ -144,8 +206,70 @@ def _why_not_publishable(metadata: TableMetadata, branch: str, publish_to: str) 
 
 
 def contains(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:
-    """Return whether `branch` stands at this snapshot or has it behind it, as far as snapshots have not expired."""
-    return any(snapshot.snapshot_id == snapshot_id for snapshot in branch_history(metadata, branch))
+    """Return whether `branch` is known to stand at this snapshot, or to have it behind it."""
+    return place_in(metadata, branch, snapshot_id) is Place.WITHIN
+
+
+def place_in(metadata: TableMetadata, branch: str, snapshot_id: int, *, sequence_number: int | None = None) -> Place:
+    """Return where a snapshot stands to `branch`.
+
+    Args:
+        metadata: The table.
+        branch: The branch, or a tag.
+        snapshot_id: The snapshot, which may have expired.
+        sequence_number: Its sequence number, if the caller knows it; None if not, or in tables of format version 1.
+    """
+    oldest: Snapshot | None = None
+    for oldest in branch_history(metadata, branch):
+        if oldest.snapshot_id == snapshot_id or _builds_on(oldest) == str(snapshot_id):
+            return Place.WITHIN
+    if oldest is not None and oldest.parent_snapshot_id == snapshot_id:
+        return Place.WITHIN
+    present = find_snapshot(metadata, snapshot_id)
+    return behind(oldest, present.sequence_number if present is not None else sequence_number)
+
+
+def behind(oldest: Snapshot | None, sequence_number: int | None) -> Place:
+    """Return where a snapshot that a branch does not show stands to it.
+
+    A branch's sequence numbers ascend, so one above that of the oldest snapshot would be shown.
+
+    Args:
+        oldest: The oldest snapshot that the branch shows, None if it has none at all.
+        sequence_number: That of the snapshot in question; None if it is not known.
+
+    Returns:
+        `OUTSIDE`, or `UNKNOWN` if it may lie behind the end of what the branch shows.
+    """
+    if oldest is None or begins_a_table(oldest):
+        return Place.OUTSIDE
+    if not oldest.sequence_number or not sequence_number:
+        return Place.UNKNOWN
+    return Place.OUTSIDE if sequence_number >= oldest.sequence_number else Place.UNKNOWN
+
+
+def begins_a_table(snapshot: Snapshot) -> bool:
+    """Return whether no snapshot came before: the table's first one, or the first one after a replacement.
+
+    Some engines cut off what expired, so that no parent is no proof. Then the totals tell: what was there before is
+    counted in them, or was removed.
+    """
+    if snapshot.parent_snapshot_id is not None:
+        return False
+    if snapshot.sequence_number == 1:
+        return True
+    summary = snapshot.summary
+    if summary is None or summary["total-data-files"] is None:
+        return False
+    removed = (summary[key] or "0" for key in ("deleted-data-files", "removed-delete-files"))
+    return all(count == "0" for count in removed) and all(
+        (summary[f"total-{kind}"] or "0") == (summary[f"added-{kind}"] or "0")
+        for kind in ("data-files", "delete-files")
+    )
+
+
+def _builds_on(snapshot: Snapshot) -> str | None:
+    return snapshot.summary[BUILDS_ON_KEY] if snapshot.summary is not None else None
 
 
 def snapshots_since(metadata: TableMetadata, head: Snapshot | None, base_id: int | None) -> list[Snapshot] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.snapshots.branches import branch_history
+from iceberg_ds.snapshots.branches import branch_history, branch_property
 from iceberg_ds.snapshots.marks import (
     EPOCHS,
     RUN_ID_KEY,
@@ -15,7 +15,6 @@ from iceberg_ds.snapshots.marks import (
     find_last_mark,
     mark_in,
     named_properties,
-    property_name,
     read_mark,
     writer_in,
 )
@@ -51,7 +50,7 @@ class QueryMark:
 
 def property_key(branch: str, query_id: str) -> str:
     """Return the table property that holds the last epoch of `query_id` on `branch`."""
-    return property_name(EPOCHS.property_prefix, branch, query_id)
+    return branch_property(EPOCHS.property_prefix, branch, query_id)
 
 
 def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> Mark | None:

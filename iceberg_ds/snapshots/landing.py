@@ -7,7 +7,7 @@ never from the answer of the catalog, which may be lost, late or wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from uuid import UUID
 
@@ -15,10 +15,20 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, NumberedWrite, TxnId
-from iceberg_ds.snapshots.branches import base_branch, branch_head, branch_history, branch_snapshot_id, snapshots_since
+from iceberg_ds.snapshots.branches import (
+    base_branch,
+    branch_head,
+    branch_history,
+    branch_snapshot_id,
+    find_snapshot,
+    snapshots_since,
+)
 from iceberg_ds.snapshots.epochs import QueryMark, find_last_epoch, has_committed, last_of_others
-from iceberg_ds.snapshots.marks import Mark, find_last_mark, kind_of
+from iceberg_ds.snapshots.marks import Mark, Marks, StrayMark, find_marks, kind_of, mark_in, writer_in
 from iceberg_ds.snapshots.streams import find_stream, named_queries, next_record
+
+# Summary key of the snapshot that Iceberg's `cherrypick_snapshot` took the files of another one from.
+_PICKED_KEY = "source-snapshot-id"
 
 
 class Reply(Enum):
@@ -68,6 +78,7 @@ class Landing(Enum):
     FENCED = auto()  # another driver, alive beside this one, landed this very epoch
     SURPASSED = auto()  # a later epoch of the same query has landed
     DISPLACED = auto()  # another query writes under the name of this stream
+    STRAY = auto()  # a mark says that it, or a later one, landed, in a snapshot that the branch does not have
     UNDECIDED = auto()  # history that would tell has expired
 
 
@@ -93,13 +104,18 @@ class Finding:
     Attributes:
         landing: What the table says.
         is_final: No request that was sent can change it any more.
-        mark: The newest mark of the same writer on the branch, None if there is none or nobody numbers the write.
+        mark: The newest mark of the same writer that counts on the branch, None if there is none or nobody numbers the
+            write.
+        stray: A newer mark of the same writer that does not count, None if there is none.
+        is_recorded: Whether a table property holds `mark`; else only the branch's history does, which expires.
         holder: The query that writes under the name of this stream, if it is another one.
     """
 
     landing: Landing
     is_final: bool
     mark: Mark | None = None
+    stray: StrayMark | None = None
+    is_recorded: bool = True
     holder: Holder | None = None
 
 
@@ -124,35 +140,60 @@ def find_landing(
     numbered = write.numbered
     if numbered is None:
         return Finding(landing=_trace(metadata, write.branch, attempts, shares_manifest), is_final=is_final)
-    mark = find_last_mark(metadata, _base(metadata, write), kind_of(numbered), numbered.writer)
-    if mark is not None and mark.snapshot_id == write.snapshot_id:  # landed, and expired since
+    marks = find_marks(metadata, _base(metadata, write), kind_of(numbered), numbered.writer)
+    mark, stray = marks.last, marks.stray
+    known = [found for found in (mark, None if stray is None else stray.mark) if found is not None]
+    if any(found.snapshot_id == write.snapshot_id for found in known):  # landed, and expired since
         return Finding(landing=Landing.LANDED, is_final=True, mark=mark)
-    if mark is not None and mark.number > numbered.number:
+    if any(found.number > numbered.number for found in known):
         # Ours may have landed before the later one did, and have expired since, unless history shows that it did not.
         is_final = all(
             attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for attempt in attempts
         )
     holder = _other_holder(metadata, write)
-    landing = Landing.DISPLACED if holder is not None else _by_mark(metadata, write, numbered, attempts, mark)
-    return Finding(landing=landing, is_final=is_final, mark=mark, holder=holder)
+    landing = Landing.DISPLACED if holder is not None else _by_marks(metadata, write, numbered, attempts, marks)
+    is_recorded = marks.is_recorded
+    if landing in {Landing.ABSENT, Landing.STRAY} and (picked := _picked(metadata, write, numbered, mark)) is not None:
+        landing, mark, stray, is_recorded = Landing.REPLAYED, picked, None, False
+    return Finding(landing=landing, is_final=is_final, mark=mark, stray=stray, is_recorded=is_recorded, holder=holder)
 
 
-def _by_mark(
+def _by_marks(
     metadata: TableMetadata,
     write: WriteIdentity,
     numbered: NumberedWrite,
     attempts: Sequence[Attempt],
-    mark: Mark | None,
+    marks: Marks,
 ) -> Landing:
-    """Return what the last mark of the writer, which is not that of this write, tells."""
+    """Return what the marks of the writer, none of which is that of this write, tell."""
+    mark, stray = marks.last, marks.stray
     if mark is None or mark.number < numbered.number:
-        return Landing.ABSENT
+        return Landing.STRAY if stray is not None and stray.mark.number >= numbered.number else Landing.ABSENT
     if isinstance(numbered, TxnId):  # of two that race, or were mixed up, the application says that they are one
         return Landing.REPLAYED
     if mark.number > numbered.number:
         return Landing.SURPASSED
     is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, mark)
     return Landing.FENCED if is_fenced else Landing.REPLAYED
+
+
+def _picked(metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWrite, last: Mark | None) -> Mark | None:
+    """Return the mark of this very write if somebody has cherry-picked it, after the last mark; None if nobody has.
+
+    Iceberg's procedure makes a new snapshot with the files of the picked one, and without its mark. The picked one
+    tells as long as it has not expired.
+    """
+    kind = kind_of(numbered)
+    for snapshot in branch_history(metadata, _base(metadata, write)):
+        if last is not None and snapshot.snapshot_id == last.snapshot_id:
+            return None
+        source_id = snapshot.summary[_PICKED_KEY] if snapshot.summary is not None else None
+        source = find_snapshot(metadata, int(source_id)) if source_id is not None and source_id.isdecimal() else None
+        if source is None or writer_in(source, kind) != numbered.writer:
+            continue
+        if (mark := mark_in(source, kind)).number == numbered.number:
+            return replace(mark, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
+    return None
 
 
 def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMark | None:

@@ -8,22 +8,35 @@ The mark of a write is made in the same commit as its rows, twice:
 * as a table property, which outlives the expiry of snapshots. There is one property for each writer
   and branch, so their number does not grow with the number of writes.
 
-The newer of the two counts. Knows table metadata and nothing else.
+The newer of the two counts. But a property is proof of rows only as long as the branch has the snapshot that it names,
+or may have it behind where its history ends: somebody may have rolled the branch back, dropped it and made another one
+of its name, or replaced the table. Else the mark is stray, and proves nothing. Knows table metadata and nothing else.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.plan import EpochId, NumberedWrite
-from iceberg_ds.snapshots.branches import branch_history
+from iceberg_ds.snapshots.branches import (
+    MAIN_BRANCH,
+    Place,
+    behind,
+    branch_history,
+    branch_property,
+    contains,
+    find_snapshot,
+)
 
 RUN_ID_KEY = "icebergsink.run-id"
 
@@ -70,6 +83,7 @@ class Mark:
         run_id: The run of the query that committed it, None if it is not known, or for a batch.
         previous_run_id: The other run that committed last before this one, None if there is none or it is not known.
         record_count: How many rows the write had, None if that is not known.
+        sequence_number: That of the snapshot, None if it is not known, or in tables of format version 1.
     """
 
     number: int
@@ -78,19 +92,42 @@ class Mark:
     run_id: str | None = None
     previous_run_id: str | None = None
     record_count: int | None = None
+    sequence_number: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrayMark:
+    """A mark in a table property that proves nothing, because the branch does not have its snapshot.
+
+    Attributes:
+        mark: What the property says.
+        branch: The branch.
+        key: Name of the property.
+    """
+
+    mark: Mark
+    branch: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What a branch tells of one writer.
+
+    Attributes:
+        last: The newest mark that counts, None if the writer never committed there.
+        stray: The mark of the table property if it is newer, and its snapshot is not in the branch; else None.
+        is_recorded: Whether the table property holds `last`; else only the summary of its snapshot does, if any.
+    """
+
+    last: Mark | None = None
+    stray: StrayMark | None = None
+    is_recorded: bool = False
 
 
 def kind_of(write: NumberedWrite) -> MarkKind:
     """Return the kind of writer that `write` comes from."""
     return EPOCHS if isinstance(write, EpochId) else TXNS
-
-
-def property_name(prefix: str, branch: str, name: str) -> str:
-    """Return the table property with this prefix that belongs to a branch and a name.
-
-    No dot is left in the name: else a branch with a dot and a name could be read as another branch and name.
-    """
-    return f"{prefix}.{branch}.{quote(name, safe='').replace('.', '%2E')}"
 
 
 def named_properties(metadata: TableMetadata, prefix: str, branch: str) -> Iterator[tuple[str, str]]:
@@ -99,6 +136,19 @@ def named_properties(metadata: TableMetadata, prefix: str, branch: str) -> Itera
     for key, text in metadata.properties.items():
         if key.startswith(start) and "." not in (name := key.removeprefix(start)):
             yield unquote(name), text
+
+
+def split_name(prefix: str, key: str) -> tuple[str, str] | None:
+    """Return the branch and the name that a table property with this prefix belongs to, None if it is another one."""
+    branch, dot, name = key.removeprefix(f"{prefix}.").rpartition(".")
+    return (branch, unquote(name)) if dot and key.startswith(f"{prefix}.") else None
+
+
+def recorded_marks(metadata: TableMetadata, branch: str, kind: MarkKind) -> Iterator[tuple[str, Mark]]:
+    """Yield each writer that has a table property for a branch, and the mark in it; what is no mark is passed over."""
+    for writer, text in named_properties(metadata, kind.property_prefix, branch):
+        with suppress(ValueError, KeyError, TypeError):
+            yield writer, read_mark(kind, text)
 
 
 def property_mark(kind: MarkKind, branch: str, writer: str, mark: Mark) -> dict[str, str]:
@@ -114,7 +164,9 @@ def property_mark(kind: MarkKind, branch: str, writer: str, mark: Mark) -> dict[
         value["previous-run-id"] = mark.previous_run_id
     if mark.record_count is not None:
         value["record-count"] = mark.record_count
-    return {property_name(kind.property_prefix, branch, writer): json.dumps(value)}
+    if mark.sequence_number is not None:
+        value["sequence-number"] = mark.sequence_number
+    return {branch_property(kind.property_prefix, branch, writer): json.dumps(value)}
 
 
 def summary_mark(write: NumberedWrite) -> dict[str, str]:
@@ -125,11 +177,102 @@ def summary_mark(write: NumberedWrite) -> dict[str, str]:
 
 
 def find_last_mark(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Mark | None:
-    """Return the newest mark that `writer` left on `branch`, None if it never committed there."""
-    recorded = _from_property(metadata, branch, kind, writer)
-    newest = _from_history(metadata, branch, kind, writer, stop_at=recorded.snapshot_id if recorded else None)
-    marks = [mark for mark in (recorded, newest) if mark is not None]
-    return max(marks, key=lambda mark: mark.number, default=None)
+    """Return the newest mark of `writer` that counts on `branch`, None if it never committed there."""
+    return find_marks(metadata, branch, kind, writer).last
+
+
+def find_marks(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Marks:
+    """Return what `branch` tells of `writer`.
+
+    Raises:
+        UnsupportedTableError: The writer's table property is no mark.
+    """
+    recorded = _recorded(metadata, branch, kind, writer)
+    newest: Mark | None = None
+    oldest: Snapshot | None = None
+    for oldest in branch_history(metadata, branch):
+        if newest is None and writer_in(oldest, kind) == writer:
+            newest = mark_in(oldest, kind)
+        is_recorded = recorded is not None and oldest.snapshot_id == recorded.snapshot_id
+        if is_recorded or (newest is not None and (recorded is None or recorded.number <= newest.number)):
+            return _newer(recorded if is_recorded else None, newest)
+    on_main = partial(find_last_mark, metadata, MAIN_BRANCH, kind, writer)
+    if recorded is None or not _is_stray(metadata, branch, recorded, oldest, on_main):
+        return _newer(recorded, newest)
+    return Marks(last=newest, stray=_stray(branch, kind, writer, recorded))
+
+
+def find_all_marks(metadata: TableMetadata, branch: str, kind: MarkKind) -> dict[str, Marks]:
+    """Return what `branch` tells of every writer of this kind that it knows of.
+
+    A property that is no mark says nothing. Looks through the branch's history once, however many writers there are.
+    """
+    newest: dict[str, Mark] = {}
+    history: set[int] = set()
+    oldest: Snapshot | None = None
+    for oldest in branch_history(metadata, branch):
+        history.add(oldest.snapshot_id)
+        if (writer := writer_in(oldest, kind)) is not None and writer not in newest:
+            newest[writer] = mark_in(oldest, kind)
+    found = {writer: Marks(last=mark) for writer, mark in newest.items()}
+    for writer, recorded in recorded_marks(metadata, branch, kind):
+        last, on_main = newest.get(writer), partial(find_last_mark, metadata, MAIN_BRANCH, kind, writer)
+        if recorded.snapshot_id in history or not _is_stray(metadata, branch, recorded, oldest, on_main):
+            found[writer] = _newer(recorded, last)
+        elif last is None or last.number < recorded.number:
+            found[writer] = Marks(last=last, stray=_stray(branch, kind, writer, recorded))
+    return found
+
+
+def _recorded(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Mark | None:
+    key = branch_property(kind.property_prefix, branch, writer)
+    if (text := metadata.properties.get(key)) is None:
+        return None
+    try:
+        return read_mark(kind, text)
+    except (ValueError, KeyError, TypeError) as malformed:
+        raise UnsupportedTableError(
+            f"Cannot tell what {writer} has committed to branch '{branch}': table property '{key}' is no mark of a "
+            f"write ({text!r}). Set it back to what it was, or remove it if the next write of {writer} is new."
+        ) from malformed
+
+
+def _newer(recorded: Mark | None, newest: Mark | None) -> Marks:
+    if recorded is not None and (newest is None or newest.number <= recorded.number):
+        return Marks(last=recorded, is_recorded=True)
+    return Marks(last=newest)
+
+
+def _stray(branch: str, kind: MarkKind, writer: str, mark: Mark) -> StrayMark:
+    return StrayMark(mark=mark, branch=branch, key=branch_property(kind.property_prefix, branch, writer))
+
+
+def _is_stray(
+    metadata: TableMetadata, branch: str, mark: Mark, oldest: Snapshot | None, on_main: Callable[[], Mark | None]
+) -> bool:
+    """Return whether `branch` has no claim to a mark whose snapshot it does not show.
+
+    What lies behind the end of a branch that ends within `main` is in `main`, and publishing takes marks along. So a
+    mark that `main` does not know is of an earlier branch of that name.
+
+    Args:
+        metadata: The table.
+        branch: The branch.
+        mark: What the table property holds.
+        oldest: The oldest snapshot that the branch shows, None if it has none.
+        on_main: Returns the newest mark of the same writer that counts on `main`; asked only if that decides.
+    """
+    if oldest is None:
+        return True
+    if oldest.parent_snapshot_id == mark.snapshot_id:
+        return False
+    is_present = find_snapshot(metadata, mark.snapshot_id) is not None
+    if is_present or behind(oldest, mark.sequence_number) is Place.OUTSIDE:
+        return True
+    if branch == MAIN_BRANCH or not contains(metadata, MAIN_BRANCH, oldest.snapshot_id):
+        return False
+    known = on_main()
+    return known is None or known.number < mark.number
 
 
 def read_mark(kind: MarkKind, text: str) -> Mark:
@@ -142,37 +285,29 @@ def read_mark(kind: MarkKind, text: str) -> Mark:
         run_id=value.get("run-id"),
         previous_run_id=value.get("previous-run-id"),
         record_count=value.get("record-count"),
+        sequence_number=value.get("sequence-number"),
     )
 
 
 def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
-    """Return which writer of this kind left its mark in a snapshot's summary, None if none did."""
-    return snapshot.summary[kind.writer_key] if snapshot.summary is not None else None
+    """Return which writer of this kind left its mark in a snapshot's summary, None if none did.
+
+    What has no number, or one that is none, is no mark.
+    """
+    summary = snapshot.summary
+    if summary is None or (writer := summary[kind.writer_key]) is None:
+        return None
+    number = summary[kind.number_key]
+    return writer if number is not None and number.isascii() and number.isdecimal() else None
 
 
 def mark_in(snapshot: Snapshot, kind: MarkKind) -> Mark:
     """Return the mark in the summary of a snapshot that has one of this kind."""
     summary = snapshot.summary
     return Mark(
-        number=int((summary[kind.number_key] if summary is not None else None) or 0),
+        number=int(summary[kind.number_key] or 0) if summary is not None else 0,
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
         run_id=summary[RUN_ID_KEY] if summary is not None else None,
+        sequence_number=snapshot.sequence_number or None,
     )
-
-
-def _from_property(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Mark | None:
-    text = metadata.properties.get(property_name(kind.property_prefix, branch, writer))
-    return None if text is None else read_mark(kind, text)
-
-
-def _from_history(
-    metadata: TableMetadata, branch: str, kind: MarkKind, writer: str, stop_at: int | None
-) -> Mark | None:
-    """Return the writer's newest mark in the branch's summaries, not looking behind snapshot `stop_at`."""
-    for snapshot in branch_history(metadata, branch):
-        if snapshot.snapshot_id == stop_at:
-            return None
-        if writer_in(snapshot, kind) == writer:
-            return mark_in(snapshot, kind)
-    return None

@@ -1,35 +1,49 @@
 """Pure: what a commit writes into the table's properties: the mark of its write, and those that come with a branch.
 
 Marks belong to rows. So they go where the rows go: a branch that begins anew from another one takes over
-that one's marks, and has none of an earlier branch of its name; and publishing a branch takes its marks along.
+that one's marks, and has none of an earlier branch of its name; publishing a branch takes its marks along; and those of
+a branch that is gone go with the next commit. Stray marks go nowhere (`marks`). A mark that a commit meets in
+the branch's history alone it writes down as a property, too, because history expires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, NumberedWrite
-from iceberg_ds.snapshots.branches import base_branch
+from iceberg_ds.snapshots.branches import MAIN_BRANCH, PUBLISHED_PREFIX, base_branch, branch_history, branch_property
 from iceberg_ds.snapshots.epochs import run_before
 from iceberg_ds.snapshots.marks import (
     EPOCHS,
     TXNS,
     Mark,
+    MarkKind,
+    Marks,
+    find_all_marks,
     kind_of,
+    mark_in,
     named_properties,
     property_mark,
-    property_name,
-    read_mark,
+    recorded_marks,
+    split_name,
+    writer_in,
 )
 from iceberg_ds.snapshots.streams import STREAM_PREFIX, find_stream, next_record, stream_property
 
-_MARKS = {kind.property_prefix: kind for kind in (EPOCHS, TXNS)}
+_KINDS = (EPOCHS, TXNS)
+# What the names of all properties begin with that say something of a branch.
+_PREFIXES = (*(kind.property_prefix for kind in _KINDS), STREAM_PREFIX, PUBLISHED_PREFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +53,23 @@ class PropertyChange:
     Attributes:
         values: Properties to set.
         removals: Names of those to remove.
+        absent: Branches that must not be there, because what is removed would be theirs.
     """
 
     values: dict[str, str] = field(default_factory=dict)
     removals: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def updates(self) -> tuple[TableUpdate, ...]:
         """The same for the catalog."""
         removed = (RemovePropertiesUpdate(removals=list(self.removals)),) if self.removals else ()
         return (*removed, *((SetPropertiesUpdate(updates=self.values),) if self.values else ()))
+
+    @property
+    def requirements(self) -> tuple[TableRequirement, ...]:
+        """What must hold when it is made."""
+        return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=None) for branch in self.absent)
 
 
 def record_write(
@@ -68,33 +89,41 @@ def record_write(
         record_count: How many rows it has, None if that is not to be recorded.
     """
     base = base_branch(metadata, write.route)
-    if base != write.branch:
-        values, removals = _taken_over(metadata, base, write.branch)
-    else:
-        values, removals = {}, set()
+    values, removals = ({}, set()) if base == write.branch else _taken_over(metadata, base, write.branch)
     if write.numbered is not None:
+        if base == write.branch:
+            values |= _met_in_history(metadata, base)
         values |= _own(metadata, write, write.numbered, _mark(write.numbered, snapshot, last, record_count), base)
-    return PropertyChange(values=values, removals=tuple(sorted(removals - values.keys())))
+    gone = _of_gone_branches(metadata, kept=write.branch)
+    return PropertyChange(
+        values=values,
+        removals=tuple(sorted((removals | gone.keys()) - values.keys())),
+        absent=tuple(sorted(set(gone.values()))),
+    )
 
 
 def published_marks(metadata: TableMetadata, branch: str, to: str) -> PropertyChange:
     """Return the properties that branch `to` gets when it is fast-forwarded to `branch`: each writer's newer mark."""
-    values = {}
-    for prefix, name, text in _recorded(metadata, branch):
-        key = property_name(prefix, to, name)
-        present, kind = metadata.properties.get(key), _MARKS.get(prefix)
-        if present == text:
-            continue
-        if present is None or kind is None or read_mark(kind, present).number < read_mark(kind, text).number:
-            values[key] = text
+    values = _streams_of(metadata, branch, to)
+    for kind in _KINDS:
+        present = find_all_marks(metadata, to, kind)
+        for writer, marks in find_all_marks(metadata, branch, kind).items():
+            known = present.get(writer, Marks())
+            recorded = known.last if known.is_recorded else None
+            if marks.last is not None and (recorded is None or recorded.number < marks.last.number):
+                values |= property_mark(kind, to, writer, marks.last)
     return PropertyChange(values=values)
 
 
+def published_record(branch: str, to: str, snapshot_id: int) -> dict[str, str]:
+    """Return the table property that records that `to` was fast-forwarded to a snapshot of `branch`."""
+    return {branch_property(PUBLISHED_PREFIX, to, branch): str(snapshot_id)}
+
+
 def dropped_marks(metadata: TableMetadata, branch: str) -> PropertyChange:
-    """Return what is to be removed with `branch`: all that records a write to it."""
-    return PropertyChange(
-        removals=tuple(property_name(prefix, branch, name) for prefix, name, _ in _recorded(metadata, branch))
-    )
+    """Return what is to be removed with `branch`: all that says something of it."""
+    names = (key for key in metadata.properties if branch in _branches_of(key))
+    return PropertyChange(removals=tuple(names))
 
 
 def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: Mark | None, record_count: int | None) -> Mark:
@@ -106,6 +135,7 @@ def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: Mark | None, record
         run_id=run_id,
         previous_run_id=run_before(last, run_id),
         record_count=record_count,
+        sequence_number=snapshot.sequence_number or None,
     )
 
 
@@ -123,13 +153,62 @@ def _own(
 
 def _taken_over(metadata: TableMetadata, base: str, branch: str) -> tuple[dict[str, str], set[str]]:
     """Return what a branch that begins anew from `base` has to record, and what an earlier one of its name left."""
-    values = {property_name(prefix, branch, name): text for prefix, name, text in _recorded(metadata, base)}
-    stale = {property_name(prefix, branch, name) for prefix, name, _ in _recorded(metadata, branch)} - values.keys()
-    return {key: text for key, text in values.items() if metadata.properties.get(key) != text}, stale
+    values = _streams_of(metadata, base, branch)
+    for kind in _KINDS:
+        for writer, marks in find_all_marks(metadata, base, kind).items():
+            if marks.last is not None:
+                values |= property_mark(kind, branch, writer, marks.last)
+    stale = {
+        branch_property(prefix, branch, name)
+        for prefix in (*(kind.property_prefix for kind in _KINDS), STREAM_PREFIX)
+        for name, _ in named_properties(metadata, prefix, branch)
+    }
+    return {key: text for key, text in values.items() if metadata.properties.get(key) != text}, stale - values.keys()
 
 
-def _recorded(metadata: TableMetadata, branch: str) -> Iterator[tuple[str, str, str]]:
-    """Yield prefix, name and text of every property that records a write to `branch`."""
-    for prefix in (*_MARKS, STREAM_PREFIX):
-        for name, text in named_properties(metadata, prefix, branch):
-            yield prefix, name, text
+def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]:
+    """Return the names of streams that `branch` has, as those of `to`, as far as they are new there."""
+    names = named_properties(metadata, STREAM_PREFIX, branch)
+    values = {branch_property(STREAM_PREFIX, to, name): text for name, text in names}
+    return {key: text for key, text in values.items() if metadata.properties.get(key) != text}
+
+
+def _met_in_history(metadata: TableMetadata, branch: str) -> dict[str, str]:
+    """Return the marks that only summaries hold, as properties.
+
+    Ends at a snapshot that a property names: the commit that wrote this has looked at what lies behind.
+    """
+    recorded = {(kind, writer): mark for kind in _KINDS for writer, mark in recorded_marks(metadata, branch, kind)}
+    named = {mark.snapshot_id for mark in recorded.values()}
+    newest: dict[tuple[MarkKind, str], Mark] = {}
+    for snapshot in branch_history(metadata, branch):
+        if snapshot.snapshot_id in named:
+            break
+        for kind in _KINDS:
+            if (writer := writer_in(snapshot, kind)) is not None:
+                newest.setdefault((kind, writer), mark_in(snapshot, kind))
+    values: dict[str, str] = {}
+    for (kind, writer), mark in newest.items():
+        known = recorded.get((kind, writer))
+        if known is None or known.number < mark.number:
+            values |= property_mark(kind, branch, writer, mark)
+    return values
+
+
+def _of_gone_branches(metadata: TableMetadata, kept: str) -> dict[str, str]:
+    """Return the properties of branches that are not there, and one such branch for each; `main` may come back."""
+    there = {*metadata.refs, MAIN_BRANCH, kept}
+    found: dict[str, str] = {}
+    for key in metadata.properties:
+        for branch in _branches_of(key):
+            if branch not in there:
+                found[key] = branch
+    return found
+
+
+def _branches_of(key: str) -> tuple[str, ...]:
+    """Return the branches that a table property says something of, none if it is not one of ours."""
+    for prefix in _PREFIXES:
+        if (parts := split_name(prefix, key)) is not None:
+            return parts if prefix == PUBLISHED_PREFIX else parts[:1]
+    return ()

@@ -44,7 +44,16 @@ from pyiceberg.typedef import Record
 from iceberg_ds._version import __version__
 from iceberg_ds.layouts.partitioning import partition_path
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.snapshots.branches import KEEPS_ROWS_KEY, STAGED_FOR_KEY, branch_snapshot_id, write_base
+from iceberg_ds.snapshots.branches import (
+    BUILDS_ON_KEY,
+    KEEPS_ROWS_KEY,
+    MAIN_BRANCH,
+    STAGED_FOR_KEY,
+    base_branch,
+    branch_snapshot_id,
+    contains,
+    write_base,
+)
 from iceberg_ds.snapshots.marks import Mark, summary_mark
 from iceberg_ds.snapshots.recording import record_write
 from iceberg_ds.snapshots.timeline import latest_ms
@@ -138,6 +147,7 @@ def new_snapshot(
     marks = summary_mark(write.numbered) if write.numbered else {}
     if write.numbered and write.route.converts:
         marks[STAGED_FOR_KEY] = str(write.route.publish_to)
+    marks |= _builds_on(metadata, write)
     summary = update_snapshot_summaries(
         Summary(
             # PyIceberg sums up no replacements, which count like overwrites.
@@ -159,6 +169,15 @@ def new_snapshot(
         summary=summary,
         schema_id=metadata.current_schema_id,
     )
+
+
+def _builds_on(metadata: TableMetadata, write: WriteIdentity) -> dict[str, str]:
+    """Return the summary entry that names where the branch that readers use stood, if the write builds on that."""
+    readers = write.route.publish_to or MAIN_BRANCH
+    at = branch_snapshot_id(metadata, readers)
+    if write.branch == readers or at is None or not contains(metadata, base_branch(metadata, write.route), at):
+        return {}
+    return {BUILDS_ON_KEY: str(at)}
 
 
 def commit_request(  # noqa: PLR0913  # most are given by name
@@ -194,6 +213,7 @@ def commit_request(  # noqa: PLR0913  # most are given by name
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),
             *_of_target(metadata, write),
+            *record.requirements,
         ),
         updates=(*record.updates, *updates),
     )

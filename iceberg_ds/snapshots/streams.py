@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.plan import StreamName
-from iceberg_ds.snapshots.marks import named_properties, property_name
+from iceberg_ds.snapshots.branches import branch_property
+from iceberg_ds.snapshots.marks import named_properties
 
 STREAM_PREFIX = "icebergsink.stream"
 
@@ -33,7 +34,7 @@ class StreamRecord:
 
 def find_stream(metadata: TableMetadata, branch: str, name: str) -> StreamRecord | None:
     """Return which query writes to `branch` under `name`, None if none has so far."""
-    text = metadata.properties.get(property_name(STREAM_PREFIX, branch, name))
+    text = metadata.properties.get(branch_property(STREAM_PREFIX, branch, name))
     return None if text is None else _parse(text)
 
 
@@ -56,7 +57,7 @@ def next_record(last: StreamRecord | None, stream: StreamName, query_id: str) ->
 def stream_property(branch: str, name: str, record: StreamRecord) -> dict[str, str]:
     """Return the table property that holds `record`."""
     value = {"query-id": record.query_id, "accepted-new-checkpoint": record.was_accepted}
-    return {property_name(STREAM_PREFIX, branch, name): json.dumps(value)}
+    return {branch_property(STREAM_PREFIX, branch, name): json.dumps(value)}
 
 
 def _parse(text: str) -> StreamRecord:

@@ -15,8 +15,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.snapshots.branches import branch_history
-from iceberg_ds.snapshots.marks import EPOCHS, TXNS, Mark, MarkKind, named_properties, property_name, read_mark
+from iceberg_ds.snapshots.branches import branch_history, branch_property
+from iceberg_ds.snapshots.marks import EPOCHS, TXNS, Mark, MarkKind, find_all_marks, named_properties, read_mark
 from iceberg_ds.snapshots.streams import STREAM_PREFIX, find_stream
 
 _OWN_ENGINE = "icebergsink"
@@ -190,7 +190,7 @@ def property_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) ->
             try:
                 mark = read_mark(kind, text)
             except (ValueError, KeyError, TypeError):
-                problems.append(f"property {property_name(kind.property_prefix, branch, name)} is no mark of a write")
+                problems.append(f"property {branch_property(kind.property_prefix, branch, name)} is no mark of a write")
                 continue
             marks.append(PropertyMark(branch=branch, writer=Writer(kind=kind, name=name), mark=mark))
     return marks, problems
@@ -211,6 +211,24 @@ def mark_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> 
             metadata, branch.branch, {found.writer for found in marks if found.branch == branch.branch}
         )
     return problems
+
+
+def unrecorded_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
+    """Return the last writes by this sink that a branch knows from its history alone, as after a fork by SQL.
+
+    Once that history expires, nothing tells that they have landed.
+    """
+    return [
+        f"branch '{branch.branch}' has {Writer(kind=kind, name=writer).describe(marks.last.number)} (snapshot "
+        f"{marks.last.snapshot_id})"
+        for branch, kind in itertools.product(branches, _KINDS)
+        for writer, marks in find_all_marks(metadata, branch.branch, kind).items()
+        if marks.last is not None and not marks.is_recorded and _is_own(branch, marks.last)
+    ]
+
+
+def _is_own(branch: BranchWrites, mark: Mark) -> bool:
+    return any(landed.is_own and landed.snapshot_id == mark.snapshot_id for landed in branch.writes)
 
 
 def _disagreements(recorded: PropertyMark, branch: BranchWrites, present: set[int]) -> Iterator[str]:
@@ -245,7 +263,7 @@ def _nameless(metadata: TableMetadata, branch: str, marked: set[Writer]) -> Iter
         try:
             stream = find_stream(metadata, branch, name)
         except (ValueError, KeyError, TypeError):
-            yield f"property {property_name(STREAM_PREFIX, branch, name)} is no record of a stream"
+            yield f"property {branch_property(STREAM_PREFIX, branch, name)} is no record of a stream"
             continue
         if stream is not None and Writer(kind=EPOCHS, name=stream.query_id) not in marked:
             yield f"stream '{name}' on branch '{branch}' is of query {stream.query_id}, which has left no mark there"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
 
-from iceberg_ds.checks.checklist import Checklist, NotTriedError
+from iceberg_ds.checks.checklist import Checklist, CheckWarnedError, NotTriedError
 from iceberg_ds.checks.growth import check_growth
 from iceberg_ds.snapshots.branches import MAIN_BRANCH
 from iceberg_ds.verification.contents import Contents
@@ -15,12 +15,18 @@ from iceberg_ds.verification.findings import counted, found
 from iceberg_ds.verification.history import expired_parents, history_problems
 from iceberg_ds.verification.listings import manifest_problems, number_problems, partition_problems, repeated_files
 from iceberg_ds.verification.stored import metadata_problems, statistics_problems
-from iceberg_ds.verification.streams import branch_writes, mark_problems, order_problems, property_marks
+from iceberg_ds.verification.streams import (
+    branch_writes,
+    mark_problems,
+    order_problems,
+    property_marks,
+    unrecorded_marks,
+)
 from iceberg_ds.verification.summaries import summary_problems
 
 TABLE = "table"
 HISTORY, METADATA_FILES = "history", "metadata files"
-EPOCHS, MARKS = "epochs", "epoch marks"
+EPOCHS, MARKS, LASTING = "epochs", "epoch marks", "lasting marks"
 MANIFESTS, REPEATED, NUMBERS, PARTITIONS = "manifests", "each file once", "sequence numbers", "partitions"
 SUMMARIES, STATISTICS = "summaries", "statistics files"
 
@@ -70,6 +76,7 @@ def check_metadata(
     checklist.attempt(METADATA_FILES, lambda: _metadata_files(table, load))
     checklist.attempt(EPOCHS, lambda: _epochs(table), needs=[HISTORY])
     checklist.attempt(MARKS, lambda: _marks(table), needs=[HISTORY])
+    checklist.attempt(LASTING, lambda: _lasting(table), needs=[HISTORY])
     _check_manifests(checklist, contents, took.contents_s)
     checklist.attempt(STATISTICS, lambda: _statistics(table))
 
@@ -103,6 +110,19 @@ def _marks(table: Table) -> tuple[str, None]:
         f"compared with the summaries: {counted(len(marks), 'mark')}",
         "If the branch was rolled back on purpose, drop the property before the query goes on; else find out who did.",
     )
+
+
+def _lasting(table: Table) -> tuple[str, None]:
+    branches = branch_writes(table.metadata)
+    if not any(landed.is_own for branch in branches for landed in branch.writes):
+        raise NotTriedError("no streaming query and no numbered batch of this sink has written, as far as history goes")
+    if unrecorded := unrecorded_marks(table.metadata, branches):
+        more = f"; and {len(unrecorded) - 1} more" if len(unrecorded) > 1 else ""
+        raise CheckWarnedError(
+            f"history alone knows that {unrecorded[0]}{more}: once it expires, that write would be added again",
+            "Let the writer commit to the branch once more before its snapshots expire, or drop the branch.",
+        )
+    return "each last write is recorded where expiry does not reach it", None
 
 
 def _check_manifests(checklist: Checklist, contents: Contents, reading_s: float) -> None:

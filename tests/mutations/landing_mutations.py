@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutations.mutating import Mutation
 
+_STRAY = "unit/commits/test_stray_marks.py::"
 _LOOP = "unit/commits/test_commit_loop.py::"
 _BATCHES = "unit/commits/test_idempotent_batches.py::"
 _PROMISE = "unit/commits/test_promise.py::"
@@ -126,13 +127,72 @@ LANDING = (
     Mutation(
         name="the marks of main are taken for those of the branch",
         file="snapshots/landing.py",
-        before="find_last_mark(metadata, _base(metadata, write), kind_of(numbered), numbered.writer)",
-        after='find_last_mark(metadata, "main", kind_of(numbered), numbered.writer)',
+        before="find_marks(metadata, _base(metadata, write), kind_of(numbered), numbered.writer)",
+        after='find_marks(metadata, "main", kind_of(numbered), numbered.writer)',
         tests=(
             _BRANCHES + "test_epochs_of_one_query_on_two_branches_are_told_apart",
             _BRANCHES + "test_epoch_on_a_branch_is_recognised_when_it_comes_again",
         ),
         spark_tests=(_BRANCHED + "test_stream_to_a_branch_whose_driver_is_killed_lands_once_and_leaves_main_alone",),
+    ),
+    Mutation(
+        name="a mark whose snapshot the branch does not have counts",
+        file="snapshots/marks.py",
+        before="    if is_present or behind(oldest, mark.sequence_number) is Place.OUTSIDE:\n        return True",
+        after="    if is_present:\n        return False",
+        tests=(
+            _STRAY + "test_version_of_a_dropped_branch_is_not_skipped_on_its_successor",
+            _STRAY + "test_epoch_that_was_rolled_back_is_neither_skipped_nor_added_unasked",
+            _STRAY + "test_version_before_a_replacement_of_the_table_is_not_skipped",
+        ),
+    ),
+    Mutation(
+        name="a mark of an earlier branch of that name counts once history has expired",
+        file="snapshots/marks.py",
+        before="    return known is None or known.number < mark.number",
+        after="    return False",
+        tests=(_STRAY + "test_version_of_a_dropped_branch_is_not_skipped_after_expiry",),
+    ),
+    Mutation(
+        name="stray marks are published",
+        file="snapshots/recording.py",
+        before="            recorded = known.last if known.is_recorded else None\n            if marks.last",
+        after=(
+            "            recorded = None\n            marks = Marks(last=marks.stray.mark) if marks.stray else marks\n"
+            "            if marks.last"
+        ),
+        tests=(_STRAY + "test_stray_mark_is_not_published",),
+    ),
+    Mutation(
+        name="marks that only history holds are not written down",
+        file="snapshots/recording.py",
+        before="            values |= _met_in_history(metadata, base)",
+        after="            values |= {}",
+        tests=(_STRAY + "test_mark_that_only_history_holds_is_written_down",),
+    ),
+    Mutation(
+        name="a version that was cherry-picked is added again",
+        file="snapshots/landing.py",
+        before="        if (mark := mark_in(source, kind)).number == numbered.number:",
+        after="        if (mark := mark_in(source, kind)).number == -1:",
+        tests=(_STRAY + "test_version_that_somebody_cherry_picked_is_not_added_twice",),
+    ),
+    Mutation(
+        name="marks of gone branches are removed although the branch has come back",
+        file="snapshots/recording.py",
+        before="        return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=None) for branch in self.absent)",
+        after="        return ()",
+        tests=(_STRAY + "test_marks_of_a_branch_that_appears_meanwhile_stay",),
+    ),
+    Mutation(
+        name="expired history is taken for divergence",
+        file="snapshots/branches.py",
+        before="    return Place.OUTSIDE if sequence_number >= oldest.sequence_number else Place.UNKNOWN",
+        after="    return Place.OUTSIDE",
+        tests=(
+            _STRAY + "test_staging_goes_on_after_the_published_history_expired",
+            _STRAY + "test_branch_that_others_wrote_is_not_called_diverged_when_history_expired",
+        ),
     ),
     Mutation(
         name="the mark is not written as a table property",

@@ -19,7 +19,8 @@ from iceberg_ds.commits.commit import CommitResult
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, OptionError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
-from iceberg_ds.snapshots.marks import TXNS, property_name
+from iceberg_ds.snapshots.branches import branch_property
+from iceberg_ds.snapshots.marks import TXNS
 
 pytestmark = pytest.mark.usefixtures("waits", "few_retries")
 
@@ -115,7 +116,7 @@ def test_version_survives_the_removal_of_its_property(sink: Sink) -> None:
     append(sink, 1, 1)
     sink.append(2)
     with sink.table().transaction() as change:
-        change.remove_properties(property_name(TXNS.property_prefix, "main", "load"))
+        change.remove_properties(branch_property(TXNS.property_prefix, "main", "load"))
 
     assert append(sink, 1, 1).was_replayed
     assert sink.ids() == [1, 2]

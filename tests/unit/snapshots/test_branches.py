@@ -190,7 +190,7 @@ def test_staging_branch_whose_origin_has_expired_is_not_given_up() -> None:
     )
 
     assert waits(cut, "waiting", "main")
-    assert "has moved on" in (why_not_writable(cut, WAITING) or "")
+    assert "history has expired" in (why_not_writable(cut, WAITING) or "")
 
 
 def test_missing_staging_branch_begins_with_the_branch_to_publish_to() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.table.metadata import TableMetadata
-from support.metadata import START_MS, Past, line, metadata_of
+from support.metadata import START_MS, Past, after_expiry, line, metadata_of
 from support.tables import QUERY, epoch
 
 from iceberg_ds.plan import EpochId
@@ -47,7 +47,7 @@ def test_mark_comes_back_from_the_property_whole() -> None:
     """An error could not say which run committed what, and when."""
     mark = Mark(number=7, snapshot_id=2**63 - 1, timestamp_ms=START_MS, run_id="r", previous_run_id="q")
 
-    metadata = metadata_of(properties=property_mark(EPOCHS, "main", QUERY, mark))
+    metadata = metadata_of(after_expiry(9), properties=property_mark(EPOCHS, "main", QUERY, mark))
 
     assert find_last_epoch(metadata, "main", QUERY) == mark
 
@@ -56,7 +56,7 @@ def test_mark_comes_back_from_the_summary_whole() -> None:
     """An error could not say which run committed what, and when."""
     metadata = metadata_of(line(1, 2, s2=summary(7, run_id="r")))
 
-    expected = Mark(number=7, snapshot_id=2, timestamp_ms=START_MS + 2, run_id="r")
+    expected = Mark(number=7, snapshot_id=2, timestamp_ms=START_MS + 2, run_id="r", sequence_number=2)
     assert find_last_epoch(metadata, "main", QUERY) == expected
 
 
@@ -68,8 +68,10 @@ def test_mark_comes_back_from_the_summary_whole() -> None:
         pytest.param(line(1, s1=summary(5, OTHER)), recorded(5, 1, query_id=OTHER), None, id="another query"),
         pytest.param(line(1, 2, s1=summary(4), s2=summary(5)), recorded(5, 2), (5, 2), id="both marks agree"),
         pytest.param(line(1, 2, s1=summary(4), s2=summary(5)), {}, (5, 2), id="summaries alone"),
-        pytest.param(line(9), recorded(5, 2), (5, 2), id="our snapshots have expired"),
-        pytest.param([], recorded(5, 2), (5, 2), id="all snapshots have expired"),
+        pytest.param(after_expiry(9), recorded(5, 2), (5, 2), id="our snapshots have expired"),
+        pytest.param([Past(snapshot_id=9, sequence_number=9)], recorded(5, 2), (5, 2), id="expired without a trace"),
+        pytest.param(line(9), recorded(5, 2), None, id="the table was replaced"),
+        pytest.param([], recorded(5, 2), None, id="the table was replaced, and has no rows yet"),
         pytest.param(line(1, 2, 3, s1=summary(4), s2=summary(5)), recorded(4, 1), (5, 2), id="the JVM sink went on"),
         pytest.param(line(8, 9, s9=summary(6)), recorded(4, 1), (6, 9), id="the JVM sink went on, ours expired"),
         pytest.param(line(1, 2, 3, s1=summary(5)), recorded(5, 1), (5, 1), id="others committed since"),

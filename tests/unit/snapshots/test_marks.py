@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.metadata import START_MS, line, metadata_of
+from support.metadata import START_MS, after_expiry, line, metadata_of
 from support.tables import epoch
 
 from iceberg_ds.plan import EpochId, TxnId
+from iceberg_ds.snapshots.branches import branch_property
 from iceberg_ds.snapshots.marks import (
     EPOCHS,
     TXNS,
@@ -17,7 +18,6 @@ from iceberg_ds.snapshots.marks import (
     kind_of,
     named_properties,
     property_mark,
-    property_name,
     summary_mark,
 )
 
@@ -47,7 +47,7 @@ def test_mark_comes_back_from_property_and_summary(kind: object) -> None:
     write = TxnId(app_id="load", version=7) if kind is TXNS else EpochId(query_id="load", epoch_id=7)
     used = kind_of(write)
 
-    by_property = metadata_of(line(1), properties=property_mark(used, "main", "load", MARK))
+    by_property = metadata_of(after_expiry(9), properties=property_mark(used, "main", "load", MARK))
     by_summary = metadata_of(line(1, s1=summary_mark(write)))
 
     assert find_last_mark(by_property, "main", used, "load") == MARK
@@ -61,10 +61,10 @@ def test_property_belongs_to_one_branch_and_one_name(
     branch: str, name: str, other_branch: str, other_name: str
 ) -> None:
     """Two applications whose names have dots would skip each other's batches: rows would be lost."""
-    key = property_name(TXNS.property_prefix, branch, name)
+    key = branch_property(TXNS.property_prefix, branch, name)
 
     is_same = (branch, name) == (other_branch, other_name)
-    assert (key == property_name(TXNS.property_prefix, other_branch, other_name)) == is_same
+    assert (key == branch_property(TXNS.property_prefix, other_branch, other_name)) == is_same
     metadata = metadata_of(line(1), properties={key: "x"})
     assert list(named_properties(metadata, TXNS.property_prefix, branch)) == [(name, "x")]
     if other_branch != branch:

@@ -12,8 +12,9 @@ from support.tables import epoch
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import Route, StreamName, TxnId
+from iceberg_ds.snapshots.branches import branch_property
 from iceberg_ds.snapshots.epochs import property_key
-from iceberg_ds.snapshots.marks import TXNS, Mark, property_mark, property_name
+from iceberg_ds.snapshots.marks import TXNS, Mark, property_mark
 from iceberg_ds.snapshots.recording import PropertyChange, published_marks, record_write
 from iceberg_ds.snapshots.snapshots import new_snapshot
 from iceberg_ds.snapshots.streams import StreamRecord, stream_property
@@ -28,7 +29,7 @@ def txn(branch: str, app_id: str, version: int) -> dict[str, str]:
 
 def key(branch: str, app_id: str) -> str:
     """Return the name of that property."""
-    return property_name(TXNS.property_prefix, branch, app_id)
+    return branch_property(TXNS.property_prefix, branch, app_id)
 
 
 def with_properties(*parts: Mapping[str, str], branches: Mapping[str, int] | None = None) -> TableMetadata:
@@ -107,7 +108,12 @@ def test_batch_without_a_number_forks_a_branch_with_its_marks() -> None:
 def test_published_branch_takes_the_newer_marks_along() -> None:
     """A version would be there twice once the snapshots of its branch have expired."""
     metadata = with_properties(
-        txn("main", "a", 1), txn("main", "b", 5), txn("audit", "a", 2), txn("audit", "b", 4), txn("audit", "c", 1)
+        txn("main", "a", 1),
+        txn("main", "b", 5),
+        txn("audit", "a", 2),
+        txn("audit", "b", 4),
+        txn("audit", "c", 1),
+        branches={"main": 2, "audit": 3},
     )
 
     change = published_marks(metadata, "audit", "main")

@@ -1,0 +1,186 @@
+"""Random numbered batches among what others do to branches and history: none is lost by a skip, and none doubled."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.invariants import check_sound
+from support.others import cherry_pick, drop_branch, expire, plain_table, set_branch
+from support.tables import IDENTIFIER, Sink, embedded_options, rows
+
+from iceberg_ds.catalogs.client import connect
+from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.commits.publishing import fast_forward
+from iceberg_ds.errors import CommitConflictError, OptionError
+
+BRANCHES = ["main", "audit", "stage"]
+FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
+
+branches = st.sampled_from(BRANCHES)
+others = st.sampled_from(BRANCHES[1:])
+
+
+class Others(RuleBasedStateMachine):
+    """A table whose branches many hands move.
+
+    Batch `version` of application `load` has one row, whose id is the version; so what a branch has tells which batches
+    it has. A plain batch has an id of its own, from 1,000 on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        options = embedded_options(self.folder)
+        self.sink = Sink(catalog=connect(catalog_settings(options)), options=options)
+        self.plain_ids = itertools.count(1000)
+
+    @initialize()
+    def create(self) -> None:
+        """Create the table, with a row and without waits."""
+        self.sink.append(next(self.plain_ids))
+        with plain_table(self.sink).transaction() as change:
+            change.set_properties(FAST_RETRIES)
+
+    def teardown(self) -> None:
+        """Remove the table."""
+        shutil.rmtree(self.folder)
+
+    def refs(self) -> dict[str, int]:
+        """Return the branches and their snapshots."""
+        return {name: ref.snapshot_id for name, ref in self.sink.table().metadata.refs.items()}
+
+    def ids(self, branch: str) -> list[int]:
+        """Return the ids of a branch."""
+        return [row["id"] for row in self.sink.rows_of(branch)] if branch in self.refs() else []
+
+    @rule(branch=branches, version=st.integers(1, 4))
+    def append_version(self, branch: str, version: int) -> None:
+        """Write a numbered batch: it lands, is skipped because it is there, or is refused."""
+        before = self.ids(branch)
+        try:
+            plan = self.sink.plan(branch=branch, create_branch=branch != "main", txn_app_id="load", txn_version=version)
+            result = self.sink.commit(self.sink.write(rows(version), plan=plan))
+        except (CommitConflictError, OptionError):
+            assert self.ids(branch) == before
+            return
+        now = self.ids(branch if branch in self.refs() else "main")  # what a fork would begin with
+        if result.was_replayed:
+            # A version is skipped that is below one that is there, too.
+            assert any(number >= version for number in now if number < 1000), (version, now)
+            return
+        assert now.count(version) == 1, (version, now)
+
+    @rule(branch=branches)
+    def append_plain(self, branch: str) -> None:
+        """Write a batch that nobody numbers."""
+        if branch in self.refs() or branch == "main":
+            plan = self.sink.plan(branch=branch)
+            self.sink.commit(self.sink.write(rows(next(self.plain_ids)), plan=plan))
+
+    @rule(branch=others)
+    def publish(self, branch: str) -> None:
+        """Publish a branch: main has its rows and loses none, or it is refused."""
+        before = set(self.ids("main"))
+        try:
+            fast_forward(self.sink.catalog, IDENTIFIER, branch, "main")
+        except CommitConflictError:
+            assert set(self.ids("main")) == before
+            return
+        assert before <= set(self.ids("main"))
+        assert set(self.ids(branch)) <= set(self.ids("main"))
+
+    @rule(branch=others, at=branches)
+    def others_set(self, branch: str, at: str) -> None:
+        """Create a branch, or replace it, by SQL, where another one stands."""
+        if (head := self.refs().get(at)) is not None:
+            set_branch(self.sink, branch, head)
+
+    @rule(branch=others)
+    def others_fast_forward(self, branch: str) -> None:
+        """Fast-forward main by SQL, if main lies behind the branch."""
+        head, at = self.refs().get(branch), self.refs().get("main")
+        if head is not None and at is not None and at in self.lineage(head):
+            set_branch(self.sink, "main", head)
+
+    def lineage(self, head: int) -> list[int]:
+        """Return the snapshots from one back to where history ends."""
+        parents = {found.snapshot_id: found.parent_snapshot_id for found in self.sink.table().metadata.snapshots}
+        found: list[int] = []
+        at: int | None = head
+        while at in parents:
+            found.append(at)
+            at = parents[at]
+        return found
+
+    @rule(branch=others)
+    def others_drop(self, branch: str) -> None:
+        """Drop a branch by SQL."""
+        if branch in self.refs():
+            drop_branch(self.sink, branch)
+
+    @rule(branch=branches, back=st.integers(1, 3))
+    def others_roll_back(self, branch: str, back: int) -> None:
+        """Roll a branch back."""
+        if (head := self.refs().get(branch)) is not None and len(line := self.lineage(head)) > back:
+            set_branch(self.sink, branch, line[back])
+
+    @precondition(lambda self: "main" in self.refs())
+    @rule()
+    def others_replace(self) -> None:
+        """Replace the table by SQL, which keeps its uuid and properties."""
+        drop_branch(self.sink, "main")
+        plain_append(self.sink, next(self.plain_ids))
+
+    @rule(branch=others)
+    def others_cherry_pick(self, branch: str) -> None:
+        """Cherry-pick the newest write of a branch to main, unless main has it."""
+        head, at = self.refs().get(branch), self.refs().get("main")
+        if head is None or at is None or head in self.lineage(at) or set(self.ids(branch)) & set(self.ids("main")):
+            return
+        cherry_pick(self.sink, head)
+
+    @rule(cuts_parents=st.booleans())
+    def others_expire(self, *, cuts_parents: bool) -> None:
+        """Expire history, unless that takes the last proof of a write, which no sink can see afterwards."""
+        if not self.unproven():
+            expire(self.sink, cuts_parents=cuts_parents)
+
+    def unproven(self) -> bool:
+        """Return whether a branch has a version that its properties do not tell of."""
+        properties = self.sink.table().metadata.properties
+        for branch in self.refs():
+            versions = [number for number in self.ids(branch) if number < 1000]
+            text = properties.get(f"icebergsink.last-txn.{branch}.load", "")
+            if versions and f'"version": {max(versions)},' not in text:
+                return True
+        return False
+
+    @invariant()
+    def no_row_is_there_twice(self) -> None:
+        """Check that no branch has a row twice."""
+        for branch in self.refs():
+            found = self.ids(branch)
+            assert len(found) == len(set(found)), (branch, found)
+
+    @invariant()
+    def table_is_whole(self) -> None:
+        """Check that nothing refers to a file that is gone."""
+        check_sound(self.sink.table())
+
+
+def plain_append(sink: Sink, number: int) -> None:
+    """Append a row by PyIceberg."""
+    table = plain_table(sink)
+    table.append(
+        table.schema().as_arrow().empty_table().from_pylist([{"id": number, "name": "x"}], table.schema().as_arrow())
+    )
+
+
+TestOthers = Others.TestCase
+TestOthers.settings = settings(stateful_step_count=14)

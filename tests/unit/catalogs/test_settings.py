@@ -1,0 +1,21 @@
+"""Which catalog a write goes to, and which ones it cannot be trusted to."""
+
+from __future__ import annotations
+
+import pytest
+
+from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options import parse_options
+
+
+def test_catalog_that_leaves_out_history_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches would be doubled, and branches be called diverged: nothing shows what landed."""
+    options = {"table": "db.t", "catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1"}
+
+    with pytest.raises(OptionError, match=r"snapshot-loading-mode=refs.*catalog\.snapshot-loading-mode"):
+        catalog_settings(parse_options({**options, "catalog.snapshot-loading-mode": "refs"}))
+    monkeypatch.setenv("PYICEBERG_CATALOG__DEFAULT__SNAPSHOT_LOADING_MODE", "refs")
+    with pytest.raises(OptionError, match="snapshot-loading-mode=refs"):
+        catalog_settings(parse_options(options))
+    assert catalog_settings(parse_options({**options, "catalog.snapshot-loading-mode": "all"})).name == "default"
