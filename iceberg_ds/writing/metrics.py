@@ -3,7 +3,8 @@
 Counts, sizes and bounds come from the column statistics of the row groups; NaN counts are taken from
 the rows as they are written, because Parquet does not record them and readers would otherwise drop
 a file that holds a NaN. Bounds are built from physical values, so no date or timestamp is too large.
-Fields inside lists and maps get counts but no bounds. Source: Iceberg spec, "Manifests" (data_file)
+Fields inside lists and maps get sizes alone, as from Iceberg's own writers: Parquet counts an empty container as a
+value and a null, which would be wrong of their elements. Source: Iceberg spec, "Manifests" (data_file)
 and appendix D, "Binary single-value serialization".
 """
 
@@ -37,11 +38,11 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 def count_nans(batch: pa.RecordBatch, leaves: tuple[Leaf, ...]) -> dict[int, int]:
-    """Return how many NaN each float and double column of `batch` holds, by field id."""
+    """Return how many NaN each float and double column of `batch` that is in no list or map holds, by field id."""
     return {
         leaf.field_id: _count_nans(leaf_values(batch, leaf.path))
         for leaf in leaves
-        if leaf.mode.counts and isinstance(leaf.field_type, FloatType | DoubleType)
+        if leaf.mode.counts and not leaf.is_repeated and isinstance(leaf.field_type, FloatType | DoubleType)
     }
 
 
@@ -99,11 +100,13 @@ def file_metrics(footer: pq.FileMetaData, leaves: tuple[Leaf, ...], nan_counts: 
             continue
         chunks = [group.column(index) for group in groups]
         sizes[leaf.field_id] = sum(chunk.total_compressed_size for chunk in chunks)
+        if leaf.is_repeated:
+            continue
         values[leaf.field_id] = sum(chunk.num_values for chunk in chunks)
         statistics = [chunk.statistics for chunk in chunks]
         if all(known is not None and known.has_null_count for known in statistics):
             nulls[leaf.field_id] = sum(known.null_count for known in statistics)
-        if leaf.mode.bounds and not leaf.is_repeated:
+        if leaf.mode.bounds:
             low, high = _bounds(statistics, leaf)
             lower.update({} if low is None else {leaf.field_id: low})
             upper.update({} if high is None else {leaf.field_id: high})

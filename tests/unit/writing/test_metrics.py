@@ -304,14 +304,15 @@ NESTED_ROWS: list[Row] = [
 
 def check_counts(metrics: FileMetrics, schema: Schema, data: list[Row]) -> None:
     """Assert that all counts are those of the rows."""
-    plain = plain_columns(schema, data)
+    every = plain_columns(schema, data)
+    plain = {field_id: known for field_id, known in every.items() if not known.is_repeated}
     floats = (ice.FloatType, ice.DoubleType)
     assert metrics.value_counts == {field_id: known.value_count for field_id, known in plain.items()}
     assert metrics.null_value_counts == {field_id: known.null_count for field_id, known in plain.items()}
     assert metrics.nan_value_counts == {
         field_id: known.nan_count for field_id, known in plain.items() if isinstance(known.field_type, floats)
     }
-    assert metrics.column_sizes.keys() == plain.keys()
+    assert metrics.column_sizes.keys() == every.keys()
 
 
 def test_counts_of_nested_columns_are_those_of_the_rows() -> None:
@@ -342,10 +343,12 @@ def test_nan_under_a_null_struct_is_not_counted() -> None:
     assert metrics.null_value_counts == {2: 1}
 
 
-def test_only_fields_outside_lists_and_maps_have_bounds() -> None:
-    """Readers would take the bound of an element for one of the column."""
+def test_only_fields_outside_lists_and_maps_have_counts_and_bounds() -> None:
+    """Readers would take the bound of an element for one of the column, or an empty list for a null in it."""
     metrics = metrics_of(NESTED, NESTED_ROWS)
 
+    assert metrics.value_counts.keys() == metrics.null_value_counts.keys() == {1, 3, 5, 6}
+    assert metrics.nan_value_counts.keys() == {3, 5}
     assert metrics.lower_bounds.keys() == metrics.upper_bounds.keys() == {1, 3, 5, 6}
     assert from_bytes(ice.FloatType(), metrics.lower_bounds[5]) == -2.5
 
