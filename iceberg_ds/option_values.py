@@ -85,8 +85,8 @@ def levels(text: str) -> tuple[str, ...]:
 
 
 def location(text: str) -> str:
-    """Return a location without a slash at its end."""
-    if not text.strip("/ "):
+    """Return a location without a slash at its end; one that depends on a working directory is none."""
+    if not text.strip("/ ") or not ("://" in text or text.startswith(("/", "file:/"))):
         raise ValueError("expected a location, such as s3://bucket/events")
     return text.rstrip("/")
 

@@ -32,7 +32,7 @@ from iceberg_ds.key_planning import KeyedWrite, why_not_keyed
 from iceberg_ds.locations import trusted_provider
 from iceberg_ds.manifests.manifest_file import layout_of
 from iceberg_ds.option_scope import check_scope
-from iceberg_ds.options import SinkOptions
+from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import (
     DynamicOverwrite,
     IsolationLevel,
@@ -47,6 +47,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.predicates.predicates import EVERY_ROW
 from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.property_types import new_table_properties
 from iceberg_ds.schemas.changes import metadata_with
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
 from iceberg_ds.schemas.spark_types import iceberg_schema, json_schema
@@ -199,8 +200,10 @@ def foresee_creation(options: SinkOptions, dataframe: StructType) -> str:
     """
     written = WrittenColumns.of(options, dataframe)
     keyed = KeyedWrite.of(options, dataframe, written)
-    count = len(_new_schema(options, written, keyed).fields)
-    return f"{count} columns can be written{'' if keyed is None else f', {keyed.foresee_new()}'}"
+    schema = _new_schema(options, written, keyed)
+    with naming_action(f"create {'.'.join(options.table)}"):
+        new_table_properties(options.table_properties, schema)
+    return f"{len(schema.fields)} columns can be written{'' if keyed is None else f', {keyed.foresee_new()}'}"
 
 
 def _check_catalog(catalog: CatalogClient, options: SinkOptions) -> None:

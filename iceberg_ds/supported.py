@@ -11,10 +11,20 @@ from iceberg_ds.file_settings import metrics_properties
 from iceberg_ds.layouts.partitioning import PartitionSplitter, why_not_readable
 from iceberg_ds.layouts.sorting import RowOrder
 from iceberg_ds.locations import PROVIDER, why_not_trusted
+from iceberg_ds.property_types import wrong_values
 from iceberg_ds.schemas.leaves import leaf_columns
 
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
+# What a wrong value of fails in the middle of a write, or sends files to a place that nobody else finds. An empty one
+# counts as not set.
+_READ_WHILE_WRITING = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.enabled",
+    "write.object-storage.partitioned-paths",
+    "write.metadata.previous-versions-max",
+)
 _ENCRYPTION_KEY = "encryption.key-id"
 
 
@@ -45,6 +55,7 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         )
     if (distrust := why_not_trusted(properties, asked)) is not None:
         problems.append(distrust)
+    problems += wrong_values({name: properties[name] for name in _READ_WHILE_WRITING if properties.get(name)})
     try:
         problems += why_not_readable(metadata.spec(), metadata.schema())
         PartitionSplitter(metadata.spec(), metadata.schema())

@@ -28,6 +28,7 @@ from iceberg_ds.errors import OptionError, TableNotFoundError
 from iceberg_ds.layouts.layout import describes, describes_order, evolved_spec, new_sort_order, new_spec, spec_text
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NewTable, SchemaChange
+from iceberg_ds.property_types import new_table_properties
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
 from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
 
@@ -43,7 +44,7 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
     """Return the metadata of the table that the first commit of the write creates, None if it had to be created now.
 
     Raises:
-        OptionError: `partition-by` or `sort-by` do not fit the columns.
+        OptionError: `partition-by`, `sort-by` or a property do not fit the columns, or Iceberg does not take it.
         TableNotFoundError: `create-table` is false.
         CatalogError: The catalog could not be reached or refused.
     """
@@ -60,7 +61,7 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             sort_order=new_sort_order(options.sort_by, schema, 1) if options.sort_by else UNSORTED_SORT_ORDER,
             location=options.location,
             format_version=options.format_version,
-            properties={**NEW_TABLE_PROPERTIES, **options.table_properties},
+            properties={**NEW_TABLE_PROPERTIES, **new_table_properties(options.table_properties, schema)},
         )
     return catalog.stage_table(options.table, new_table)
 

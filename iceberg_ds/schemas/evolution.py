@@ -22,6 +22,7 @@ from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.schemas.changes import SchemaChanges, changed_schema, schema_request
 from iceberg_ds.schemas.differences import Difference, Kind, find_differences
 from iceberg_ds.schemas.fit import children, mismatch
+from iceberg_ds.schemas.reserved import why_reserved
 from iceberg_ds.schemas.spark_types import nullable_field
 from iceberg_ds.table_requests import CommitRequest
 
@@ -170,6 +171,8 @@ def _objection(difference: Difference, policy: EvolutionPolicy, bonds: _Bonds) -
     match difference.kind:
         case Kind.ADD if not difference.is_nested and path in bonds.partition_names:
             return f"column '{path}' is new and has the name of a partition field of the table: rename it"
+        case Kind.ADD if not difference.is_nested:
+            return why_reserved(path)
         case _ if is_relaxed and field_id in bonds.identifiers:
             return f"column '{path}' is missing in the DataFrame, and identifier fields must have values: add it"
         case Kind.MISSING | Kind.MISSING_REQUIRED if not is_relaxed and field_id in bonds.kept:

@@ -7,11 +7,14 @@ for each column, and by default only the first 100 columns of a wide table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
+
+_T = TypeVar("_T")
 
 METRICS_PREFIX = "write.metadata.metrics."
 _DEFAULT_KEY = METRICS_PREFIX + "default"
@@ -87,22 +90,29 @@ def leaf_columns(schema: Schema, properties: Mapping[str, str]) -> tuple[Leaf, .
         properties: The table's `write.metadata.metrics.*` properties.
 
     Raises:
-        ValueError: A property names an unknown mode.
+        ValueError: A property names an unknown mode, or is no number where one belongs; names it.
     """
     leaves = []
     inferred = _MAX_INFERRED_DEFAULT if _DEFAULT_KEY not in properties else None
     if inferred is not None and _MAX_INFERRED_KEY in properties:
-        inferred = int(properties[_MAX_INFERRED_KEY])
-    default = parse_mode(properties[_DEFAULT_KEY]) if _DEFAULT_KEY in properties else _DEFAULT_MODE
+        inferred = _parsed(properties, _MAX_INFERRED_KEY, int)
+    default = _parsed(properties, _DEFAULT_KEY, parse_mode) if _DEFAULT_KEY in properties else _DEFAULT_MODE
     for position, (field_id, field_type, path) in enumerate(_walk(schema.as_struct(), ())):
         name = schema.find_column_name(field_id)
         beyond_inferred = inferred is not None and position >= inferred
         mode = _NONE if beyond_inferred else default
-        if (text := properties.get(f"{_COLUMN_PREFIX}{name}")) is not None:
-            mode = parse_mode(text)
+        if (key := f"{_COLUMN_PREFIX}{name}") in properties:
+            mode = _parsed(properties, key, parse_mode)
         is_repeated = any(isinstance(step, str) for step in path)
         leaves.append(Leaf(field_id=field_id, field_type=field_type, path=path, is_repeated=is_repeated, mode=mode))
     return tuple(leaves)
+
+
+def _parsed(properties: Mapping[str, str], key: str, parse: Callable[[str], _T]) -> _T:
+    try:
+        return parse(properties[key])
+    except ValueError as problem:
+        raise ValueError(f"property {key} is {properties[key]!r}: {problem}") from None
 
 
 def _walk(

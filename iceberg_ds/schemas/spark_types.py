@@ -34,6 +34,7 @@ from pyspark.sql import types as spark
 
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.schemas.names import repeated_names
+from iceberg_ds.schemas.reserved import why_reserved
 
 _PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
     spark.BooleanType: BooleanType(),
@@ -106,6 +107,9 @@ def _convert_column(
 ) -> NestedField | None:
     if not column.name:
         problems.append(f"a column of type {column.dataType.simpleString()} has no name: name it")
+        return None
+    if (reason := why_reserved(column.name)) is not None:
+        problems.append(reason)
         return None
     try:
         return _convert_field(column, ids, case_sensitive=case_sensitive)

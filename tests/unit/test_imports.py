@@ -50,6 +50,7 @@ PURE = {
     "option_table",
     "pyiceberg_inner",
     "table_properties",
+    "property_types",
     "locations",
     "diagnosis",
     "schemas",

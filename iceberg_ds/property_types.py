@@ -1,0 +1,279 @@
+"""Pure: which values Iceberg takes for each property of a table, and what is wrong with those for a new table.
+
+`TYPES` has a line for every property of Java's `TableProperties`, `COLUMN_TYPES` one for each family of properties that
+are set for a column. What neither names is the user's own and may be any text. Iceberg's runtime reads most of them as
+a table is loaded or written, and refuses the table, reads and all, if one does not parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import parse_mapping_from_json
+
+from iceberg_ds.option_table import COMPRESSION_CODECS
+from iceberg_ds.option_values import boolean, location, one_of
+from iceberg_ds.schemas.leaves import METRICS_PREFIX, parse_mode
+from iceberg_ds.schemas.names import AmbiguousNameError, find_position
+from iceberg_ds.secrets import mask_url
+
+Check: TypeAlias = Callable[[str], object]
+"""Raises ValueError, with what it expects, for a value that is none of the property's."""
+
+# Iceberg shows them beside a table's properties, and refuses a new table that sets one.
+RESERVED = frozenset(
+    {
+        "format-version",
+        "uuid",
+        "snapshot-count",
+        "current-snapshot-id",
+        "current-snapshot-summary",
+        "current-snapshot-timestamp-ms",
+        "current-schema",
+        "default-partition-spec",
+        "default-sort-order",
+    }
+)
+
+_METRICS_OF_COLUMN = f"{METRICS_PREFIX}column."
+_INT, _LONG = 2**31 - 1, 2**63 - 1
+
+
+def _number(least: int, most: int) -> Check:
+    """Return the check of a whole number in digits of ASCII, without spaces around them."""
+
+    def check(text: str) -> int:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()) or not least <= int(text) <= most:
+            raise ValueError(f"expected a whole number{f' from {least} to {most}' if least >= 0 else ''}")
+        return int(text)
+
+    return check
+
+
+_COUNT, _AMOUNT = _number(0, _INT), _number(1, _INT)
+_LONG_COUNT, _LONG_AMOUNT = _number(0, _LONG), _number(1, _LONG)
+_INTEGER = _number(-_INT - 1, _INT)
+
+
+def _share(text: str) -> float:
+    """Return a share of false positives."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1 or text != text.strip() or "_" in text:
+        raise ValueError("expected a number above 0 and below 1")
+    return share
+
+
+def _any(text: str) -> str:
+    return text
+
+
+def _name_mapping(text: str) -> object:
+    try:
+        return parse_mapping_from_json(text)
+    except ValueError:
+        raise ValueError(
+            'expected a name mapping in JSON, such as [{"field-id": 1, "names": ["id"]}]; drop it for a table whose '
+            "files all have field ids, as those of this sink"
+        ) from None
+
+
+def _metrics_mode(text: str) -> object:
+    if text != text.strip():
+        raise ValueError("expected none, counts, truncate(n) or full, without spaces")
+    return parse_mode(text)
+
+
+_FORMAT = one_of("parquet", "avro", "orc")
+_PARQUET_CODEC = one_of(*COMPRESSION_CODECS)
+_AVRO_CODEC = one_of("uncompressed", "snappy", "gzip", "zstd")
+_ORC_CODEC = one_of("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
+_STRATEGY = one_of("speed", "compression")
+_PAGE_VERSION = one_of("v1", "v2")
+_DISTRIBUTION = one_of("none", "hash", "range")
+_ISOLATION = one_of("serializable", "snapshot")
+_MODE = one_of("copy-on-write", "merge-on-read")
+_PLANNING = one_of("auto", "local", "distributed")
+
+TYPES: Mapping[str, Check] = {
+    "comment": _any,
+    "commit.retry.num-retries": _COUNT,
+    "commit.retry.min-wait-ms": _COUNT,
+    "commit.retry.max-wait-ms": _COUNT,
+    "commit.retry.total-timeout-ms": _COUNT,
+    "commit.status-check.num-retries": _COUNT,
+    "commit.status-check.min-wait-ms": _LONG_COUNT,
+    "commit.status-check.max-wait-ms": _LONG_COUNT,
+    "commit.status-check.total-timeout-ms": _LONG_COUNT,
+    "commit.manifest.target-size-bytes": _LONG_AMOUNT,
+    "commit.manifest.min-count-to-merge": _COUNT,
+    "commit.manifest-merge.enabled": boolean,
+    "write.format.default": _FORMAT,
+    "write.delete.format.default": _FORMAT,
+    "write.parquet.row-group-size-bytes": _AMOUNT,
+    "write.delete.parquet.row-group-size-bytes": _AMOUNT,
+    "write.parquet.page-size-bytes": _AMOUNT,
+    "write.delete.parquet.page-size-bytes": _AMOUNT,
+    "write.parquet.page-version": _PAGE_VERSION,
+    "write.delete.parquet.page-version": _PAGE_VERSION,
+    "write.parquet.page-row-limit": _AMOUNT,
+    "write.delete.parquet.page-row-limit": _AMOUNT,
+    "write.parquet.dict-size-bytes": _AMOUNT,
+    "write.delete.parquet.dict-size-bytes": _AMOUNT,
+    "write.parquet.compression-codec": _PARQUET_CODEC,
+    "write.delete.parquet.compression-codec": _PARQUET_CODEC,
+    "write.parquet.compression-level": _INTEGER,
+    "write.delete.parquet.compression-level": _INTEGER,
+    "write.parquet.shred-variants": boolean,
+    "write.parquet.variant-inference-buffer-size": _AMOUNT,
+    "write.parquet.row-group-check-min-record-count": _AMOUNT,
+    "write.delete.parquet.row-group-check-min-record-count": _AMOUNT,
+    "write.parquet.row-group-check-max-record-count": _AMOUNT,
+    "write.delete.parquet.row-group-check-max-record-count": _AMOUNT,
+    "write.parquet.row-group-size-track-uncompressed": boolean,
+    "write.parquet.bloom-filter-max-bytes": _AMOUNT,
+    "write.parquet.bloom-filter-adaptive-enabled": boolean,
+    "write.avro.compression-codec": _AVRO_CODEC,
+    "write.delete.avro.compression-codec": _AVRO_CODEC,
+    "write.avro.compression-level": _INTEGER,
+    "write.delete.avro.compression-level": _INTEGER,
+    "write.manifest.compression-codec": _AVRO_CODEC,
+    "write.manifest.compression-level": _INTEGER,
+    "write.orc.stripe-size-bytes": _LONG_AMOUNT,
+    "write.delete.orc.stripe-size-bytes": _LONG_AMOUNT,
+    "write.orc.bloom.filter.columns": _any,
+    "write.orc.bloom.filter.fpp": _share,
+    "write.orc.block-size-bytes": _LONG_AMOUNT,
+    "write.delete.orc.block-size-bytes": _LONG_AMOUNT,
+    "write.orc.vectorized.batch-size": _AMOUNT,
+    "write.delete.orc.vectorized.batch-size": _AMOUNT,
+    "write.orc.compression-codec": _ORC_CODEC,
+    "write.delete.orc.compression-codec": _ORC_CODEC,
+    "write.orc.compression-strategy": _STRATEGY,
+    "write.delete.orc.compression-strategy": _STRATEGY,
+    "read.split.target-size": _LONG_AMOUNT,
+    "read.split.metadata-target-size": _LONG_AMOUNT,
+    "read.split.planning-lookback": _AMOUNT,
+    "read.split.open-file-cost": _LONG_COUNT,
+    "read.split.adaptive-size.enabled": boolean,
+    "read.parquet.vectorization.enabled": boolean,
+    "read.parquet.vectorization.batch-size": _AMOUNT,
+    "read.orc.vectorization.enabled": boolean,
+    "read.orc.vectorization.batch-size": _AMOUNT,
+    "read.data-planning-mode": _PLANNING,
+    "read.delete-planning-mode": _PLANNING,
+    "identifier-fields.rely": boolean,
+    "write.object-storage.enabled": boolean,
+    "write.object-storage.partitioned-paths": boolean,
+    "write.object-storage.path": location,
+    "write.location-provider.impl": _any,
+    "write.folder-storage.path": location,
+    "write.data.path": location,
+    "write.metadata.path": location,
+    "write.summary.partition-limit": _COUNT,
+    "write.metadata.compression-codec": one_of("none", "gzip"),
+    "write.metadata.previous-versions-max": _INTEGER,
+    "write.metadata.delete-after-commit.enabled": boolean,
+    "write.metadata.metrics.max-inferred-column-defaults": _COUNT,
+    "write.metadata.metrics.default": _metrics_mode,
+    "schema.name-mapping.default": _name_mapping,
+    "write.wap.enabled": boolean,
+    "write.target-file-size-bytes": _LONG_AMOUNT,
+    "write.delete.target-file-size-bytes": _LONG_AMOUNT,
+    "write.spark.fanout.enabled": boolean,
+    "write.spark.accept-any-schema": boolean,
+    "write.spark.auto-schema-evolution.enabled": boolean,
+    "write.spark.advisory-partition-size-bytes": _LONG_AMOUNT,
+    "compatibility.snapshot-id-inheritance.enabled": boolean,
+    "engine.hive.enabled": boolean,
+    "engine.hive.lock-enabled": boolean,
+    "write.distribution-mode": _DISTRIBUTION,
+    "gc.enabled": boolean,
+    "history.expire.max-snapshot-age-ms": _LONG_COUNT,
+    "history.expire.min-snapshots-to-keep": _AMOUNT,
+    "history.expire.max-ref-age-ms": _LONG_COUNT,
+    "write.delete.granularity": one_of("file", "partition"),
+    "write.delete.isolation-level": _ISOLATION,
+    "write.delete.mode": _MODE,
+    "write.delete.distribution-mode": _DISTRIBUTION,
+    "write.update.isolation-level": _ISOLATION,
+    "write.update.mode": _MODE,
+    "write.update.distribution-mode": _DISTRIBUTION,
+    "write.merge.isolation-level": _ISOLATION,
+    "write.merge.mode": _MODE,
+    "write.merge.distribution-mode": _DISTRIBUTION,
+    "write.upsert.enabled": boolean,
+    "encryption.key-id": _any,
+    "encryption.data-key-length": one_of("16", "24", "32"),
+}
+
+COLUMN_TYPES: Mapping[str, Check] = {
+    _METRICS_OF_COLUMN: _metrics_mode,
+    "write.parquet.bloom-filter-enabled.column.": boolean,
+    "write.parquet.bloom-filter-fpp.column.": _share,
+    "write.parquet.bloom-filter-ndv.column.": _LONG_AMOUNT,
+    "write.parquet.stats-enabled.column.": boolean,
+    "write.parquet.dict-encoding-enabled.column.": boolean,
+}
+
+
+def new_table_properties(given: Mapping[str, str], schema: Schema) -> dict[str, str]:
+    """Return properties for a new table, with names of columns as the table has them.
+
+    Args:
+        given: Properties by options of a write, whose names Spark has put into lower case.
+        schema: The new table's columns.
+
+    Raises:
+        ValueError: Iceberg could not use the table with one of them; says all reasons.
+    """
+    problems: list[str] = []
+    properties: dict[str, str] = {}
+    for name, value in given.items():
+        try:
+            properties[_checked(name, value, schema)] = value
+        except ValueError as problem:
+            problems.append(f"option 'table-property.{name}' is {mask_url(value)!r}: {problem}")
+    if problems:
+        raise ValueError("; ".join(problems))
+    return properties
+
+
+def wrong_values(properties: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with properties of a table, a sentence for each that Iceberg does not take."""
+    problems = []
+    for name, value in properties.items():
+        try:
+            TYPES.get(name, _any)(value)
+        except ValueError as problem:
+            problems.append(f"property {name} is {mask_url(value)!r}: {problem}")
+    return problems
+
+
+def _checked(name: str, value: str, schema: Schema) -> str:
+    """Return the property's name; raise ValueError if it may not be set, or not so."""
+    if name in RESERVED:
+        raise ValueError("Iceberg keeps that name for what it tells of a table, and sets it itself: drop the option")
+    prefix = next((prefix for prefix in COLUMN_TYPES if name.startswith(prefix)), None)
+    if prefix is not None:
+        COLUMN_TYPES[prefix](value)
+        return prefix + _column(name.removeprefix(prefix), schema, must_exist=prefix == _METRICS_OF_COLUMN)
+    TYPES.get(name, _any)(value)
+    return name
+
+
+def _column(name: str, schema: Schema, *, must_exist: bool) -> str:
+    """Return the table's name of a column, nested ones too; raise ValueError if it must have one, and has none."""
+    names = schema.column_names
+    try:
+        position = find_position(name, names)
+    except AmbiguousNameError as several:
+        raise ValueError(f"{several}: set the property in the table's catalog instead") from None
+    if position is None and must_exist:
+        raise ValueError(f"the table has no column '{name}', and Iceberg refuses such a table: correct or drop it")
+    return name if position is None else names[position]
