@@ -30,7 +30,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.task_manifest import TaskManifest
 
-WIRE_VERSION = 7
+WIRE_VERSION = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

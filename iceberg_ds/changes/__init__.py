@@ -42,9 +42,11 @@ met is deleted so, deletes and upserts alike; only a key of which the task saw n
 inserts are known to be new, needs none.
 
 If two tasks wrote a row for one key, or one wrote a row and another one has its later delete, the loser's row is
-hidden by a position delete in the same snapshot. For that, tasks report a digest of 128 bits and the sequence of
-every key, 16 bytes and the sequence's own for each. Where every task holds the rows of one remainder of Spark's hash of
-the key, as after `distribute(df, keys=...)`, no two tasks can have the same key: the reports prove that with one
-number per task, and large tasks need not send digests at all. Where the table's rows count they always do: the search
-for the old rows tells the digests of late keys, and whatever was written of these is hidden in the same way.
+hidden by a position delete in the same snapshot. For that, tasks report a digest of 64 bits and the sequence of every
+key. A digest only says which keys to compare: no row is hidden before its key has compared equal to that of what it
+loses to. Keys of 16 bytes at most, and those without a row, are reported as well; longer ones are read from the rows
+that are in doubt. Where every task holds the rows of one remainder of Spark's hash of the key, as after
+`distribute(df, keys=...)`, no two tasks can have the same key: the reports prove that with one number per task, and
+large tasks need not send digests at all. Where the table's rows count they always do: the search for the old rows tells
+the late keys, and whatever was written of these is hidden in the same way.
 """

@@ -1,24 +1,28 @@
 """Pure: which rows of a write lose to what other tasks say of the same keys.
 
 Only tasks that may share keys are held against each other (`spark_hash.can_share`); of these each must have sent
-evidence. What wins among them follows the very rule by which a task chooses.
+evidence. Digests tell which events to compare; of these the keys are compared, and read from the written rows where
+evidence does not have them. What wins among them follows the very rule by which a task chooses.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import NestedField
 
-from iceberg_ds.changes.digests import HIGH, LOW, Digests
-from iceberg_ds.changes.evidence import decode_evidence
+from iceberg_ds.changes.digests import DIGEST
+from iceberg_ds.changes.equality import numbered
+from iceberg_ds.changes.evidence import IS_TIED, decode_evidence
 from iceberg_ds.changes.spark_hash import can_share
 from iceberg_ds.changes.values import MAX_EXAMPLES, TaskKeys
 from iceberg_ds.changes.winners import (
+    KEY_PREFIX,
     NUMBER,
     RANK,
     Rank,
@@ -29,13 +33,17 @@ from iceberg_ds.changes.winners import (
     sort_events,
 )
 
-_TASK = "task"
+_IS_LATE = "is_late"
 _PLACE_BITS = 40
+
+# Returns the key columns of written rows in the form of `equality.plain`, from the task's number and the rows' numbers
+# over all of its files, ascending.
+ReadKeys: TypeAlias = Callable[[int, Sequence[int]], Sequence[pa.Array]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What tasks' reports come to.
+    """Outcome of deduplication across tasks.
 
     Attributes:
         losers: By the task's number: which of its written rows lose, counted from 0 over all of its files, ascending.
@@ -59,22 +67,25 @@ class Settlement:
         return not (self.unproven or self.unreported)
 
 
-def settle(
+def settle(  # noqa: PLR0913  # most are given by name
     tasks: Sequence[TaskKeys],
     sequence: Sequence[NestedField],
     *,
+    read_keys: ReadKeys,
     is_enforced: bool,
     keeps_deleted: bool = False,
-    late: Digests | None = None,
+    late: pa.Table | None = None,
 ) -> Settlement:
     """Return which written rows lose, and what prevents the commit.
 
     Args:
         tasks: The reports, in the order of the tasks' numbers from 0.
         sequence: The feed's sequence columns.
+        read_keys: Reads the keys of written rows.
         is_enforced: Whether ties are errors.
         keeps_deleted: Whether deletes leave rows, so that every key that is reported has one.
-        late: Keys whose events lose to rows of the table, whatever they are; None for none.
+        late: Digests and keys, in the form of `equality.plain`, whose events lose to rows of the table, whatever they
+            are; None for none.
     """
     sharing = _tasks_that_share(tasks)
     if unproven := tuple(number for number in sharing if tasks[number].evidence is None):
@@ -85,29 +96,19 @@ def settle(
     needed = sharing if late is None else range(len(tasks))
     events = {number: _events(number, content) for number in needed if (content := tasks[number].evidence) is not None}
     lowest_row = Rank.BEFORE if keeps_deleted else Rank.ROW
-    found = _collide([events[number] for number in sharing], sequence, lowest_row)
-    losers = (
-        found.losers if late is None else _joined(found.losers, _late_rows(list(events.values()), late, lowest_row))
-    )
+    doubtful = _with_keys(_doubtful(events, sharing, late), read_keys)
+    outcome = _compare(doubtful, late, sequence)
+    losers = {} if outcome is None else _by_task(_written(outcome.lost, lowest_row))
     if not is_enforced:
         return Settlement(losers=losers)
-    # A tie for nothing is none.
-    lost = _pairs(late) if late is not None and any((found.tied, *(task.tied for task in tasks))) else set()
-    between = [place for digest, place in found.tied.items() if digest not in lost]
-    own = [
-        tied.text
-        for number, task in enumerate(tasks)
-        for tied in task.tied
-        if found.winning_task.get(tied.digest, number) == number
-        and tied.digest not in found.tied
-        and tied.digest not in lost
-    ]
-    unnamed = sum(task.tied_count - len(task.tied) for task in tasks)
+    tied = _tied_places(events.values(), outcome)
+    apart = [task for number, task in enumerate(tasks) if number not in events]
+    texts = [text for task in apart for text in task.tied_keys][:MAX_EXAMPLES]
     return Settlement(
         losers=losers,
-        tied_count=len(between) + len(own) + unnamed,
-        tied_keys=tuple(own[:MAX_EXAMPLES]),
-        tied_rows=tuple(between[: MAX_EXAMPLES - len(own[:MAX_EXAMPLES])]),
+        tied_count=len(tied) + sum(task.tied_count for task in apart),
+        tied_keys=tuple(texts),
+        tied_rows=tuple(map(_task_and_row, tied.slice(0, MAX_EXAMPLES - len(texts)).to_pylist())),
     )
 
 
@@ -137,74 +138,110 @@ def _tasks_that_share(tasks: Sequence[TaskKeys]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Collisions:
-    """What colliding digests come to: rows that lose, the task that wins each key, and ties between tasks."""
+class _Outcome:
+    """What equal keys come to.
 
-    losers: Mapping[int, Sequence[int]]
-    winning_task: Mapping[tuple[int, int], int]
-    tied: Mapping[tuple[int, int], tuple[int, int]]
+    Attributes:
+        lost: Events that lose, to those of other tasks or to rows of the table; each once.
+        tied: Places of winners that are a tie between tasks, and not late.
+    """
+
+    lost: pa.RecordBatch
+    tied: pa.Array
 
 
-def _collide(reported: Sequence[pa.Table], sequence: Sequence[NestedField], lowest_row: Rank) -> _Collisions:
-    """Return what colliding digests come to; what has `lowest_row` or a higher rank was written as a row."""
-    losers: dict[int, list[int]] = defaultdict(list)
-    winning: dict[tuple[int, int], int] = {}
-    tied: dict[tuple[int, int], tuple[int, int]] = {}
-    events = _colliding_events(reported)
-    order = event_order(sequence)
-    for decision in decide([sort_events(events, order)] if events is not None else [], sequence_names(sequence)):
-        lost = decision.losers.filter(pc.greater_equal(decision.losers.column(RANK), pa.scalar(lowest_row, pa.int32())))
-        for task, rows in _by_task(lost.column(NUMBER)).items():
-            losers[task] += rows
-        columns = (decision.winners.column(name).to_pylist() for name in (HIGH, LOW, NUMBER))
-        for high, low, place, is_tied in zip(*columns, decision.is_tied.to_pylist(), strict=True):
-            winning[high, low] = place >> _PLACE_BITS
-            if is_tied:
-                tied[high, low] = (place >> _PLACE_BITS, place & ((1 << _PLACE_BITS) - 1))
-    return _Collisions(
-        losers={task: sorted(rows) for task, rows in sorted(losers.items())}, winning_task=winning, tied=tied
+def _doubtful(events: Mapping[int, pa.Table], sharing: Sequence[int], late: pa.Table | None) -> pa.RecordBatch | None:
+    """Return the events, in the order of their places, whose digests several tasks or late keys have."""
+    several = _several([chunk for number in sharing for chunk in events[number].column(DIGEST).chunks])
+    of_late = [] if late is None else late.column(DIGEST).chunks
+    chosen = []
+    for number, reported in events.items():
+        wanted = pa.concat_arrays([*([several] if number in sharing else []), *of_late, several.slice(0, 0)])
+        chosen.append(reported.filter(pc.is_in(reported.column(DIGEST), value_set=wanted)))
+    batches = pa.concat_tables(chosen).combine_chunks().to_batches() if chosen else []
+    return batches[0] if batches else None
+
+
+def _several(digests: Sequence[pa.Array]) -> pa.Array:
+    """Return the digests that come more than once."""
+    together = pa.concat_arrays([*digests, pa.array([], pa.uint64())])
+    is_repeated = repeated(together)
+    return together.slice(0, 0) if is_repeated is None else pc.unique(together.filter(is_repeated))
+
+
+def _with_keys(doubtful: pa.RecordBatch | None, read_keys: ReadKeys) -> pa.RecordBatch | None:
+    """Return the events with the keys that evidence does not have."""
+    if doubtful is None:
+        return None
+    names = _key_columns(doubtful.schema)
+    is_unsaid = doubtful.column(names[0]).is_null()
+    if not is_unsaid.true_count:
+        return doubtful
+    rows = _by_task(doubtful.column(NUMBER).filter(is_unsaid))
+    read = [read_keys(task, numbers) for task, numbers in rows.items()]
+    for name, parts in zip(names, zip(*read, strict=True), strict=True):
+        filled = pc.replace_with_mask(doubtful.column(name), is_unsaid, pa.concat_arrays(parts))
+        doubtful = doubtful.set_column(doubtful.schema.get_field_index(name), name, filled)
+    return doubtful
+
+
+def _compare(
+    doubtful: pa.RecordBatch | None, late: pa.Table | None, sequence: Sequence[NestedField]
+) -> _Outcome | None:
+    """Return what events with equal keys come to, None if there is nothing to compare."""
+    if doubtful is None:
+        return None
+    names = _key_columns(doubtful.schema)
+    keys = pa.table({name: doubtful.column(name) for name in names})
+    if late is not None:
+        keys = pa.concat_tables([keys, late.select(names)])
+    numbers = numbered([column.combine_chunks() for column in keys.columns])
+    ours, of_late = numbers.slice(0, doubtful.num_rows), numbers.slice(doubtful.num_rows)
+    is_late = pc.is_in(ours, value_set=of_late)
+    # The number of the key stands where the digest was.
+    ordered = [*sequence_names(sequence), RANK, NUMBER]
+    events = pa.RecordBatch.from_arrays(
+        [ours, *(doubtful.column(name) for name in ordered), is_late], names=[DIGEST, *ordered, _IS_LATE]
     )
+    lost, tied = [events.filter(is_late)], []
+    for decision in decide([sort_events(events, event_order([], sequence))], [], sequence_names(sequence)):
+        lost.append(decision.losers.filter(pc.invert(decision.losers.column(_IS_LATE))))
+        is_tied = pc.and_not(decision.is_tied, decision.winners.column(_IS_LATE))
+        tied.append(decision.winners.column(NUMBER).filter(is_tied))
+    (all_lost,) = pa.Table.from_batches(lost).combine_chunks().to_batches() or [events.slice(0, 0)]
+    return _Outcome(lost=all_lost, tied=pa.concat_arrays(tied))
 
 
-def _late_rows(reported: Sequence[pa.Table], late: Digests, lowest_row: Rank) -> dict[int, list[int]]:
-    """Return, by task, the written rows of keys that lose to rows of the table."""
-    if not reported:
-        return {}
-    events = pa.concat_tables([part.select([HIGH, LOW, RANK, NUMBER]) for part in reported])
-    keys = pa.table({HIGH: late.high, LOW: late.low})
-    lost = events.join(keys, keys=[HIGH, LOW], join_type="left semi")
-    is_row = pc.greater_equal(lost.column(RANK), pa.scalar(lowest_row, pa.int32()))
-    return _by_task(lost.column(NUMBER).filter(is_row).combine_chunks())
+def _written(events: pa.RecordBatch, lowest_row: Rank) -> pa.Array:
+    """Return the places of the events that were written as rows, those of `lowest_row` or a higher rank."""
+    return events.column(NUMBER).filter(pc.greater_equal(events.column(RANK), pa.scalar(lowest_row, pa.int32())))
+
+
+def _tied_places(events: Iterable[pa.Table], outcome: _Outcome | None) -> pa.Array:
+    """Return the places of ties for the win, of one task or of several, ascending."""
+    own = [reported.column(NUMBER).filter(reported.column(IS_TIED)).combine_chunks() for reported in events]
+    places = pa.concat_arrays([*own, pa.array([], pa.int64())])
+    if outcome is not None:
+        left = places.filter(pc.invert(pc.is_in(places, value_set=outcome.lost.column(NUMBER))))
+        places = pc.unique(pa.concat_arrays([left, outcome.tied]))
+    return places.sort()
 
 
 def _by_task(places: pa.Array) -> dict[int, list[int]]:
-    """Return the rows at these places by task, ascending."""
+    """Return the rows at these places by task, both ascending."""
     found: dict[int, list[int]] = defaultdict(list)
-    for place in places.sort().to_pylist():
-        found[place >> _PLACE_BITS].append(place & ((1 << _PLACE_BITS) - 1))
+    for task, row in map(_task_and_row, places.sort().to_pylist()):
+        found[task].append(row)
     return dict(found)
 
 
-def _pairs(digests: Digests) -> set[tuple[int, int]]:
-    return set(zip(digests.high.to_pylist(), digests.low.to_pylist(), strict=True))
+def _task_and_row(place: int) -> tuple[int, int]:
+    return place >> _PLACE_BITS, place & ((1 << _PLACE_BITS) - 1)
 
 
-def _joined(one: Mapping[int, Sequence[int]], other: Mapping[int, Sequence[int]]) -> Mapping[int, Sequence[int]]:
-    if not one:  # as it is but for keys that Spark and the table tell apart in different ways
-        return other
-    return {task: sorted({*one.get(task, ()), *other.get(task, ())}) for task in sorted({*one, *other})}
-
-
-def _colliding_events(reported: Sequence[pa.Table]) -> pa.RecordBatch | None:
-    """Return those of the events whose keys several tasks may have."""
-    if not reported:
-        return None
-    batches = pa.concat_tables(reported).combine_chunks().to_batches()
-    if not batches:
-        return None
-    (events,) = batches
-    several = repeated(events.column(HIGH))
-    return None if several is None else events.filter(several)
+def _key_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the key columns, which stand between the digest and the sequence."""
+    return [name for name in schema.names if name.startswith(KEY_PREFIX)]
 
 
 def _events(task: int, content: bytes) -> pa.Table:

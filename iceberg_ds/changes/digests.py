@@ -1,108 +1,84 @@
-"""Pure: digests of 128 bits that tell keys apart, computed column by column.
+"""Pure: digests of 64 bits that narrow the search for equal keys, computed column by column.
 
-A digest is two 64-bit lanes that mix the same words in different ways. A key of one integer, date or time is told
-from every other by one lane alone, for certain, so the other is 0; other keys but for a chance of 2^-128 a pair. The
-lanes start from a seed that is another in every write, so nobody can prepare keys that collide. Knows Arrow alone.
+Equal keys have equal digests. Keys with equal digests are equal in all likelihood, and nothing rests on that: whoever
+finds equal digests compares the keys (`changes.equality`). So a collision costs a comparison, and never a row.
+
+A key is a sequence of 64-bit words. Each word is mixed into the digest so far by a bijection of 64 bits with full
+avalanche, the finaliser of MurmurHash3 in the variant 13 of David Stafford, as in SplitMix64. The digest starts from a
+seed that is another in every write, so that no keys can be prepared that collide in all writes. A key of one word
+collides with no other key at all. Knows Arrow alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Names of the columns where digests stand in a table.
-HIGH, LOW = "high", "low"
-_SEED_BYTES = 16
+# Name of the column where digests stand in a table.
+DIGEST = "digest"
 _WORD_BYTES = 8
 _WORD_BITS = 64
 # Strings with more bytes are digested one by one.
 _MAX_VECTOR_BYTES = 128
-# Odd, so that multiplication loses nothing.
-_FACTORS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
-_LAST_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-_SHIFT, _LAST_SHIFT = 32, 29
+# Shifts and odd factors, so that no step loses anything.
+_FIRST_SHIFT, _FIRST_FACTOR = 30, 0xBF58476D1CE4E5B9
+_SECOND_SHIFT, _SECOND_FACTOR = 27, 0x94D049BB133111EB
+_LAST_SHIFT = 31
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-
-
-@dataclass(frozen=True, slots=True)
-class Digests:
-    """The digests of rows: two columns of 64-bit integers without sign."""
-
-    high: pa.Array
-    low: pa.Array
 
 
 def digest_seed(operation_id: str) -> bytes:
     """Return the seed of the digests that the tasks of a write report."""
-    return hashlib.blake2b(operation_id.encode(), digest_size=_SEED_BYTES).digest()
+    return hashlib.blake2b(operation_id.encode(), digest_size=_WORD_BYTES).digest()
 
 
-def distinct(digests: Iterable[Digests]) -> Digests | None:
-    """Return each digest once, None if there is none."""
-    parts = [pa.table({HIGH: part.high, LOW: part.low}) for part in digests]
-    if not parts:
-        return None
-    found = pa.concat_tables(parts).group_by([HIGH, LOW]).aggregate([]).combine_chunks()
-    return Digests(*(found.column(name).combine_chunks() for name in (HIGH, LOW))) if found.num_rows else None
-
-
-def digest_keys(columns: Sequence[pa.Array], seed: bytes) -> Digests:
-    """Return the digest of each row's key.
+def digest_keys(columns: Sequence[pa.Array], seed: bytes) -> pa.Array:
+    """Return the digest of each row's key as uint64.
 
     Args:
         columns: The key columns, all of the same length and without nulls.
-        seed: 16 bytes, the same in all tasks of a write.
+        seed: 8 bytes, the same in all tasks of a write.
 
     Raises:
         ValueError: A column is of a type that cannot be a key.
     """
-    length = len(columns[0])
-    halves = (seed[:8],) if _is_one_word(columns) else (seed[:8], seed[8:16])
-    lanes = [pa.repeat(_unsigned(int.from_bytes(half, "little")), length) for half in halves]
+    digests = pa.repeat(_unsigned(int.from_bytes(seed, "little")), len(columns[0]))
     for column in columns:
-        lanes = _mix_column(lanes, column)
-    high, *low = [_stir(lane, factor, _LAST_SHIFT) for lane, factor in zip(lanes, _LAST_FACTORS, strict=False)]
-    return Digests(high, *(low or [pa.repeat(_unsigned(0), length)]))
-
-
-def _is_one_word(columns: Sequence[pa.Array]) -> bool:
-    """Return whether the key is one value of 64 bits at most."""
-    data_type = columns[0].type
-    is_short = pa.types.is_boolean(data_type) or pa.types.is_integer(data_type) or pa.types.is_temporal(data_type)
-    return len(columns) == 1 and is_short
+        digests = _mix_column(digests, column)
+    return digests
 
 
 def _unsigned(value: int) -> pa.Scalar:
     return pa.scalar(value, pa.uint64())
 
 
-def _mix_column(lanes: list[pa.Array], column: pa.Array) -> list[pa.Array]:
+def _mix_column(digests: pa.Array, column: pa.Array) -> pa.Array:
     values = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
     data_type = values.type
     if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
-        return _mix_strings(lanes, values)
-    return _mix_words(lanes, _fixed_words(values))
+        return _mix_strings(digests, values)
+    return _mix_words(digests, _fixed_words(values))
 
 
-def _mix_words(lanes: list[pa.Array], words: Iterable[pa.Array]) -> list[pa.Array]:
+def _mix_words(digests: pa.Array, words: Iterable[pa.Array]) -> pa.Array:
     for word in words:
-        lanes = [_mix(lane, word, number) for number, lane in enumerate(lanes)]
-    return lanes
+        digests = _mix(digests, word)
+    return digests
 
 
-def _mix(lane: pa.Array, word: pa.Array, number: int) -> pa.Array:
-    # Each step is a bijection of the lane for any word, and of the word for any lane.
-    mixed = pc.bit_wise_xor(lane, word) if number == 0 else pc.add(lane, word)
-    return _stir(mixed, _FACTORS[number], _SHIFT)
+def _mix(digests: pa.Array, words: pa.Array) -> pa.Array:
+    """Return the next digests: a bijection of the digest for any word, and of the word for any digest."""
+    mixed = pc.bit_wise_xor(digests, words)
+    mixed = pc.multiply(_folded(mixed, _FIRST_SHIFT), _unsigned(_FIRST_FACTOR))
+    mixed = pc.multiply(_folded(mixed, _SECOND_SHIFT), _unsigned(_SECOND_FACTOR))
+    return _folded(mixed, _LAST_SHIFT)
 
 
-def _stir(lane: pa.Array, factor: int, shift: int) -> pa.Array:
-    lane = pc.multiply(lane, _unsigned(factor))
-    return pc.bit_wise_xor(lane, pc.shift_right(lane, _unsigned(shift)))
+def _folded(values: pa.Array, shift: int) -> pa.Array:
+    return pc.bit_wise_xor(values, pc.shift_right(values, _unsigned(shift)))
 
 
 def _fixed_words(values: pa.Array) -> list[pa.Array]:
@@ -129,46 +105,45 @@ def _multiples(width: int, count: int) -> pa.Array:
     return pc.cumulative_sum(pa.repeat(pa.scalar(width, pa.int64()), count), start=-width)
 
 
-def _mix_strings(lanes: list[pa.Array], values: pa.Array) -> list[pa.Array]:
+def _mix_strings(digests: pa.Array, values: pa.Array) -> pa.Array:
     """Mix the length and the bytes of each value; of long ones, 16 bytes that were made of all bytes."""
     if not len(values):
-        return lanes
+        return digests
     offsets = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, values.buffers()[1]], offset=values.offset)
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     starts = pc.subtract(offsets[:-1].cast(pa.int64()), pa.scalar(first, pa.int64()))
     lengths = pc.binary_length(values).cast(pa.int64())
-    lanes = _mix_words(lanes, [lengths.view(pa.uint64())])
+    digests = _mix(digests, lengths.view(pa.uint64()))
     longest = pc.max(lengths).as_py()
     if longest > _MAX_VECTOR_BYTES:
         is_long = pc.greater(lengths, pa.scalar(_MAX_VECTOR_BYTES, pa.int64()))
-        lanes = _mix_long(lanes, values, is_long)
+        digests = _mix_long(digests, values, is_long)
         lengths = pc.if_else(is_long, pa.scalar(0, pa.int64()), lengths)
         longest = pc.max(lengths).as_py()
     cursor = _Cursor(values.buffers()[2], first, last - first, starts)
     if pc.min(lengths).as_py() == longest:  # as identifiers often are
-        return _mix_words(lanes, (cursor.next_words(longest - step) for step in range(0, longest, _WORD_BYTES)))
+        return _mix_words(digests, (cursor.next_words(longest - step) for step in range(0, longest, _WORD_BYTES)))
     has_more: pa.Array | None = None
     for step in range(0, longest, _WORD_BYTES):
         left = pc.subtract(lengths, pa.scalar(step, pa.int64()))
         had_more, has_more = has_more, pc.greater(left, pa.scalar(0, pa.int64()))
         if has_more.true_count == len(left):
-            lanes = _mix_words(lanes, [cursor.next_words(left)])
+            digests = _mix(digests, cursor.next_words(left))
         else:
             cursor.keep(has_more if had_more is None else has_more.filter(had_more))
-            mixed = _mix_words([lane.filter(has_more) for lane in lanes], [cursor.next_words(left.filter(has_more))])
-            lanes = [pc.replace_with_mask(lane, has_more, new) for lane, new in zip(lanes, mixed, strict=True)]
-    return lanes
+            mixed = _mix(digests.filter(has_more), cursor.next_words(left.filter(has_more)))
+            digests = pc.replace_with_mask(digests, has_more, mixed)
+    return digests
 
 
-def _mix_long(lanes: list[pa.Array], values: pa.Array, is_long: pa.Array) -> list[pa.Array]:
+def _mix_long(digests: pa.Array, values: pa.Array, is_long: pa.Array) -> pa.Array:
     texts = values.filter(is_long).cast(pa.binary()).to_pylist()
-    digests = [hashlib.blake2b(text, digest_size=16).digest() for text in texts]
+    made = [hashlib.blake2b(text, digest_size=2 * _WORD_BYTES).digest() for text in texts]
     words = [
-        pa.array([int.from_bytes(digest[half : half + 8], "little") for digest in digests], pa.uint64())
-        for half in (0, 8)
+        pa.array([int.from_bytes(digest[half : half + _WORD_BYTES], "little") for digest in made], pa.uint64())
+        for half in (0, _WORD_BYTES)
     ]
-    mixed = _mix_words([lane.filter(is_long) for lane in lanes], words)
-    return [pc.replace_with_mask(lane, is_long, new) for lane, new in zip(lanes, mixed, strict=True)]
+    return pc.replace_with_mask(digests, is_long, _mix_words(digests.filter(is_long), words))
 
 
 class _Cursor:

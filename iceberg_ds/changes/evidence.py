@@ -1,7 +1,8 @@
 """Pure: what a task reports of its keys, as bytes.
 
-For each key: the digest, the sequence and the rank of what won in the task. Digests do not compress; 17 bytes a key
-and the sequence's own are what a message grows by.
+For each key: the digest; the key if it is short, or if no file has a row of it; the sequence and the rank of what won
+in the task, and whether that is a tie. Digests do not compress: a message grows by 9 bytes a key, and by what the
+sequence and a short key take themselves.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from iceberg_ds.changes.digests import HIGH, LOW
+from iceberg_ds.changes.digests import DIGEST
+from iceberg_ds.changes.equality import plain_type
 from iceberg_ds.changes.winners import RANK
 
+IS_TIED = "is_tied"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
-def evidence_schema(sequence: Sequence[pa.Field]) -> pa.Schema:
-    """Return the columns of evidence, with the sequence columns in the middle."""
-    return pa.schema([pa.field(HIGH, pa.uint64()), pa.field(LOW, pa.uint64()), *sequence, pa.field(RANK, pa.int8())])
+def evidence_schema(keys: Sequence[pa.Field], sequence: Sequence[pa.Field]) -> pa.Schema:
+    """Return the columns of evidence; a key is null where it is to be read from the row."""
+    plain_keys = [field.with_type(plain_type(field.type)) for field in keys]
+    outcome = [pa.field(RANK, pa.int8()), pa.field(IS_TIED, pa.bool_())]
+    return pa.schema([pa.field(DIGEST, pa.uint64()), *plain_keys, *sequence, *outcome])
 
 
 def encode_evidence(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:

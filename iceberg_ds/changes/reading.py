@@ -7,7 +7,7 @@ of a delete the key and the sequence, so that nulls in its other columns do no h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,17 +17,21 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from iceberg_ds.changes.added import ColumnFiller
-from iceberg_ds.changes.digests import HIGH, LOW, digest_keys
+from iceberg_ds.changes.digests import DIGEST, digest_keys
+from iceberg_ds.changes.equality import plain, plain_type
 from iceberg_ds.changes.evidence import evidence_schema
 from iceberg_ds.changes.operations import Kind, count_words, read_operations, with_deletes
 from iceberg_ds.changes.values import MAX_EXAMPLES, AddedColumns, ChangeFeed, KeyExamples
-from iceberg_ds.changes.winners import NUMBER, RANK, Rank, sequence_names
+from iceberg_ds.changes.winners import NUMBER, RANK, Rank, key_names, sequence_names
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.names import find_sources
 from iceberg_ds.schemas.shape import file_shape
 
 IS_KNOWN = "is_known"
+
+# Bytes of a key that is reported of every row; the commit reads longer ones from files where it needs them.
+_REPORTED_KEY_BYTES = 16
 
 DeleteTest: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
 
@@ -37,10 +41,10 @@ class Changes:
     """A batch of a feed.
 
     Attributes:
-        events: What happens to which key: digest, sequence, rank, the row's number if it has one, whether the table may
-            have the key already, and the key.
-        rows: The rows among them that may be written, with digest and sequence after the table's columns, and the rank
-            if deletes leave rows.
+        events: What happens to which key: digest, key, sequence, rank, the row's number if it has one, and whether the
+            table may have the key already.
+        rows: The rows among them that may be written; after the table's columns come digest, key if it is reported of
+            every row, sequence, and rank if deletes leave rows.
         keys: The key columns of `events`.
     """
 
@@ -56,7 +60,7 @@ class FeedReader:
         feed: How rows are read.
         schema: The table's schema.
         case_sensitive: How the DataFrame's columns are found, see `find_position`.
-        seed: Of the digests: 16 bytes, the same in all tasks of the write.
+        seed: Of the digests: 8 bytes, the same in all tasks of the write.
         is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
         added: Columns to fill in; None for none.
     """
@@ -81,23 +85,23 @@ class FeedReader:
         self._shape = file_shape(schema, case_sensitive=case_sensitive)
         positions = {field.field_id: position for position, field in enumerate(schema.fields)}
         self._key_positions = [positions[field_id] for field_id in feed.key_ids]
-        self._key_shape = file_shape(_optional([schema.fields[position] for position in self._key_positions]))
+        self.key_fields = [schema.fields[position] for position in self._key_positions]
+        self._key_shape = file_shape(_optional(self.key_fields))
         self._sequence_shape = file_shape(_optional(feed.sequence))
         self.key_schema = pa.schema([field.with_nullable(nullable=False) for field in self._key_shape.schema])
         stored = [schema.find_field(field.field_id) for field in feed.sequence] if feed.counts_stored else []
         self.delete_schema = pa.schema([*self.key_schema, *file_shape(_optional(stored)).schema])
-        sequence = [
-            pa.field(name, field.type)
-            for name, field in zip(sequence_names(feed.sequence), self._sequence_shape.schema, strict=True)
-        ]
-        digest = [pa.field(HIGH, pa.uint64()), pa.field(LOW, pa.uint64())]
-        ranks = [pa.field(RANK, pa.int32())] if feed.keeps_deleted else []
-        self.row_schema = pa.schema([*self._shape.schema, *digest, *sequence, *ranks])
-        self.evidence_schema = evidence_schema(sequence)
-        outcome = [pa.field(RANK, pa.int32()), pa.field(NUMBER, pa.int64()), pa.field(IS_KNOWN, pa.bool_())]
         # The table may call its key as an event's other columns are called.
-        keys = [field.with_name(f"key_{number}") for number, field in enumerate(self.key_schema)]
-        self._event_schema = pa.schema([*digest, *sequence, *outcome, *keys])
+        keys = _renamed(key_names(self.key_fields), self.key_schema)
+        sequence = _renamed(sequence_names(feed.sequence), self._sequence_shape.schema)
+        self._reports_keys = _are_short(self.key_schema.types)
+        digest = pa.field(DIGEST, pa.uint64())
+        ranks = [pa.field(RANK, pa.int32())] if feed.keeps_deleted else []
+        reported = keys if self._reports_keys else []
+        self.row_schema = pa.schema([*self._shape.schema, digest, *reported, *sequence, *ranks])
+        self.evidence_schema = evidence_schema(keys, sequence)
+        outcome = [pa.field(RANK, pa.int32()), pa.field(NUMBER, pa.int64()), pa.field(IS_KNOWN, pa.bool_())]
+        self._event_schema = pa.schema([digest, *keys, *sequence, *outcome])
 
     def read(self, batch: pa.RecordBatch, first_number: int) -> Changes:
         """Return what a batch says, without refused rows, which are counted.
@@ -121,27 +125,39 @@ class FeedReader:
 
     def keys_of(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """Return the keys of events."""
-        return pa.RecordBatch.from_arrays(events.columns[-len(self.key_schema) :], schema=self.key_schema)
+        return pa.RecordBatch.from_arrays(self._key_columns(events), schema=self.key_schema)
 
     def deletes_of(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """Return the keys of events as files of deletes have them, with the sequence if the table's row counts."""
-        sequence = events.columns[2 : 2 + len(self.delete_schema) - len(self.key_schema)]
-        keys = events.columns[-len(self.key_schema) :]
-        return pa.RecordBatch.from_arrays([*keys, *sequence], schema=self.delete_schema)
+        # Sequences follow keys in both.
+        columns = events.columns[1 : 1 + len(self.delete_schema)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.delete_schema)
 
     def evidence_of_events(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """Return what is reported of events without a row."""
-        return self._evidence(events.columns, events.column(RANK).cast(pa.int8()))
+        sequence = events.columns[1 + len(self.key_fields) : 1 + len(self.key_fields) + len(self.feed.sequence)]
+        ranks = events.column(RANK).cast(pa.int8())
+        never = pa.repeat(pa.scalar(value=False), events.num_rows)
+        return self._evidence(events.column(DIGEST), self._key_columns(events), [*sequence, ranks, never])
 
     def evidence_of_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what is reported of rows, from their columns after the table's."""
+        """Return what is reported of rows, from their columns after the table's, and from `IS_TIED` as the last one."""
+        digests, *columns, is_tied = written.columns
+        count = len(self.key_fields) if self._reports_keys else 0
+        keys, columns = columns[:count], columns[count:]
         if self.feed.keeps_deleted:
-            return self._evidence(written.columns, written.columns[-1].cast(pa.int8()))
-        return self._evidence(written.columns, pa.repeat(pa.scalar(Rank.ROW, pa.int8()), written.num_rows))
+            ranks = columns.pop().cast(pa.int8())
+        else:
+            ranks = pa.repeat(pa.scalar(Rank.ROW, pa.int8()), written.num_rows)
+        return self._evidence(digests, keys, [*columns, ranks, is_tied])
 
-    def _evidence(self, columns: Sequence[pa.Array], ranks: pa.Array) -> pa.RecordBatch:
-        described = columns[: len(self.evidence_schema) - 1]
-        return pa.RecordBatch.from_arrays([*described, ranks], schema=self.evidence_schema)
+    def _key_columns(self, events: pa.RecordBatch) -> list[pa.Array]:
+        return list(events.columns[1 : 1 + len(self.key_fields)])
+
+    def _evidence(self, digests: pa.Array, keys: Sequence[pa.Array], others: Sequence[pa.Array]) -> pa.RecordBatch:
+        said = [plain(column) for column in keys]
+        unsaid = [] if keys else [pa.nulls(len(digests), plain_type(of)) for of in self.key_schema.types]
+        return pa.RecordBatch.from_arrays([digests, *said, *unsaid, *others], schema=self.evidence_schema)
 
     def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
         if self.feed.operation_column is None:
@@ -174,7 +190,7 @@ class FeedReader:
         digests = digest_keys(keys.columns, self._seed)
         is_row = pc.greater_equal(kinds, pa.scalar(Kind.UPSERT, pa.int8()))
         ranks = pc.if_else(is_row, pa.scalar(Rank.ROW, pa.int8()), kinds).cast(pa.int32())
-        described = [digests.high, digests.low, *sequence]
+        described = [digests, *(keys.columns if self._reports_keys else []), *sequence]
         filled = batch if self._filler is None else self._filler.fill(batch, kinds, self.feed.operation_column)
         if self.feed.keeps_deleted:
             self._check_deleted(filled, is_row)
@@ -182,11 +198,12 @@ class FeedReader:
         else:
             is_written, of_rows = is_row, described
         events = [
-            *described,
+            digests,
+            *keys.columns,
+            *sequence,
             ranks,
             _numbered(is_written, first_number),
             self._may_be_known(kinds),
-            *keys.columns,
         ]
         return Changes(
             events=pa.RecordBatch.from_arrays(events, schema=self._event_schema),
@@ -238,6 +255,18 @@ def _readable(values: pa.Array) -> pa.Array:
 
 def _optional(fields: Sequence[NestedField]) -> Schema:
     return Schema(*(NestedField(field.field_id, field.name, field.field_type, required=False) for field in fields))
+
+
+def _renamed(names: Sequence[str], fields: Iterable[pa.Field]) -> list[pa.Field]:
+    return [pa.field(name, field.type) for name, field in zip(names, fields, strict=True)]
+
+
+def _are_short(types: Iterable[pa.DataType]) -> bool:
+    """Return whether keys of these types have few bytes, whatever their values."""
+    stored = [of.storage_type if isinstance(of, pa.BaseExtensionType) else of for of in types]
+    if any(pa.types.is_string(of) or pa.types.is_binary(of) for of in stored):
+        return False
+    return bool(sum(of.bit_width for of in stored) <= 8 * _REPORTED_KEY_BYTES)
 
 
 def _numbered(is_row: pa.Array, first: int) -> pa.Array:

@@ -15,11 +15,10 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
-from iceberg_ds.changes.digests import HIGH, LOW
-from iceberg_ds.changes.evidence import encode_evidence
+from iceberg_ds.changes.evidence import IS_TIED, encode_evidence
 from iceberg_ds.changes.reading import DeleteTest, FeedReader, key_texts
 from iceberg_ds.changes.spark_hash import LayoutProof
-from iceberg_ds.changes.values import AddedColumns, ChangeFeed, TaskKeys, TiedKey
+from iceberg_ds.changes.values import MAX_EXAMPLES, AddedColumns, ChangeFeed, TaskKeys
 from iceberg_ds.changes.waiting import Events, InOrder, Rows, Sorter, Store
 from iceberg_ds.changes.winners import NUMBER
 from iceberg_ds.layouts.sorting import RowOrder
@@ -27,8 +26,6 @@ from iceberg_ds.layouts.sorting import RowOrder
 # Keys that a task reports at most, and those that it reports even if its rows look as distributed by key.
 MAX_REPORTED_KEYS = 2_000_000
 REPORTED_ANYWAY = 20_000
-# Tied keys that a task names.
-MAX_TIED = 1000
 
 _NUMBERS = Schema(NestedField(1, NUMBER, LongType()))
 
@@ -41,7 +38,7 @@ class TaskChanges:
         schema: The table's schema.
         case_sensitive: How the DataFrame's columns are found, see `find_position`.
         partition_id: The task's number, from 0.
-        seed: 16 bytes, the same in all tasks of the write and others in every write.
+        seed: 8 bytes, the same in all tasks of the write and others in every write.
         sorter: Makes what keeps rows in an order.
         spool: Makes what keeps rows as they come.
         is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
@@ -72,13 +69,14 @@ class TaskChanges:
         self._deleted: list[pa.RecordBatch] = []
         self._row_count = 0
         self._key_count = 0
-        self._tied: list[TiedKey] = []
+        self._tied_rows = sorter(_by_number())
+        self._tied_keys: list[str] = []
         self._tied_count = 0
 
     @property
     def row_schema(self) -> pa.Schema:
         """The schema of `rows`: the table's files', and after it what `report` is to get back of every row."""
-        return self._reader.row_schema
+        return self._reader.row_schema.append(pa.field(IS_TIED, pa.bool_()))
 
     @property
     def delete_schema(self) -> pa.Schema:
@@ -127,16 +125,17 @@ class TaskChanges:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that win, in the order in which they came."""
-        lost, start = InOrder(self._lost.sorted_batches()), 0
+        lost, tied = InOrder(self._lost.sorted_batches()), InOrder(self._tied_rows.sorted_batches())
+        start = 0
         for rows in self._rows.batches():
-            end = start + rows.num_rows
-            numbers = lost.below(end)
-            if numbers is not None:
-                is_lost = pc.is_in(_ascending(start, rows.num_rows), value_set=numbers)
-                rows = rows.filter(pc.invert(is_lost))  # noqa: PLW2901  # the rest of it
-            start = end
-            if rows.num_rows:
-                yield rows
+            numbers = _ascending(start, rows.num_rows)
+            start += rows.num_rows
+            marked = _with_column(rows, _among(numbers, tied.below(start)), self.row_schema)
+            is_lost = _among(numbers, lost.below(start))
+            if is_lost.true_count:
+                marked = marked.filter(pc.invert(is_lost))
+            if marked.num_rows:
+                yield marked
 
     def report(self, written: Iterable[pa.RecordBatch]) -> TaskKeys:
         """Return what the commit is to know.
@@ -154,7 +153,7 @@ class TaskChanges:
             count=self._key_count,
             modulus=self._proof.modulus,
             evidence=evidence,
-            tied=tuple(self._tied),
+            tied_keys=tuple(self._tied_keys),
             tied_count=self._tied_count,
             null_keys=self._reader.null_keys,
             unknown_operations=dict(self._reader.unknown_operations),
@@ -162,7 +161,7 @@ class TaskChanges:
 
     def close(self) -> None:
         """Forget all rows, in memory and on disk."""
-        for kept in (self._rows, self._lost, self._events):
+        for kept in (self._rows, self._lost, self._tied_rows, self._events):
             kept.close()
 
     def _note_losers(self, losers: pa.RecordBatch) -> None:
@@ -172,10 +171,8 @@ class TaskChanges:
 
     def _note_tied(self, tied: pa.RecordBatch) -> None:
         self._tied_count += tied.num_rows
-        tied = tied.slice(0, max(MAX_TIED - len(self._tied), 0))
-        digests = zip(tied.column(HIGH).to_pylist(), tied.column(LOW).to_pylist(), strict=True)
-        texts = key_texts(self._reader.keys_of(tied))
-        self._tied += [TiedKey(digest=digest, text=text) for digest, text in zip(digests, texts, strict=True)]
+        self._tied_rows.add(tied.select([NUMBER]))
+        self._tied_keys += key_texts(self._reader.keys_of(tied.slice(0, MAX_EXAMPLES - len(self._tied_keys))))
 
 
 def _by_number() -> RowOrder:
@@ -185,6 +182,17 @@ def _by_number() -> RowOrder:
 
 def _chosen(keys: pa.RecordBatch, mask: pa.Array | None) -> pa.RecordBatch:
     return keys if mask is None or mask.true_count == len(mask) else keys.filter(mask)
+
+
+def _among(ascending: pa.Array, numbers: pa.Array | None) -> pa.Array:
+    """Return which of ascending numbers are among others."""
+    if numbers is None:
+        return pa.repeat(pa.scalar(value=False), len(ascending))
+    return pc.is_in(ascending, value_set=numbers)
+
+
+def _with_column(rows: pa.RecordBatch, column: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
 
 
 def _ascending(start: int, count: int) -> pa.Array:

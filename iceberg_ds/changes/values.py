@@ -95,19 +95,6 @@ class KeyExamples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TiedKey:
-    """A key whose winner in a task is a tie.
-
-    Attributes:
-        digest: Its digest, both halves.
-        text: The key, as text.
-    """
-
-    digest: tuple[int, int]
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKeys:
     """What a task says of the keys it met.
 
@@ -118,8 +105,8 @@ class TaskKeys:
         evidence: For every key its digest, its sequence and what became of it, as `evidence` encodes it: first the
             rows of all data files, file after file, in their order, then keys without a row. None if the task
             met more keys than it may report.
-        tied: Keys whose winner is a tie, some of them if there are too many.
-        tied_count: How many there are.
+        tied_count: How many keys have a winner in the task that is a tie; evidence says which.
+        tied_keys: Some of them as text.
         null_keys: Rows with a null in a key column.
         unknown_operations: How many rows had each word that is no operation.
     """
@@ -127,7 +114,7 @@ class TaskKeys:
     count: int
     modulus: int
     evidence: bytes | None = field(default=None, repr=False)
-    tied: tuple[TiedKey, ...] = ()
     tied_count: int = 0
+    tied_keys: tuple[str, ...] = ()
     null_keys: KeyExamples = KeyExamples()
     unknown_operations: Mapping[str, int] = field(default_factory=dict)

@@ -12,9 +12,17 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_ds.changes.digests import HIGH
+from iceberg_ds.changes.digests import DIGEST
 from iceberg_ds.changes.reading import IS_KNOWN, FeedReader
-from iceberg_ds.changes.winners import Decision, decide, event_order, repeated, sequence_names, sort_events
+from iceberg_ds.changes.winners import (
+    Decision,
+    decide,
+    event_order,
+    key_names,
+    repeated,
+    sequence_names,
+    sort_events,
+)
 from iceberg_ds.layouts.sorting import RowOrder
 
 # Arrow bytes of events that are decided in memory, and of rows that wait there.
@@ -52,8 +60,9 @@ class Events:
     """All events of a task: decided in memory, or sorted on disk if they are many."""
 
     def __init__(self, reader: FeedReader, sorter: Callable[[RowOrder], Sorter]) -> None:
+        self._keys = key_names(reader.key_fields)
         self._sequence = sequence_names(reader.feed.sequence)
-        self._order = event_order(reader.feed.sequence)
+        self._order = event_order(reader.key_fields, reader.feed.sequence)
         self._sorter: Sorter | None = None
         self._make_sorter = sorter
         self._waiting: list[pa.RecordBatch] = []
@@ -77,7 +86,7 @@ class Events:
     def decisions(self) -> Iterator[Decision]:
         """Yield who wins."""
         if self._sorter is not None:
-            yield from decide(self._sorter.sorted_batches(), self._sequence, IS_KNOWN)
+            yield from decide(self._sorter.sorted_batches(), self._keys, self._sequence, IS_KNOWN)
             return
         waiting, self._waiting = self._waiting, []
         if waiting:
@@ -90,7 +99,7 @@ class Events:
             self._sorter.close()
 
     def _in_memory(self, events: pa.Table) -> Iterator[Decision]:
-        several = repeated(events.column(HIGH).combine_chunks())
+        several = repeated(events.column(DIGEST).combine_chunks())
         singles = events if several is None else events.filter(pc.invert(several))
         for single in singles.to_batches():
             yield Decision(
@@ -101,7 +110,7 @@ class Events:
             )
         if several is not None:
             (rest,) = events.filter(several).combine_chunks().to_batches()
-            yield from decide([sort_events(rest, self._order)], self._sequence, IS_KNOWN)
+            yield from decide([sort_events(rest, self._order)], self._keys, self._sequence, IS_KNOWN)
 
 
 class Rows:

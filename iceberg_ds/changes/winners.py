@@ -1,8 +1,9 @@
 """Pure: which event of a key wins, of a task's events as of several tasks' reports.
 
-Events are rows of one Arrow schema: the digest of the key, the sequence, the rank, a number that breaks ties, and
-what else the caller wants back. Sorted by these, the winner of a key is the last of its events, and the one
-before it shows whether that is a tie. Knows Arrow alone, and the order of rows.
+Events are rows of one Arrow schema: the digest of the key, the key, the sequence, the rank, a number that breaks ties,
+and what else the caller wants back. Sorted by these, the winner of a key is the last of its events, and the one
+before it shows whether that is a tie. The digest only makes the order quick: events are of one key if their keys are
+equal. Knows Arrow alone, and the order of rows.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from iceberg_ds.changes.digests import HIGH, LOW
+from iceberg_ds.changes.digests import DIGEST
+from iceberg_ds.changes.equality import same_rows
 from iceberg_ds.layouts.sorting import RowOrder
 
-RANK, NUMBER = "rank", "number"
+KEY_PREFIX, RANK, NUMBER = "key_", "rank", "number"
 # Keys from which on they are looked through by the first bits of their digests, so that each part fits in a cache.
 _MANY = 100_000
 _FIRST_BITS = 56
@@ -37,18 +39,23 @@ class Rank(IntEnum):
     ROW = 2
 
 
+def key_names(keys: Sequence[object]) -> list[str]:
+    """Return the names of an event's key columns."""
+    return [f"{KEY_PREFIX}{number}" for number in range(len(keys))]
+
+
 def sequence_names(sequence: Sequence[NestedField]) -> list[str]:
     """Return the names of an event's sequence columns."""
     return [f"sequence_{number}" for number in range(len(sequence))]
 
 
-def event_order(sequence: Sequence[NestedField]) -> RowOrder:
+def event_order(keys: Sequence[NestedField], sequence: Sequence[NestedField]) -> RowOrder:
     """Return the order of events: key by key, the winner last.
 
-    Events have these columns first: the halves of the digest, the sequence, rank and number.
+    Events have these columns first: the digest, the key, the sequence, rank and number.
     """
-    types = [LongType(), LongType(), *(field.field_type for field in sequence), IntegerType(), LongType()]
-    names = [HIGH, LOW, *sequence_names(sequence), RANK, NUMBER]
+    types = [LongType(), *(field.field_type for field in (*keys, *sequence)), IntegerType(), LongType()]
+    names = [DIGEST, *key_names(keys), *sequence_names(sequence), RANK, NUMBER]
     fields = [NestedField(number, name, kind) for number, (name, kind) in enumerate(zip(names, types, strict=True), 1)]
     order = [
         SortField(field.field_id, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST) for field in fields
@@ -61,21 +68,21 @@ def sort_events(events: pa.RecordBatch, order: RowOrder) -> pa.RecordBatch:
     return events.take(order.positions(order.keys(events)))
 
 
-def repeated(high: pa.Array) -> pa.Array | None:
+def repeated(digests: pa.Array) -> pa.Array | None:
     """Return which events are of keys that may have several, None if no key has."""
-    if not _has_repeated(high):
+    if not _has_repeated(digests):
         return None
-    counted = pc.value_counts(high)
+    counted = pc.value_counts(digests)
     several = counted.field("values").filter(pc.greater(counted.field("counts"), pa.scalar(1, pa.int64())))
-    return pc.is_in(high, value_set=several)
+    return pc.is_in(digests, value_set=several)
 
 
-def _has_repeated(high: pa.Array) -> bool:
-    if len(high) < _MANY:
-        return len(pc.unique(high)) < len(high)
-    parts = pc.shift_right(high, pa.scalar(_FIRST_BITS, pa.uint64())).cast(pa.uint8())
+def _has_repeated(digests: pa.Array) -> bool:
+    if len(digests) < _MANY:
+        return len(pc.unique(digests)) < len(digests)
+    parts = pc.shift_right(digests, pa.scalar(_FIRST_BITS, pa.uint64())).cast(pa.uint8())
     order = pc.array_sort_indices(parts)
-    clustered, start = high.take(order), 0
+    clustered, start = digests.take(order), 0
     for end in pc.run_end_encode(parts.take(order)).run_ends.to_pylist():
         if len(pc.unique(clustered.slice(start, end - start))) < end - start:
             return True
@@ -100,11 +107,14 @@ class Decision:
     is_any: pa.Array | None = None
 
 
-def decide(batches: Iterable[pa.RecordBatch], sequence: Sequence[str], flag: str | None = None) -> Iterator[Decision]:
+def decide(
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str], sequence: Sequence[str], flag: str | None = None
+) -> Iterator[Decision]:
     """Yield what wins, from events in the order of `event_order`.
 
     Args:
         batches: The events; those of one key may lie in several batches.
+        keys: Names of the key columns.
         sequence: Names of the sequence columns.
         flag: Name of a column of booleans to look for in all events of a key, None for none.
     """
@@ -113,19 +123,20 @@ def decide(batches: Iterable[pa.RecordBatch], sequence: Sequence[str], flag: str
         if not batch.num_rows:
             continue
         events = batch if waiting is None else _joined([waiting, batch])
-        ends = _not_same([events.column(HIGH), events.column(LOW)])
+        ends = _ends([events.column(name) for name in (DIGEST, *keys)])
         complete = pc.indices_nonzero(ends)[-1].as_py() + 1 if ends.true_count else 0
         if complete:
-            yield _decide(events.slice(0, complete), ends.slice(0, complete), sequence, flag)
+            yield _decide(events.slice(0, complete), ends.slice(0, complete), [DIGEST, *keys, *sequence], flag)
         waiting = events.slice(complete)
         if waiting.num_rows > _MAX_WAITING:
             let_go, waiting = _shortened(waiting, flag)
             yield let_go
     if waiting is not None and waiting.num_rows:
-        yield _decide(waiting, _last_only(waiting.num_rows), sequence, flag)
+        yield _decide(waiting, _last_only(waiting.num_rows), [DIGEST, *keys, *sequence], flag)
 
 
-def _decide(events: pa.RecordBatch, ends: pa.Array, sequence: Sequence[str], flag: str | None) -> Decision:
+def _decide(events: pa.RecordBatch, ends: pa.Array, shared: Sequence[str], flag: str | None) -> Decision:
+    """Return what wins where `ends` says that a key has no further event; tied events have all `shared` columns."""
     positions = pc.indices_nonzero(ends).cast(pa.int64())
     winners = events.take(positions)
     previous = pc.max_element_wise(pc.subtract(positions, pa.scalar(1, pa.int64())), pa.scalar(0, pa.int64()))
@@ -135,11 +146,10 @@ def _decide(events: pa.RecordBatch, ends: pa.Array, sequence: Sequence[str], fla
         pc.greater(before.column(RANK), pa.scalar(Rank.BEFORE, pa.int32())),
     )
     is_tied = pc.and_(is_tied, pc.less(previous, positions))
-    for name in (HIGH, LOW, *sequence):
-        is_tied = pc.and_(is_tied, _same(winners.column(name), before.column(name)))
+    alike = same_rows([winners.column(name) for name in shared], [before.column(name) for name in shared])
     return Decision(
         winners=winners,
-        is_tied=is_tied,
+        is_tied=pc.and_(is_tied, alike),
         losers=events.filter(pc.invert(ends)),
         is_any=None if flag is None else _is_any(events.column(flag), positions),
     )
@@ -166,32 +176,15 @@ def _shortened(events: pa.RecordBatch, flag: str | None) -> tuple[Decision, pa.R
     return let_go, pa.RecordBatch.from_arrays(kept.columns, schema=events.schema)
 
 
-def _not_same(columns: Sequence[pa.Array]) -> pa.Array:
+def _ends(columns: Sequence[pa.Array]) -> pa.Array:
     """Return for each row whether the next one differs; of the last one that is not known, so it is false."""
     length = len(columns[0])
-    differs = pa.repeat(pa.scalar(value=False), length - 1)
-    for column in columns:
-        differs = pc.or_(differs, pc.not_equal(column.slice(0, length - 1), column.slice(1)))
-    return pa.concat_arrays([differs, pa.array([False])])
+    before, after = ([column.slice(start, length - 1) for column in columns] for start in (0, 1))
+    return pa.concat_arrays([pc.invert(same_rows(before, after)), pa.array([False])])
 
 
 def _last_only(length: int) -> pa.Array:
     return pa.concat_arrays([pa.repeat(pa.scalar(value=False), length - 1), pa.array([True])])
-
-
-def _same(one: pa.Array, other: pa.Array) -> pa.Array:
-    """Return whether values are equal, nulls and NaN among them."""
-    is_same = pc.or_(pc.fill_null(_equal(one, other), False), pc.and_(one.is_null(), other.is_null()))  # noqa: FBT003  # Arrow's signature
-    if pa.types.is_floating(one.type):
-        both = pc.and_(pc.fill_null(pc.is_nan(one), False), pc.fill_null(pc.is_nan(other), False))  # noqa: FBT003  # as above
-        is_same = pc.or_(is_same, both)
-    return is_same
-
-
-def _equal(one: pa.Array, other: pa.Array) -> pa.Array:
-    if isinstance(one.type, pa.BaseExtensionType):
-        return pc.equal(one.storage, other.storage)
-    return pc.equal(one, other)
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

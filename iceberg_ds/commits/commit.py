@@ -54,12 +54,13 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Sequence
+from functools import partial
 
+import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.staged_metadata import tidying_metadata
-from iceberg_ds.changes.digests import Digests
 from iceberg_ds.commits.abort import delete_reported_files
 from iceberg_ds.commits.added import Added
 from iceberg_ds.commits.commit_loop import CommitLoop, CommitResult
@@ -85,7 +86,7 @@ def commit_write(
     *,
     epoch_id: int | None = None,
     swap: Swap | None = None,
-    late_keys: Digests | None = None,
+    late_keys: pa.Table | None = None,
 ) -> CommitResult:
     """Commit what the tasks of one write report.
 
@@ -94,7 +95,8 @@ def commit_write(
         messages: What Spark hands to `commit`: a message per task.
         epoch_id: The micro-batch that Spark commits, None for a batch write.
         swap: What takes the place of what besides, None for nothing.
-        late_keys: Keys whose rows in the write lose to rows that the table has, None for none.
+        late_keys: Digests and keys whose rows in the write lose to rows that the table has, as
+            `collisions.settle` takes them; None for none.
 
     Raises:
         StaleWorkError: The swap does not fit the table any more; nothing was committed, and all files are still there.
@@ -115,7 +117,7 @@ def commit_write(
     _check_refused(catalog, commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = GatheredRows(catalog, write, commits)
-    keys = KeyReports(write, commits, late_keys)
+    keys = KeyReports(write, commits, partial(catalog.file_io, write.table.split(".")), late_keys)
     is_empty = swap is None and not (added or gathered.record_count or keys.have_unreadable_rows)
     if is_empty and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:

@@ -228,11 +228,11 @@ class CommitLoop:
 
     def _skip(self, table: Table, finding: Finding) -> CommitResult:
         """Drop the files of a write that was done before."""
+        count = self._files.record_count
         self._delete_if(finding, table)
         if not finding.is_recorded:
             self._record(table, finding)
         reach(Step.SKIPPED)
-        count = self._files.record_count
         level = logging.WARNING if needs_a_warning(self._write, finding, count) else logging.INFO
         logger.log(level, "%s. %s", skipped(self._write, finding, count), fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)

@@ -9,30 +9,29 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.changes.collisions import Settlement, file_positions, settle
-from iceberg_ds.changes.digests import Digests
+from iceberg_ds.changes.equality import plain
 from iceberg_ds.changes.evidence import decode_evidence
 from iceberg_ds.changes.reading import key_texts
 from iceberg_ds.changes.refusals import why_refused
 from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.changes.winners import RANK, Rank
+from iceberg_ds.commits.written_keys import read_keys
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
 from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.locations import data_locations
 from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.schemas.projection import field_id
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.writing.file_paths import FilePaths
@@ -49,16 +48,25 @@ class KeyReports:
     Args:
         write: The write.
         commits: What its tasks report.
-        late: Digests of keys whose rows lose to rows of the table, None for none.
+        storage: Opens the storage of a file that a task has written, where no table was loaded to do it.
+        late: Digests and keys whose rows lose to rows of the table, as `settle` takes them; None for none.
 
     Attributes:
         lost_files: Data files of late rows alone, which no snapshot needs; known after `hide_once`.
     """
 
-    def __init__(self, write: WriteIdentity, commits: Sequence[TaskCommit], late: Digests | None = None) -> None:
+    def __init__(
+        self,
+        write: WriteIdentity,
+        commits: Sequence[TaskCommit],
+        storage: Callable[[str], FileIO],
+        late: pa.Table | None = None,
+    ) -> None:
         self.lost_files: tuple[DataFile, ...] = ()
         self._write = write
         self._late = late
+        self._storage = storage
+        self._io: FileIO | None = None
         keyed = [commit for commit in commits if commit.keys is not None] if write.changes is not None else []
         self._commits = sorted(keyed, key=lambda commit: commit.partition_id)
         self._tries = itertools.count()
@@ -90,6 +98,7 @@ class KeyReports:
         """
         if self._is_settled or not self._commits:
             return ()
+        self._io = table.io
         self._refuse(table)
         hidden = list(self._hidden_rows())
         lost = {rows.data_file.file_path: rows.data_file for rows in hidden if self._is_needless(rows)}
@@ -111,31 +120,51 @@ class KeyReports:
         return settle(
             self._keys,
             feed.sequence,
+            read_keys=self._read_keys,
             is_enforced=feed.is_enforced,
             keeps_deleted=feed.keeps_deleted,
             late=self._late,
         )
 
+    @property
+    def _key_ids(self) -> tuple[int, ...]:
+        return self._write.changes.key_ids if self._write.changes else ()
+
+    def _read_keys(self, task: int, rows: Sequence[int]) -> list[pa.Array]:
+        """Return the keys of rows that a task has written, as they are compared."""
+        self._check_evidence(task)
+        data_files = self._commits[task].data_files
+        found = []
+        for number, positions in self._positions(task, rows).items():
+            path = data_files[number].file_path
+            found.append(read_keys(self._io or self._storage(path), path, positions, self._key_ids))
+        return [
+            pa.concat_arrays([plain(chunk) for part in found for chunk in part.column(place).chunks])
+            for place in range(len(self._key_ids))
+        ]
+
     def _refuse(self, table: Table) -> None:
-        schema, key_ids = table.metadata.schema(), self._write.changes.key_ids if self._write.changes else ()
-        settlement = self._settlement
+        schema, settlement = table.metadata.schema(), self._settlement
         if settlement.tied_rows:
-            texts = tuple(self._key_at(table.io, task, row, key_ids) for task, row in settlement.tied_rows)
+            texts = tuple(self._key_at(table.io, task, row) for task, row in settlement.tied_rows)
             settlement = replace(settlement, tied_keys=(*settlement.tied_keys, *texts))
-        reasons = why_refused(self._keys, settlement, [str(schema.find_column_name(key_id)) for key_id in key_ids])
+        reasons = why_refused(
+            self._keys, settlement, [str(schema.find_column_name(number)) for number in self._key_ids]
+        )
         if reasons:
             raise RefusedRowsError(
                 f"Cannot commit to {self._write.table}, nothing was committed: {'; '.join(reasons)}."
             )
 
-    def _key_at(self, io: FileIO, task: int, row: int, key_ids: Sequence[int]) -> str:
+    def _key_at(self, io: FileIO, task: int, row: int) -> str:
         """Return the key of a written row as text, or where the row is if it cannot be read."""
         ((number, (position,)),) = self._positions(task, [row]).items()
         path = self._commits[task].data_files[number].file_path
         try:
-            return _read_key(io, path, position, key_ids)
+            (batch,) = read_keys(io, path, [position], self._key_ids).to_batches()
         except Exception:  # of whatever storage library; the refusal is what counts
             return f"row {position} of {path}"
+        return key_texts(batch)[0]
 
     def _hidden_rows(self) -> Iterator[HiddenRows]:
         for task, rows in self._settlement.losers.items():
@@ -193,17 +222,3 @@ def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
     for rows in hidden:
         found[place_of(rows.data_file)].append(rows)
     return list(found.values())
-
-
-def _read_key(io: FileIO, path: str, position: int, key_ids: Sequence[int]) -> str:
-    with io.new_input(path).open() as stream:
-        file = pq.ParquetFile(stream)
-        names = {field_id(field): field.name for field in file.schema_arrow}
-        group = 0
-        while position >= file.metadata.row_group(group).num_rows:
-            position -= file.metadata.row_group(group).num_rows
-            group += 1
-        rows = file.read_row_group(group, columns=[names[key_id] for key_id in key_ids])
-        (batch,) = rows.select([names[key_id] for key_id in key_ids]).slice(position, 1).combine_chunks().to_batches()
-        (text,) = key_texts(batch)
-        return text

@@ -1,7 +1,8 @@
-"""Keys to look for, in memory: for each one its digest and the highest sequence number below which it hides rows.
+"""Keys to look for, in memory: for each one the highest sequence number below which it hides rows.
 
-Keys are told apart by digests of 128 bits, as everywhere (`changes.digests`), with a seed of the moment. A null is a
-key like any other. Keys that are too many for the memory come in several sets, one after the other.
+Rows are looked up by digests, with a seed of the moment, and have a key if their columns are equal to it, as everywhere
+(`changes.digests`). A null is a key like any other. Keys that are too many for the memory come in several sets, one
+after the other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_ds.changes.digests import HIGH, LOW, digest_keys
+from iceberg_ds.changes.digests import digest_keys
+from iceberg_ds.changes.equality import same_rows
 from iceberg_ds.resolving.keyed_rows import KeyedRowReader, KeyedRows
 from iceberg_ds.resolving.sequences import Incoming, ascending
 from iceberg_ds.resolving.values import KeyFile
@@ -21,21 +23,8 @@ from iceberg_ds.resolving.values import KeyFile
 # Arrow bytes of keys, as they are in files, of one set; and how many they are at most.
 SET_BYTES = 96 * 1024 * 1024
 SET_ROWS = 4_000_000
-_SEED_BYTES = 16
+_SEED_BYTES = 8
 _NUMBER, _ROW = "number", "row"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
-    """The digests of rows, null where the row cannot have any of the keys."""
-
-    high: pa.Array
-    low: pa.Array
-
-    @property
-    def nbytes(self) -> int:
-        """Arrow bytes of both."""
-        return int(self.high.nbytes + self.low.nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +33,11 @@ class Hits:
 
     Attributes:
         places: Where they are among the rows that were looked up, ascending.
-        incoming: The number of the incoming row that each is held against, the last one of its key; None if rows are
-            not held against any.
+        incoming: The number of the incoming row that each is held against, the last one of its key.
     """
 
     places: pa.Array
-    incoming: pa.Array | None = None
+    incoming: pa.Array
 
 
 class KeySet:
@@ -64,19 +52,15 @@ class KeySet:
     def __init__(self, columns: Sequence[pa.Array], numbers: pa.Array, incoming: Incoming | None = None) -> None:
         self.incoming = incoming
         self._has_null = [bool(column.null_count) for column in columns]
-        self._seed = b""
-        keys = self._told_apart(columns, numbers)
-        while len(pc.unique(keys[HIGH])) < keys.num_rows:  # by chance; another seed tells them apart
-            keys = self._told_apart(columns, numbers)
-        self._high, self._low = (keys[name].combine_chunks() for name in (HIGH, LOW))
-        self._numbers = keys[f"{_NUMBER}_max"].combine_chunks()
-        self._last_rows = None if incoming is None else keys[f"{_ROW}_max"].combine_chunks()
+        self._seed = os.urandom(_SEED_BYTES)
+        self._columns, self._numbers, self._last_rows = _each_once(columns, numbers)
+        self._by_digest = _told_apart(self.digests(self._columns))
 
     def __len__(self) -> int:
-        return len(self._high)
+        return len(self._numbers)
 
-    def lanes(self, columns: Sequence[pa.Array]) -> Lanes:
-        """Return the digests of rows of these canonical columns."""
+    def digests(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Return the digests of rows of these canonical columns, null where the row cannot have any of the keys."""
         wanted, missing = [], None
         for column, has_null in zip(columns, self._has_null, strict=True):
             if column.null_count or has_null:
@@ -88,33 +72,78 @@ class KeySet:
                     missing = is_null if missing is None else pc.or_(missing, is_null)
             wanted.append(column)
         digests = digest_keys(wanted, self._seed)
-        high = digests.high if missing is None else pc.if_else(missing, pa.scalar(None, pa.uint64()), digests.high)
-        return Lanes(high=high, low=digests.low)
+        return digests if missing is None else pc.if_else(missing, pa.scalar(None, pa.uint64()), digests)
 
-    def find(self, lanes: Lanes, numbers: pa.Array) -> Hits:
+    def find(self, digests: pa.Array, columns: Sequence[pa.Array | pa.ChunkedArray], numbers: pa.Array) -> Hits:
         """Return which rows have one of the keys.
 
         Args:
-            lanes: Digests of rows.
+            digests: Those of the rows.
+            columns: The canonical columns of the rows.
             numbers: The sequence numbers of these rows' files.
         """
-        found = pc.index_in(lanes.high, value_set=self._high, skip_nulls=True)
-        places = pc.indices_nonzero(found.is_valid())
-        keys = found.take(places)
-        is_same = pc.equal(lanes.low.take(places), self._low.take(keys))
-        is_meant = pc.greater(self._numbers.take(keys), numbers.take(places))
-        is_hit = pc.and_(is_same, is_meant)
-        rows = None if self._last_rows is None else self._last_rows.take(keys.filter(is_hit))
-        return Hits(places=places.filter(is_hit).cast(pa.int64()), incoming=rows)
+        hits = [self._among(some, digests, columns, numbers) for some in self._by_digest]
+        places, keys = (pa.concat_arrays([hit[part] for hit in hits]) for part in (0, 1))
+        if len(hits) > 1:
+            order = pc.array_sort_indices(places)
+            places, keys = places.take(order), keys.take(order)
+        return Hits(places=places, incoming=self._last_rows.take(keys))
 
-    def _told_apart(self, columns: Sequence[pa.Array], numbers: pa.Array) -> pa.Table:
-        self._seed = os.urandom(_SEED_BYTES)
-        lanes = self.lanes(columns)
-        rows = pa.table({HIGH: lanes.high, LOW: lanes.low, _NUMBER: numbers})
-        if self.incoming is None:
-            return rows.group_by([HIGH, LOW]).aggregate([(_NUMBER, "max")])
-        order = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(numbers)), start=-1)
-        return rows.append_column(_ROW, order).group_by([HIGH, LOW]).aggregate([(_NUMBER, "max"), (_ROW, "max")])
+    def _among(
+        self,
+        some: _Digested,
+        digests: pa.Array,
+        columns: Sequence[pa.Array | pa.ChunkedArray],
+        numbers: pa.Array,
+    ) -> tuple[pa.Array, pa.Array]:
+        """Return which rows have one of some keys, ascending, and which key each has."""
+        found = pc.index_in(digests, value_set=some.digests, skip_nulls=True)
+        places = pc.indices_nonzero(found.is_valid()).cast(pa.int64())
+        keys = some.keys.take(found.take(places))
+        is_meant = pc.greater(self._numbers.take(keys), numbers.take(places))
+        places, keys = places.filter(is_meant), keys.filter(is_meant)
+        values = [_taken(column, places) for column in columns]
+        is_same = same_rows(values, [column.take(keys) for column in self._columns])
+        return places.filter(is_same), keys.filter(is_same)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Digested:
+    """Some keys of a set, of which no two have the same digest, by their numbers in the set."""
+
+    digests: pa.Array
+    keys: pa.Array
+
+
+def _each_once(columns: Sequence[pa.Array], numbers: pa.Array) -> tuple[list[pa.Array], pa.Array, pa.Array]:
+    """Return each key once, the highest number of each, and the last row that each has among the given ones."""
+    names = [str(place) for place in range(len(columns))]
+    rows = pa.Table.from_arrays([*columns, numbers, _ascending(len(numbers))], names=[*names, _NUMBER, _ROW])
+    keys = rows.group_by(names).aggregate([(_NUMBER, "max"), (_ROW, "max")])
+    *values, highest, last = (keys.column(name).combine_chunks() for name in [*names, f"{_NUMBER}_max", f"{_ROW}_max"])
+    return values, highest, last
+
+
+def _told_apart(digests: pa.Array) -> list[_Digested]:
+    """Return all keys by their digests: in one part, unless digests meet, which hardly ever happens."""
+    parts, left = [], _ascending(len(digests))
+    while True:
+        first = pc.index_in(digests, value_set=digests)  # the first key that has the digest
+        is_first = pc.equal(first.cast(pa.int64()), _ascending(len(digests)))
+        parts.append(_Digested(digests=digests.filter(is_first), keys=left.filter(is_first)))
+        if is_first.true_count == len(digests):
+            return parts
+        is_left = pc.invert(is_first)
+        digests, left = digests.filter(is_left), left.filter(is_left)
+
+
+def _ascending(count: int) -> pa.Array:
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=-1)
+
+
+def _taken(column: pa.Array | pa.ChunkedArray, places: pa.Array) -> pa.Array:
+    taken = column.take(places)
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
 def read_key_sets(reader: KeyedRowReader, keys: Sequence[KeyFile]) -> Iterator[KeySet]:
@@ -145,7 +174,7 @@ def _key_set(reader: KeyedRowReader, waiting: Sequence[KeyedRows], numbers: pa.A
     sequence = _joined(rows.sequence for rows in waiting)
     order = ascending(sequence)
     keys = dict(zip(reader.types, (column.take(order) for column in columns), strict=True))
-    incoming = Incoming(sequence=[column.take(order) for column in sequence], digests=reader.rule.digests(keys))
+    incoming = Incoming(sequence=[column.take(order) for column in sequence], keys=reader.rule.told_keys(keys))
     return KeySet(list(keys.values()), numbers.take(order), incoming)
 
 

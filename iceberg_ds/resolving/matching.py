@@ -15,15 +15,13 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.changes.digests import HIGH, LOW, Digests
-from iceberg_ds.resolving.key_sets import Hits, KeySet, Lanes, read_key_sets
-from iceberg_ds.resolving.keyed_rows import KeyedRowReader
+from iceberg_ds.resolving.key_sets import Hits, KeySet, read_key_sets
+from iceberg_ds.resolving.keyed_rows import KeyedRowReader, KeyedRows
 from iceberg_ds.resolving.sequences import Incoming, SequenceRule
 from iceberg_ds.resolving.values import FileWork, KeyFile
 
-# Arrow bytes of digests that are looked up at once.
+# Arrow bytes of keys, and of what else is known of their rows, that are looked up at once.
 LOOKUP_BYTES = 64 * 1024 * 1024
-_IS_NEWER = "is_newer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +30,18 @@ class NewerRows:
 
     Attributes:
         positions: Where they are.
-        keys: The digests of their keys, as tasks report them.
+        keys: Their keys, with the digests that tasks report of them.
     """
 
     positions: pa.Array
-    keys: Digests
+    keys: pa.Table
 
     def but(self, positions: pa.Array) -> NewerRows | None:
         """Return those at other positions, None if there are none."""
         is_left = pc.invert(pc.is_in(self.positions, value_set=positions))
         if not is_left.true_count:
             return None
-        keys = Digests(self.keys.high.filter(is_left), self.keys.low.filter(is_left))
-        return NewerRows(positions=self.positions.filter(is_left), keys=keys)
+        return NewerRows(positions=self.positions.filter(is_left), keys=self.keys.filter(is_left))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +94,15 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """Rows of a file that are to be looked up: the position of the first one, their digests and their sequences."""
+    """Rows of a file that are to be looked up, and their digests."""
 
     work: FileWork
-    first: int
-    lanes: Lanes
-    sequence: Sequence[pa.Array]
+    rows: KeyedRows
+    digests: pa.Array
 
     @property
     def nbytes(self) -> int:
-        return self.lanes.nbytes + sum(int(column.nbytes) for column in self.sequence)
+        return self.rows.nbytes + int(self.digests.nbytes)
 
 
 def _by_columns(work: Sequence[FileWork]) -> dict[tuple[int, ...], list[KeyFile]]:
@@ -123,7 +119,7 @@ def _look_up(keys: KeySet, files: Sequence[FileWork], reader: KeyedRowReader, fo
     size = 0
     for item in files:
         for rows in reader.read(item.path, item.partition_values):
-            waiting.append(_Waiting(work=item, first=rows.first, lanes=keys.lanes(rows.keys), sequence=rows.sequence))
+            waiting.append(_Waiting(work=item, rows=rows, digests=keys.digests(rows.keys)))
             size += waiting[-1].nbytes
             if size >= LOOKUP_BYTES:
                 _take(keys, waiting, found)
@@ -133,42 +129,35 @@ def _look_up(keys: KeySet, files: Sequence[FileWork], reader: KeyedRowReader, fo
 
 
 def _take(keys: KeySet, waiting: Sequence[_Waiting], found: dict[str, list[Matches]]) -> None:
-    lanes = Lanes(
-        high=pa.concat_arrays([rows.lanes.high for rows in waiting]),
-        low=pa.concat_arrays([rows.lanes.low for rows in waiting]),
-    )
-    numbers = [pa.repeat(pa.scalar(rows.work.sequence_number, pa.int64()), len(rows.lanes.high)) for rows in waiting]
-    hits = keys.find(lanes, pa.concat_arrays(numbers))
-    newer = None if keys.incoming is None else _newer(keys.incoming, hits, waiting)
+    columns = [pa.chunked_array(parts) for parts in zip(*(one.rows.keys for one in waiting), strict=True)]
+    numbers = [pa.repeat(pa.scalar(one.work.sequence_number, pa.int64()), len(one.rows)) for one in waiting]
+    hits = keys.find(pa.concat_arrays([one.digests for one in waiting]), columns, pa.concat_arrays(numbers))
+    is_newer = None if keys.incoming is None else _are_newer(keys.incoming, hits, waiting)
     start = begin = 0
-    for rows in waiting:
-        end = start + len(rows.lanes.high)
+    for one in waiting:
+        end = start + len(one.rows)
         until = bisect_left(range(len(hits.places)), end, lo=begin, key=lambda place: hits.places[place].as_py())
         if until > begin:
-            here = hits.places.slice(begin, until - begin)
-            positions = pc.add(here, pa.scalar(rows.first - start, pa.int64()))
-            told = None if newer is None else newer.slice(begin, until - begin)
-            found[rows.work.path].append(_told_apart(positions, told))
+            count = until - begin
+            positions = pc.add(hits.places.slice(begin, count), pa.scalar(one.rows.first - start, pa.int64()))
+            matches = Matches(positions=positions)
+            if keys.incoming is not None and is_newer is not None:
+                incoming = hits.incoming.slice(begin, count)
+                matches = _told_apart(positions, is_newer.slice(begin, count), keys.incoming.keys, incoming)
+            found[one.work.path].append(matches)
         start, begin = end, until
 
 
-def _newer(incoming: Incoming, hits: Hits, waiting: Sequence[_Waiting]) -> pa.Table:
-    """Return of each hit whether it wins over the incoming row of its key, and the key's digest."""
-    stored = [pa.concat_arrays(parts) for parts in zip(*(rows.sequence for rows in waiting), strict=True)]
-    is_newer = incoming.lose(hits.incoming, [column.take(hits.places) for column in stored])
-    keys = incoming.digests
-    return pa.table({_IS_NEWER: is_newer, HIGH: keys.high.take(hits.incoming), LOW: keys.low.take(hits.incoming)})
+def _are_newer(incoming: Incoming, hits: Hits, waiting: Sequence[_Waiting]) -> pa.Array:
+    """Return of each hit whether it wins over the incoming row of its key."""
+    stored = [pa.concat_arrays(parts) for parts in zip(*(one.rows.sequence for one in waiting), strict=True)]
+    return incoming.lose(hits.incoming, [column.take(hits.places) for column in stored])
 
 
-def _told_apart(positions: pa.Array, newer: pa.Table | None) -> Matches:
-    if newer is None:
-        return Matches(positions=positions)
-    is_newer, high, low = (newer.column(name).combine_chunks() for name in (_IS_NEWER, HIGH, LOW))
-    keys = Digests(high.filter(is_newer), low.filter(is_newer))
-    return Matches(
-        positions=positions.filter(pc.invert(is_newer)),
-        newer=NewerRows(positions=positions.filter(is_newer), keys=keys),
-    )
+def _told_apart(positions: pa.Array, is_newer: pa.Array, keys: pa.Table, incoming: pa.Array) -> Matches:
+    """Return the rows that give way apart from the newer ones, each of which is of the key of an incoming row."""
+    newer = NewerRows(positions=positions.filter(is_newer), keys=keys.take(incoming.filter(is_newer)))
+    return Matches(positions=positions.filter(pc.invert(is_newer)), newer=newer)
 
 
 def _together(parts: Sequence[Matches]) -> Matches:
@@ -177,9 +166,6 @@ def _together(parts: Sequence[Matches]) -> Matches:
     newer = [part.newer for part in parts if part.newer is not None]
     if not newer:
         return Matches(positions=positions)
-    keys = Digests(
-        high=pa.concat_arrays([part.keys.high for part in newer]),
-        low=pa.concat_arrays([part.keys.low for part in newer]),
-    )
+    keys = pa.concat_tables([part.keys for part in newer])
     both = NewerRows(positions=pa.concat_arrays([part.positions for part in newer]), keys=keys)
     return Matches(positions=positions, newer=both.but(positions))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.changes.digests import Digests, distinct
 from iceberg_ds.commits.added import Added
 from iceberg_ds.resolving.key_sources import KeySource
 from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
@@ -109,9 +109,13 @@ class Resolution:
         return changed + [answer.path for answer in marked if not answer.positions <= positions]
 
     @property
-    def late_keys(self) -> Digests | None:
-        """The keys of which the table has a row that wins over the incoming one, each once; None for none."""
-        return distinct(answer.late_keys for answer in self._answers.values() if answer.late_keys is not None)
+    def late_keys(self) -> pa.Table | None:
+        """The keys of which the table has a row that wins over the incoming one, with digests; each once, or None."""
+        told = [answer.late_keys for answer in self._answers.values() if answer.late_keys is not None]
+        if not told:
+            return None
+        keys = pa.concat_tables(told)
+        return keys.group_by(keys.column_names).aggregate([])
 
     @property
     def hit(self) -> list[FileAnswer]:

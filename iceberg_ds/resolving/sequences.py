@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import BooleanType, DoubleType, FixedType, FloatType, IcebergType, UUIDType
 
-from iceberg_ds.changes.digests import Digests, digest_keys, digest_seed
+from iceberg_ds.changes.digests import DIGEST, digest_keys, digest_seed
+from iceberg_ds.changes.winners import key_names
 from iceberg_ds.layouts.sorting import ordered_bits
 from iceberg_ds.plan import WritePlan
 
@@ -50,9 +51,11 @@ class SequenceRule:
         """Return canonical values of the sequence columns as what Arrow compares as the rule does."""
         return [_comparable(values, of) for values, of in zip(columns, self.types.values(), strict=True)]
 
-    def digests(self, columns: Mapping[int, pa.Array]) -> Digests:
-        """Return the digests that tasks report of keys, from their canonical values by field id."""
-        return digest_keys([_as_written(columns[number], of) for number, of in self.key_types.items()], self.seed)
+    def told_keys(self, columns: Mapping[int, pa.Array]) -> pa.Table:
+        """Return keys with the digests that tasks report of them, from their canonical values by field id."""
+        digests = digest_keys([_as_written(columns[number], of) for number, of in self.key_types.items()], self.seed)
+        keys = [columns[number] for number in self.key_types]
+        return pa.Table.from_arrays([digests, *keys], names=[DIGEST, *key_names(keys)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +64,11 @@ class Incoming:
 
     Attributes:
         sequence: Comparable values of the sequence columns.
-        digests: Their keys, as tasks report them.
+        keys: Their keys, with the digests that tasks report of them.
     """
 
     sequence: Sequence[pa.Array]
-    digests: Digests
+    keys: pa.Table
 
     def lose(self, rows: pa.Array, stored: Sequence[pa.Array]) -> pa.Array:
         """Return whether each of some rows loses to one of the table.

@@ -17,7 +17,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds._version import why_not_version
-from iceberg_ds.changes.digests import Digests
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.locations import data_locations
 from iceberg_ds.resolving.hidden import hidden_positions, without
@@ -86,7 +85,7 @@ class _Found:
     work: FileWork
     positions: pa.Array
     hidden: pa.Array
-    late_keys: Digests | None = None
+    late_keys: pa.Table | None = None
 
 
 class _Task:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.changes.digests import Digests
 from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.plan import WritePlan
 
@@ -124,8 +124,8 @@ class FileAnswer:
         rows: How many of its rows, not hidden before, have one of the keys.
         rewritten: The files that hold its other rows, none if there is no such row; None if it was not rewritten.
         positions: The files of position deletes that were looked at.
-        late_keys: Digests of the keys of which it has a row, not hidden before, that wins over the incoming one; None
-            for none.
+        late_keys: The keys, with their digests, of which it has a row, not hidden before, that wins over the incoming
+            one; None for none.
     """
 
     path: str
@@ -133,7 +133,7 @@ class FileAnswer:
     rows: int
     rewritten: tuple[DataFile, ...] | None = None
     positions: frozenset[str] = frozenset()
-    late_keys: Digests | None = None
+    late_keys: pa.Table | None = None
 
     @property
     def rests_on_deletes(self) -> bool:

@@ -111,7 +111,7 @@ class UpsertCommit:
                 self._discard(self._search.resolution.added.files)
                 raise
             else:
-                return self._result(commits, committed, 0 if late_keys is None else len(late_keys.high))
+                return self._result(commits, committed, 0 if late_keys is None else late_keys.num_rows)
         self._give_up(commits)
         raise CommitConflictError(
             f"Cannot upsert into {self._plan.table} in {ROUNDS} tries, nothing was committed: {stale}. Run it again."
@@ -119,7 +119,7 @@ class UpsertCommit:
 
     def _check_losers(self, commits: Sequence[TaskCommit]) -> None:
         """Refuse rows that lose to other tasks' rows where no mark may hide them."""
-        if self._encoding == "copy-on-write" and KeyReports(commits[0].write, commits).hidden_count:
+        if self._encoding == "copy-on-write" and KeyReports(commits[0].write, commits, self._storage_of).hidden_count:
             self._give_up(commits)
             raise RefusedRowsError(
                 f"Cannot upsert into {self._plan.table}, nothing was committed: rows of one key came to several tasks, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _SCAN = "unit/resolving/test_scan.py::"
+_COLLIDING = "unit/upserts/test_colliding_keys.py::"
 _KEYS = "unit/resolving/test_key_sets.py::"
 _CONVERTING = "unit/resolving/test_converting.py::"
 _LATE = "unit/upserts/test_late_rows.py::"
@@ -80,9 +81,71 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a key hides rows that are newer than it",
         file="resolving/key_sets.py",
-        before="is_hit = pc.and_(is_same, is_meant)",
-        after="is_hit = pc.or_(is_same, is_meant)",
+        before="        places, keys = places.filter(is_meant), keys.filter(is_meant)\n",
+        after="",
         tests=(_KEYS + "test_key_is_meant_for_older_files_only",),
+    ),
+    Mutation(
+        name="a digest decides which rows of the table are hidden",
+        file="resolving/key_sets.py",
+        before="return places.filter(is_same), keys.filter(is_same)",
+        after="return places, keys",
+        tests=(
+            _KEYS + "test_keys_whose_digests_meet_are_told_apart",
+            _COLLIDING + "test_keys_of_one_digest_stay_apart",
+            _COLLIDING + "test_files_are_rewritten_without_rows_of_their_keys_alone",
+        ),
+    ),
+    Mutation(
+        name="of keys that have one digest only the first is looked for",
+        file="resolving/key_sets.py",
+        before="        if is_first.true_count == len(digests):\n            return parts",
+        after="        return parts",
+        tests=(_KEYS + "test_keys_whose_digests_meet_are_told_apart",),
+    ),
+    Mutation(
+        name="a digest decides between the rows of several tasks",
+        file="changes/collisions.py",
+        before="numbers = numbered([column.combine_chunks() for column in keys.columns])",
+        after="numbers = pa.repeat(pa.scalar(0, pa.uint64()), keys.num_rows)",
+        tests=(
+            _COLLIDING + "test_keys_of_one_digest_stay_apart",
+            _COLLIDING + "test_deletes_in_another_task_hide_rows_of_their_keys_alone",
+            _COLLIDING + "test_rows_of_late_keys_alone_are_late",
+            _COLLIDING + "test_ties_are_those_of_one_key",
+        ),
+        spark_tests=("properties/test_change_feeds.py::test_digests_that_all_meet_change_nothing",),
+    ),
+    Mutation(
+        name="a digest decides between the rows of one task",
+        file="changes/winners.py",
+        before="ends = _ends([events.column(name) for name in (DIGEST, *keys)])",
+        after="ends = _ends([events.column(DIGEST)])",
+        tests=(_COLLIDING + "test_keys_of_one_digest_stay_apart",),
+    ),
+    Mutation(
+        name="keys of other rows are compared than those in doubt",
+        file="commits/written_keys.py",
+        before="places = pc.subtract(wanted.filter(is_here), pa.scalar(start, pa.int64()))",
+        after="places = pc.subtract(wanted.filter(is_here), wanted.filter(is_here)[0])",
+        tests=("unit/commits/test_written_keys.py::test_keys_are_those_of_the_rows_in_every_row_group",),
+    ),
+    Mutation(
+        name="ties of one task are refused though another one overtakes them",
+        file="changes/collisions.py",
+        before="left = places.filter(pc.invert(pc.is_in(places, value_set=outcome.lost.column(NUMBER))))",
+        after="left = places",
+        tests=(
+            "unit/changes/test_collisions.py::test_ties_that_another_task_overtakes_do_no_harm_however_many",
+            "unit/changes/test_collisions.py::test_ties_of_late_keys_are_none",
+        ),
+    ),
+    Mutation(
+        name="the tie of one task is settled by chance",
+        file="changes/task_changes.py",
+        before="marked = _with_column(rows, _among(numbers, tied.below(start)), self.row_schema)",
+        after="marked = _with_column(rows, _among(numbers, None), self.row_schema)",
+        tests=(_COLLIDING + "test_ties_are_those_of_one_key",),
     ),
     Mutation(
         name="files whose nulls may meet are passed over by their bounds",

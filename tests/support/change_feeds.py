@@ -10,22 +10,24 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
 
-from iceberg_ds.changes.collisions import Settlement, file_positions, settle
+from iceberg_ds.changes.collisions import ReadKeys, Settlement, file_positions, settle
+from iceberg_ds.changes.equality import plain
 from iceberg_ds.changes.task_changes import TaskChanges
 from iceberg_ds.changes.values import AddedColumns, ChangeFeed, DeleteMark, TaskKeys
+from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.writing.external_sort import ExternalSort
 from iceberg_ds.writing.spool import Spool
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 
-SEED = b"sixteen bytes ok"
+SEED = b"8 bytes."
 KEYS = ("id", "region")
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "region", StringType(), required=True),
     NestedField(3, "amount", IntegerType(), required=True),
-    NestedField(4, "high", StringType()),  # as a column of evidence is called, too
+    NestedField(4, "digest", StringType()),  # as a column of evidence is called, too
     identifier_field_ids=[1, 2],
 )
 SENT = pa.schema(
@@ -34,7 +36,7 @@ SENT = pa.schema(
         pa.field("id", pa.int64()),
         pa.field("region", pa.string()),
         pa.field("amount", pa.int32()),
-        pa.field("high", pa.string()),
+        pa.field("digest", pa.string()),
         pa.field("lsn", pa.int64()),
         pa.field("part", pa.float64()),
     ]
@@ -67,6 +69,22 @@ class TaskOutput:
     files: list[list[Row]]
     deleted: set[Key]
     report: TaskKeys
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows of its files."""
+        return [row for file in self.files for row in file]
+
+
+def key_reader(outputs: Sequence[TaskOutput], schema: Schema = SCHEMA) -> ReadKeys:
+    """Return what reads the keys of written rows, as the commit does from files."""
+    types = file_shape(schema).schema
+
+    def read(task: int, rows: Sequence[int]) -> list[pa.Array]:
+        written = outputs[task].rows
+        return [plain(pa.array([written[row][name] for row in rows], types.field(name).type)) for name in KEYS]
+
+    return read
 
 
 def run_task(  # noqa: PLR0913  # most are given by name
@@ -116,6 +134,7 @@ def commit(
     settlement = settle(
         [output.report for output in outputs],
         change_feed.sequence,
+        read_keys=key_reader(outputs),
         is_enforced=change_feed.is_enforced,
         keeps_deleted=change_feed.keeps_deleted,
     )

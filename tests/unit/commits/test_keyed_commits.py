@@ -330,7 +330,7 @@ def test_key_that_cannot_be_read_for_the_error_is_told_by_its_place(
     def fail(*_: object) -> str:
         raise OSError("gone")
 
-    monkeypatch.setattr(settling, "_read_key", fail)
+    monkeypatch.setattr(settling, "read_keys", fail)
     with pytest.raises(RefusedRowsError, match=r"1 keys have several rows .*row 0 of file://"):
         keyed.commit(messages)
 

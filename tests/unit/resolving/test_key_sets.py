@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -17,11 +17,12 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, LongType, StringType
 
+from iceberg_ds.changes.digests import digest_keys
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.resolving import key_sets, matching
 from iceberg_ds.resolving.canonical import canonical
 from iceberg_ds.resolving.columns import ColumnReader
-from iceberg_ds.resolving.key_sets import KeySet, Lanes
+from iceberg_ds.resolving.key_sets import KeySet
 from iceberg_ds.resolving.matching import Matcher
 from iceberg_ds.resolving.values import FileWork, KeyFile
 
@@ -235,24 +236,24 @@ def test_memory_is_bounded_whatever_the_number_of_keys_and_rows(
     assert sum(sizes) == 20
 
 
-def test_keys_whose_digests_meet_by_chance_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row would be hidden by the number of another key, once in a lifetime."""
-    columns = [canonical(pa.array(["a", "b"]), TEXT)]
-    numbers = pa.array([1, 5], pa.int64())
-    real = KeySet.lanes
-    tries = itertools.count()
+@pytest.mark.parametrize("kept_bits", [0, 1])
+def test_keys_whose_digests_meet_are_told_apart(monkeypatch: pytest.MonkeyPatch, kept_bits: int) -> None:
+    """A row would be hidden by the number of another key, or by a key that it does not have."""
+    real = digest_keys
 
-    def meeting(self: KeySet, rows: Sequence[pa.Array]) -> Lanes:
-        lanes = real(self, rows)
-        if next(tries) == 0:
-            return Lanes(high=pa.repeat(lanes.high[0], len(lanes.high)), low=lanes.low)
-        return lanes
+    def meeting(columns: Sequence[pa.Array], seed: bytes) -> pa.Array:
+        return pc.bit_wise_and(real(columns, seed), pa.scalar(kept_bits, pa.uint64()))
 
-    monkeypatch.setattr(KeySet, "lanes", meeting)
-    keys = KeySet(columns, numbers)
+    monkeypatch.setattr(key_sets, "digest_keys", meeting)
+    columns = [canonical(pa.array(["a", "b", "c", None]), TEXT)]
+    keys = KeySet(columns, pa.array([1, 5, 3, 2], pa.int64()))
+    rows = [canonical(pa.array(["c", "b", "z", "a", None, "", "b"]), TEXT)]
 
-    assert len(keys) == 2
-    assert keys.find(keys.lanes(columns), pa.array([1, 1], pa.int64())).places.to_pylist() == [1]
+    hits = keys.find(keys.digests(rows), rows, pa.repeat(pa.scalar(1, pa.int64()), 7))
+
+    assert len(keys) == 4
+    assert hits.places.to_pylist() == [0, 1, 4, 6]
+    assert hits.incoming.to_pylist() == [2, 1, 3, 1]
 
 
 values = st.tuples(
@@ -268,7 +269,7 @@ def test_found_is_what_a_plain_comparison_finds(rows: Any, keys: Any, number: in
     key_columns = [canonical(pa.array([key[part] for key, _ in keys], kind), of) for part, kind, of in PARTS]
     key_set = KeySet(key_columns, pa.array([of for _, of in keys], pa.int64()))
 
-    hits = key_set.find(key_set.lanes(columns), pa.repeat(pa.scalar(number, pa.int64()), len(rows)))
+    hits = key_set.find(key_set.digests(columns), columns, pa.repeat(pa.scalar(number, pa.int64()), len(rows)))
 
     assert hits.places.to_pylist() == [
         place for place, row in enumerate(rows) if any(key == row and of > number for key, of in keys)
