@@ -9,6 +9,7 @@ from iceberg_ds import option_values as values
 from iceberg_ds.key_options import KEY_OPTIONS, METADATA_OPTION
 from iceberg_ds.layouts.layout import parse_partition_by, parse_sort_by
 from iceberg_ds.option import Option
+from iceberg_ds.predicates.literals import time_zone
 from iceberg_ds.predicates.predicates import predicate_text
 
 CATALOG_PREFIX = "catalog."
@@ -136,6 +137,13 @@ OPTIONS: tuple[Option, ...] = (
         doc='With `mode("overwrite")` or `outputMode("complete")`: a predicate, such as `day >= \'2026-11-01\' AND '
         "region = 'EU'`. The rows that satisfy it are replaced, and all rows written must satisfy it. Also "
         "`replaceWhere`.",
+    ),
+    Option(
+        name="time-zone",
+        default="none: a time without a zone is refused beside a timestamp with one",
+        parse=time_zone,
+        doc="Where times without a zone are in `replace-where` and `delete-when`, such as `Europe/Paris`: give it "
+        'the session\'s, `spark.conf.get("spark.sql.session.timeZone")`, which Spark does not tell data sources.',
     ),
     Option(
         name="isolation-level",

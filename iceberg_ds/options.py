@@ -64,6 +64,7 @@ class SinkOptions:
     format_version: str | None = None
     overwrite_mode: str | None = None
     replace_where: str | None = None
+    time_zone: str | None = None
     isolation_level: str | None = None
     validate_from_snapshot_id: int | None = None
     txn_app_id: str | None = None

@@ -120,6 +120,7 @@ class OverwriteByFilter:
     Attributes:
         predicate: Says which rows, in the words of `predicates.parse_predicate`; `true` for all rows of the branch.
         case_sensitive: Whether its names of columns must have the case of the table's.
+        time_zone: Where its times without a zone are, None if that is not known.
         isolation_level: Whether rows that come into that range meanwhile are a conflict, or stay.
         base_snapshot_id: The snapshot since which rows count as having come meanwhile, None if there was none.
     """
@@ -128,6 +129,7 @@ class OverwriteByFilter:
     case_sensitive: bool
     isolation_level: IsolationLevel
     base_snapshot_id: int | None
+    time_zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +269,7 @@ class WritePlan:
         changes: How rows change keys of the table, None for a write that knows no keys. Never with `overwrite`.
         delete_spec: Partition spec that files of equality deletes are written with, `NO_SPEC` if the table gets none of
             them, None without `changes`.
+        time_zone: Where times without a zone are in `delete_when`, None if that is not known.
         frame: The columns of the DataFrame that `delete_when` of `changes` or `added` is bound to, by their names
             there; None without it.
         added: The columns that tasks fill in, None for none.
@@ -296,6 +299,7 @@ class WritePlan:
     driver_host: str | None = None
     changes: ChangeFeed | None = None
     delete_spec: PartitionSpec | None = None
+    time_zone: str | None = None
     frame: Schema | None = None
     added: AddedColumns | None = None
     location_provider: str | None = None

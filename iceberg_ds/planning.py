@@ -160,6 +160,7 @@ def plan_write(
         driver_host=platform.node(),
         changes=None if keys is None else keys.changes,
         delete_spec=None if keys is None else keys.delete_spec,
+        time_zone=options.time_zone,
         frame=written.bound_columns(),
         added=written.plan(metadata.schema(), options.txn_version),
     )
@@ -286,6 +287,7 @@ def _overwrite(options: SinkOptions, metadata: TableMetadata, route: Route) -> O
     overwrite = OverwriteByFilter(
         predicate=options.replace_where or EVERY_ROW,
         case_sensitive=bool(options.case_sensitive),
+        time_zone=options.time_zone,
         isolation_level=isolation_level,
         base_snapshot_id=base_id,
     )

@@ -102,8 +102,13 @@ class WrittenColumns:
         if self._options.delete_when is None:
             return None
         predicate = parse_predicate(self._options.delete_when)
-        found = RowFilter(predicate, self.frame, case_sensitive=bool(self._options.case_sensitive)).positions
-        return Schema(*(self.frame.fields[position] for position in found or (0,)))
+        found = RowFilter(
+            predicate,
+            self.frame,
+            case_sensitive=bool(self._options.case_sensitive),
+            time_zone=self._options.time_zone,
+        )
+        return Schema(*(self.frame.fields[position] for position in found.positions or (0,)))
 
     def columns(self, table: Schema | None) -> StructType:
         """Return the columns to write; the operation column is written if the table has it.

@@ -180,5 +180,7 @@ class _Search:
 def _range(table: Table, overwrite: Overwrite, added: Sequence[DataFile], write: WriteIdentity) -> Range:
     if isinstance(overwrite, OverwriteByFilter):
         predicate = parse_predicate(overwrite.predicate)
-        return FilterRange(table.metadata, predicate, case_sensitive=overwrite.case_sensitive)
+        return FilterRange(
+            table.metadata, predicate, case_sensitive=overwrite.case_sensitive, time_zone=overwrite.time_zone
+        )
     return PartitionRange(table.metadata, added, write.table)

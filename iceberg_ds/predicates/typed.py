@@ -1,277 +1,268 @@
-"""Pure: a predicate held against a schema: whole columns under their exact names, values of just their types.
+"""Pure: a predicate held against a schema: columns and fields under their names, operands of types that compare.
 
-A value is taken for what it says or refused, never rounded, cut or read in a time zone that it does not name: a bound
-that is a little off would replace other rows than those that were asked for. The one exception are floats, whose
-nearest value is taken, as everywhere. Source: Iceberg spec, "Primitive Types".
+Types are found as Spark's ANSI mode finds them. A value is taken for what it says or refused, never rounded, cut or
+read in a time zone that nobody named: a bound that is a little off would replace other rows than those that were asked
+for. Source: Spark's SQL reference, "ANSI Compliance".
 """
 
 from __future__ import annotations
 
-import math
-import re
 import struct
-from collections.abc import Callable
-from datetime import date, datetime, time
-from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any
-from uuid import UUID
+from functools import reduce
+from typing import cast as typing_cast
 
-from pyiceberg.expressions import (
-    And,
-    BooleanExpression,
-    LiteralPredicate,
-    NotStartsWith,
-    Or,
-    Reference,
-    SetPredicate,
-    StartsWith,
-    UnaryPredicate,
-)
-from pyiceberg.expressions.literals import (
-    BinaryLiteral,
-    BooleanLiteral,
-    DateLiteral,
-    DecimalLiteral,
-    DoubleLiteral,
-    FixedLiteral,
-    FloatLiteral,
-    Literal,
-    LongLiteral,
-    StringLiteral,
-    TimeLiteral,
-    TimestampLiteral,
-    UUIDLiteral,
-)
+import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
-from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
+from pyiceberg.types import NestedField, StructType
 
+from iceberg_ds.predicates.expressions import (
+    And,
+    Column,
+    Comparison,
+    Constant,
+    Expression,
+    IsNull,
+    IsTruth,
+    Like,
+    Not,
+    OneOf,
+    Or,
+    SameOrBothNull,
+    folded,
+)
+from iceberg_ds.predicates.functions import arithmetic, call, cast, is_nan, negative, type_named
+from iceberg_ds.predicates.literals import Zone, parsed
+from iceberg_ds.predicates.predicates import Call, CastTo, Name, Tree, Value
+from iceberg_ds.predicates.types import (
+    DATE,
+    INSTANT,
+    LOCAL,
+    OPAQUE,
+    TIME,
+    IncomparableTypesError,
+    arrow_type,
+    as_decimal,
+    common_type,
+    is_decimal,
+    is_integer,
+    type_name,
+)
 from iceberg_ds.schemas.names import AmbiguousNameError, find_position
 
-# Holds all digits of any decimal column, and refuses to round.
-_EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
+_TYPES = {
+    "void": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": DATE,
+    "timestamp": INSTANT,
+    "timestamp_ltz": INSTANT,
+    "timestamp_ntz": LOCAL,
+    "time": TIME,
+}
+_TIMES = {"date", "timestamp", "timestamp_ltz", "timestamp_ntz", "time"}
+_COMPARISONS = {"=", "<>", "<", "<=", ">", ">="}
+_OF_TRUTHS = {"and", "or", "not", "is unknown", "is true", "is false"}
+_ARITHMETIC = {"+", "-", "*", "/", "%", "div"}
 
 
-def typed_predicate(predicate: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> BooleanExpression:
-    """Return `predicate` with the exact names of `schema`, and with values of the types of its columns.
+def typed_predicate(predicate: Tree, schema: Schema, *, case_sensitive: bool, time_zone: str | None) -> Expression:
+    """Return `predicate` as an expression over the columns of `schema` that is true, false or unknown of a row.
 
     Args:
         predicate: As `predicates.parse_predicate` gives it.
         schema: The table's schema.
         case_sensitive: Whether names must be equal; else one that is equal comes before one that differs in case.
+        time_zone: Where times without a zone are, None if that is not known.
 
     Raises:
-        ValueError: A column is missing, ambiguous or within a struct, or does not compare with its value.
+        ValueError: A column is missing or ambiguous, or something does not compare or cannot be computed exactly.
     """
-    return _Typing(schema, case_sensitive=case_sensitive).of(predicate)
+    zone = None if time_zone is None else Zone(time_zone)
+    typing = _Typing(schema, zone, case_sensitive=case_sensitive)
+    try:
+        return typing.truth(predicate, "the predicate")
+    except (pa.ArrowException, ArithmeticError) as problem:
+        raise ValueError(f"it has no value: {problem}") from problem
 
 
 class _Typing:
-    def __init__(self, schema: Schema, *, case_sensitive: bool) -> None:
+    def __init__(self, schema: Schema, zone: Zone | None, *, case_sensitive: bool) -> None:
         self._schema = schema
+        self._zone = zone
         self._case_sensitive = True if case_sensitive else None
 
-    def of(self, expression: BooleanExpression) -> BooleanExpression:
-        """Return the expression in terms of the schema."""
-        if isinstance(expression, And | Or):
-            return type(expression)(self.of(expression.left), self.of(expression.right))
-        if not isinstance(expression, UnaryPredicate | LiteralPredicate | SetPredicate):
-            return expression
-        field = self._field(str(getattr(expression.term, "name", "")))
-        column, kind = Reference(field.name), type(expression)
-        if isinstance(expression, UnaryPredicate):
-            return kind(term=column)
-        if isinstance(expression, SetPredicate):
-            return kind(term=column, literals={_literal(value, field) for value in expression.literals})
-        if isinstance(expression, StartsWith | NotStartsWith):
-            _check_string(field)
-        return kind(term=column, value=_literal(expression.literal, field))
+    def truth(self, tree: Tree, what: str) -> Expression:
+        """Return what is true or not of a row."""
+        found = self._of(tree)
+        if pa.types.is_null(found.type):
+            return Constant(pa.scalar(None, pa.bool_()))
+        if found.type != pa.bool_():
+            name = f"column '{found.name}'" if isinstance(found, Column) else what
+            raise ValueError(f"{name} is {type_name(found.type)}, which is neither true nor false: compare it")
+        return found
 
-    def _field(self, name: str) -> NestedField:
-        columns = [field.name for field in self._schema.fields]
+    def _of(self, tree: Tree) -> Expression:
+        match tree:
+            case Name(parts=parts):
+                return self._column(parts)
+            case Value():
+                return self._constant(tree)
+            case CastTo(operand=operand, type_name=name):
+                return cast(self._of(operand), type_named(name), self._zone)
+        return self._of_call(tree)
+
+    def _of_call(self, tree: Call) -> Expression:  # noqa: PLR0911  # one return a kind
+        if tree.name in _OF_TRUTHS:
+            return self._of_truths(tree.name, tree.operands)
+        found = [self._of(operand) for operand in tree.operands]
+        if tree.name in _COMPARISONS:
+            return folded(Comparison(self._alike(found), tree.name))
+        if tree.name in _ARITHMETIC:
+            return arithmetic(tree.name, found[0], found[1])
+        match tree.name:
+            case "<=>":
+                return folded(SameOrBothNull(self._alike(found)))
+            case "is null":
+                return folded(IsNull((found[0],)))
+            case "is nan":
+                return is_nan(found[0])
+            case "in":
+                return self._one_of(found)
+            case "like":
+                return self._like(*found)
+            case "- of":
+                return negative(found[0])
+        return call(tree.name, found, self._zone)
+
+    def _of_truths(self, name: str, operands: tuple[Tree, ...]) -> Expression:
+        found = [self.truth(operand, f"what {name.upper()} is of") for operand in operands]
+        match name:
+            case "and" | "or":
+                return _logical(And if name == "and" else Or, found)
+            case "not":
+                return folded(Not((found[0],)))
+            case "is unknown":
+                return folded(IsNull((found[0],)))
+        return folded(IsTruth((found[0],), expected=name == "is true"))
+
+    def _alike(self, found: list[Expression]) -> tuple[Expression, ...]:
+        """Return operands as they are compared, in one type."""
+        for one in found:
+            if one.type == OPAQUE:
+                name = one.name if isinstance(one, Column) else "it"
+                raise ValueError(f"'{name}' is a struct, a list or a map, or of a type that compares with no value")
+        has_decimals = any(is_decimal(one.type) for one in found)
+        try:
+            to = reduce(common_type, [_narrow(one) if has_decimals else one.type for one in found])
+            return tuple(cast(one, to, self._zone) for one in found)
+        except ValueError as problem:
+            raise ValueError(f"{_comparing(found)}: {problem}") from problem
+
+    def _one_of(self, found: list[Expression]) -> Expression:
+        left, *members = self._alike(found)
+        if not all(isinstance(member, Constant) for member in members):
+            return _logical(Or, [folded(Comparison((left, member), "=")) for member in members])
+        values = [typing_cast("Constant", member).value for member in members]
+        known = [pa.repeat(value, 1) for value in values if value.is_valid]
+        array = pa.concat_arrays([pa.array([], left.type), *known])
+        return folded(OneOf((left,), array, has_null=len(known) < len(values)))
+
+    def _like(self, text: Expression, pattern: Expression, escape: Expression) -> Expression:
+        if not (isinstance(pattern, Constant) and isinstance(escape, Constant)):
+            raise IncomparableTypesError("LIKE is computed only with a pattern in quotes")
+        if not pattern.value.is_valid or pa.types.is_null(text.type):
+            return Constant(pa.scalar(None, pa.bool_()))
+        if not (pa.types.is_string(text.type) and pa.types.is_string(pattern.type)):
+            name = f"column '{text.name}'" if isinstance(text, Column) else "it"
+            raise IncomparableTypesError(f"{name} is {type_name(text.type)}, and only texts can be like a pattern")
+        return folded(_pattern(text, pattern.value.as_py(), escape.value.as_py()))
+
+    def _constant(self, given: Value) -> Constant:
+        value = given.value
+        if given.kind in _TIMES:
+            return Constant(parsed(str(value), _TYPES[given.kind], self._zone))
+        if isinstance(value, float) and given.kind == "float":
+            (value,) = struct.unpack("<f", struct.pack("<f", value))
+        if given.kind != "decimal":
+            return Constant(pa.scalar(value, _TYPES[given.kind]))
+        _, digits, exponent = value.as_tuple()  # type: ignore[union-attr]  # the kind says it
+        scale = max(-int(exponent), 0)
+        return Constant(pa.scalar(value, pa.decimal128(max(len(digits) + max(int(exponent), 0), scale), scale)))
+
+    def _column(self, parts: tuple[str, ...]) -> Column:
+        fields, path, names = self._schema.fields, [], []
+        for depth, part in enumerate(parts):
+            field = self._field(part, fields, parts, depth)
+            path.append(fields.index(field))
+            names.append(field.name)
+            fields = field.field_type.fields if isinstance(field.field_type, StructType) else ()
+        return Column(arrow_type(field.field_type), field.field_id, ".".join(names), tuple(path))
+
+    def _field(self, name: str, fields: tuple[NestedField, ...], parts: tuple[str, ...], depth: int) -> NestedField:
+        columns = [field.name for field in fields]
         try:
             position = find_position(name, columns, case_sensitive=self._case_sensitive)
         except AmbiguousNameError as problem:
             raise ValueError(f"{problem}: write it as the table does") from problem
         if position is not None:
-            return self._schema.fields[position]
-        nested = {other.lower() for other in self._schema.column_names if other not in columns}
-        if name.lower() in nested:
-            raise ValueError(f"'{name}' lies within a struct, and only whole columns can be compared")
-        raise ValueError(f"there is no column '{name}' (columns: {', '.join(columns)})")
+            return fields[position]
+        if depth and not fields:
+            raise ValueError(f"'{'.'.join(parts[:depth])}' is no struct, and has no field '{name}'")
+        if depth:
+            raise ValueError(f"struct '{'.'.join(parts[:depth])}' has no field '{name}' (fields: {', '.join(columns)})")
+        whole = ".".join(parts)
+        hint = f"; write the column '{whole}' as `{whole}`" if len(parts) > 1 and whole in columns else ""
+        raise ValueError(f"there is no column '{name}' (columns: {', '.join(columns)}){hint}")
 
 
-def _check_string(field: NestedField) -> None:
-    is_string = isinstance(field.field_type, StringType)
-    if not is_string:
-        raise ValueError(f"column '{field.name}' is {field.field_type}, and only strings can be like a pattern")
+def _narrow(one: Expression) -> pa.DataType:
+    """Return the type, of a whole number that stands beside decimals the decimal of as many digits as it has."""
+    if is_integer(one.type) and isinstance(one, Constant) and one.value.is_valid:
+        return as_decimal(one.type, len(str(abs(one.value.as_py()))))
+    return one.type
 
 
-def _literal(given: Literal[Any], field: NestedField) -> Literal[Any]:
-    """Return the value as one of the field's type."""
-    field_type, value = field.field_type, given.value
-    if type(field_type) not in _CONVERSIONS:
-        raise ValueError(f"column '{field.name}' is {field_type}, which compares with no value, only with IS NULL")
-    convert, expected = _CONVERSIONS[type(field_type)]
-    try:
-        return convert(value, field_type)
-    except (ValueError, TypeError, ArithmeticError) as problem:
-        raise ValueError(
-            f"column '{field.name}' is {field_type} and does not compare with {_sql(value)}: expected {expected}"
-        ) from problem
+def _comparing(found: list[Expression]) -> str:
+    named = next((one for one in found if isinstance(one, Column)), None)
+    return "it does not compare" if named is None else f"column '{named.name}' is {type_name(named.type)}"
 
 
-def _sql(value: object) -> str:
-    """Return the value as it is written in a predicate."""
-    match value:
-        case bytes():
-            return f"X'{value.hex()}'"
-        case str():
-            return "'" + value.replace("'", "''") + "'"
-    return str(value).upper()
+def _logical(kind: type[And | Or], operands: list[Expression]) -> Expression:
+    """Return AND or OR without the operands that decide nothing; the one that decides if there is any."""
+    decisive = kind is Or
+    kept = []
+    for operand in operands:
+        if isinstance(operand, Constant) and operand.value.is_valid:
+            if operand.value.as_py() is decisive:
+                return operand
+            continue
+        kept.append(operand)
+    if not kept:
+        return Constant(pa.scalar(not decisive))
+    return folded(kind(tuple(kept))) if len(kept) > 1 else kept[0]
 
 
-def _boolean(value: object, _: IcebergType) -> Literal[Any]:
-    if not isinstance(value, bool):
-        raise TypeError
-    return BooleanLiteral(value)
-
-
-def _integer(value: object, _: IcebergType) -> Literal[Any]:
-    return LongLiteral(_whole(value, IntegerType.min, IntegerType.max))
-
-
-def _long(value: object, _: IcebergType) -> Literal[Any]:
-    return LongLiteral(_whole(value, LongType.min, LongType.max))
-
-
-def _float(value: object, _: IcebergType) -> Literal[Any]:
-    (nearest,) = struct.unpack("<f", struct.pack("<f", float(_number(value))))
-    return FloatLiteral(nearest + 0.0)  # no zero has a sign
-
-
-def _double(value: object, _: IcebergType) -> Literal[Any]:
-    number = float(_number(value))
-    if math.isinf(number):
-        raise OverflowError
-    return DoubleLiteral(number + 0.0)
-
-
-def _decimal(value: object, field_type: IcebergType) -> Literal[Any]:
-    number = _number(value)
-    if not isinstance(field_type, DecimalType) or number.adjusted() >= field_type.precision - field_type.scale:
-        raise OverflowError
-    exact = number.quantize(Decimal((0, (1,), -field_type.scale)), context=_EXACT)
-    return DecimalLiteral(exact)
-
-
-def _whole(value: object, lowest: int, highest: int) -> int:
-    number = _number(value)
-    if number != number.to_integral_value() or not lowest <= number <= highest:
-        raise ValueError
-    return int(number)
-
-
-def _number(value: object) -> Decimal:
-    """Return the number; one in quotes counts, as in Spark."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
-        raise TypeError
-    number = Decimal(value)
-    if not number.is_finite():
-        raise InvalidOperation
-    return number
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _string(value: object, _: IcebergType) -> Literal[Any]:
-    return StringLiteral(_text(value))
-
-
-def _date(value: object, _: IcebergType) -> Literal[Any]:
-    return DateLiteral(date_to_days(date.fromisoformat(_text(value))))
-
-
-def _moment(value: object) -> str:
-    """Return the text of a time, which has no more digits than the six that are read."""
-    if re.search(r"[.,]\d{7}", _text(value)):
-        raise ValueError
-    return re.sub("[zZ]$", "+00:00", _text(value))  # Python 3.10 does not know Z
-
-
-def _time(value: object, _: IcebergType) -> Literal[Any]:
-    found = time.fromisoformat(_moment(value))
-    if found.tzinfo is not None:
-        raise ValueError
-    return TimeLiteral(time_to_micros(found))
-
-
-def _timestamp(value: object, _: IcebergType) -> Literal[Any]:
-    found = datetime.fromisoformat(_moment(value))
-    if found.tzinfo is not None:
-        raise ValueError
-    return TimestampLiteral(datetime_to_micros(found))
-
-
-def _timestamptz(value: object, _: IcebergType) -> Literal[Any]:
-    found = datetime.fromisoformat(_moment(value))
-    if found.tzinfo is None:
-        raise ValueError
-    return TimestampLiteral(datetime_to_micros(found))
-
-
-def _uuid(value: object, _: IcebergType) -> Literal[Any]:
-    return UUIDLiteral(UUID(_text(value)).bytes)
-
-
-def _binary(value: object, _: IcebergType) -> Literal[Any]:
-    if not isinstance(value, bytes):
-        raise TypeError
-    return BinaryLiteral(value)
-
-
-def _fixed(value: object, field_type: IcebergType) -> Literal[Any]:
-    if not isinstance(value, bytes) or not isinstance(field_type, FixedType) or len(value) != len(field_type):
-        raise ValueError
-    return FixedLiteral(value)
-
-
-_ANY_NUMBER = "a number in the column's range"
-# How to make a value of each type, and what to say where it cannot be made.
-_CONVERSIONS: dict[type[IcebergType], tuple[Callable[[object, IcebergType], Literal[Any]], str]] = {
-    BooleanType: (_boolean, "TRUE or FALSE"),
-    IntegerType: (_integer, "a whole number in the column's range"),
-    LongType: (_long, "a whole number in the column's range"),
-    FloatType: (_float, _ANY_NUMBER),
-    DoubleType: (_double, _ANY_NUMBER),
-    DecimalType: (_decimal, "a number that the column can hold without rounding"),
-    StringType: (_string, "a text in quotes"),
-    DateType: (_date, "a date such as '2026-11-01'"),
-    TimeType: (_time, "a time such as '12:30:00'"),
-    TimestampType: (_timestamp, "a timestamp without zone such as '2026-11-01 12:30:00'"),
-    TimestamptzType: (_timestamptz, "a timestamp with its zone such as '2026-11-01 12:30:00+00:00'"),
-    UUIDType: (_uuid, "a UUID such as '0b9f2c1e-1111-4222-8333-444455556666'"),
-    BinaryType: (_binary, "bytes such as X'0aff'"),
-    FixedType: (_fixed, "as many bytes as the column has, such as X'0aff'"),
-}
+def _pattern(text: Expression, pattern: str, escape: str) -> Like:
+    if len(escape) != 1:
+        raise ValueError(f"{escape!r} is no single sign that LIKE could take for ESCAPE")
+    pieces, wildcards = [""], ""
+    signs = iter(pattern)
+    for sign in signs:
+        if sign == escape:
+            following = next(signs, "")
+            if following not in ("%", "_", escape):
+                raise ValueError(
+                    f"pattern {pattern!r} has {escape} before something else than %, _ or {escape}: write it twice"
+                )
+            pieces[-1] += following
+        elif sign in "%_":
+            wildcards += sign
+            pieces.append("")
+        else:
+            pieces[-1] += sign
+    return Like((text,), tuple(pieces), wildcards)

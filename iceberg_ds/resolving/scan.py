@@ -21,7 +21,8 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.layouts.partitioning import identity_values
 from iceberg_ds.plan import NO_SPEC
-from iceberg_ds.resolving.bounds import ColumnFacts, FactsOf, may_share_rows
+from iceberg_ds.predicates.metrics import ColumnFacts
+from iceberg_ds.resolving.bounds import FactsOf, may_share_rows
 from iceberg_ds.resolving.key_sources import KeySource
 from iceberg_ds.resolving.live_files import LiveFile, LiveFiles
 from iceberg_ds.resolving.values import FileWork, KeyFile

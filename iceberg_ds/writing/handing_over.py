@@ -63,7 +63,7 @@ def _with_added_columns(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> I
     if plan.added is None:
         yield from batches
         return
-    is_delete = delete_test(plan.added.delete_when, plan.frame, case_sensitive=plan.case_sensitive)
+    is_delete = delete_test(plan.added.delete_when, plan)
     feed = AppendedFeed(plan.added, is_delete)
     for batch in batches:
         with naming_failure(plan):

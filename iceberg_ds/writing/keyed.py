@@ -101,7 +101,7 @@ class KeyedTaskWriter:
             seed=digest_seed(plan.operation_id),
             sorter=ExternalSort,
             spool=Spool,
-            is_delete=delete_test(feed.delete_when, plan.frame, case_sensitive=plan.case_sensitive),
+            is_delete=delete_test(feed.delete_when, plan),
             added=plan.added,
         )
         prefix = name_prefix(plan, attempt)

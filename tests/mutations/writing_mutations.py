@@ -309,8 +309,8 @@ WRITING = (
     Mutation(
         name="rows of which a predicate cannot tell are replaced",
         file="predicates/ranges.py",
-        before="return self._is_counted(data_file) and _or_else(lambda: self._must_match(data_file), False)",
-        after="return _or_else(lambda: self._may_match(data_file), False)",
+        before="return outcome.may_be_true and not outcome.may_be_false and not outcome.has_nulls",
+        after="return outcome.may_be_true and not outcome.may_be_false",
         tests=(
             "unit/predicates/test_overwrite.py::test_rows_with_null_and_nan_stay_unless_the_predicate_is_true_of_them",
         ),

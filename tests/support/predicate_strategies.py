@@ -70,13 +70,13 @@ KINDS: dict[str, Kind] = {
         ice.FloatType(),
         spark.FloatType(),
         tuple(map(_nearest_float, (-math.inf, -1.5, -0.0, 0.0, 0.1, 7.0, math.inf, math.nan))),
-        lambda value: f"{value:.20f}",
+        lambda value: f"float('{value!r}')",
     ),
     "double": Kind(
         ice.DoubleType(),
         spark.DoubleType(),
         (-math.inf, -1.5, -0.0, 0.0, 0.1, 7.0, 5e-324, math.inf, math.nan),
-        lambda value: f"{value!r}",
+        lambda value: f"double('{value!r}')",
     ),
     "decimal": Kind(
         ice.DecimalType(9, 2),
@@ -168,10 +168,10 @@ class Comparison(Predicate):
         return f"`{self.column}` {self.sign} {self.literal}"
 
     def holds(self, row: Row, *, negated: bool = False) -> bool:
-        """Compare; nothing is true of a null, and only <> of a NaN."""
+        """Compare; nothing is true of a null, and NaN is above all values."""
         found = row[self.column]
         sign = _NEGATED[self.sign] if negated else self.sign
-        return found is not None and _OPERATORS[sign](found, self.value)
+        return found is not None and _OPERATORS[sign](_rank(found), _rank(self.value))
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,9 @@ class Membership(Predicate):
         return f"`{self.column}` IN ({', '.join(self.literals)})"
 
     def holds(self, row: Row, *, negated: bool = False) -> bool:
-        """Look for the value; nothing is true of a null, and a NaN is in no list."""
+        """Look for the value; nothing is true of a null."""
         found = row[self.column]
-        return found is not None and any(found == member for member in self.members) != negated
+        return found is not None and any(_rank(found) == _rank(member) for member in self.members) != negated
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,7 @@ def predicates(columns: dict[str, Kind]) -> st.SearchStrategy[Predicate]:
 
 
 def _leaves(column: str, kind: Kind) -> st.SearchStrategy[Predicate]:
-    writable = [value for value in kind.values if not isinstance(value, float) or math.isfinite(value)]
-    member = st.sampled_from(writable)
+    member = st.sampled_from(kind.values)
     choices: list[st.SearchStrategy[Predicate]] = [
         st.builds(
             lambda sign, value, mirrored: Comparison(column, sign, value, kind.literal(value), mirrored),
@@ -285,6 +284,11 @@ def _leaves(column: str, kind: Kind) -> st.SearchStrategy[Predicate]:
 
 def _like(column: str, prefix: str) -> Predicate:
     return Test(column, f"LIKE {_quoted(prefix + '%')}", lambda found: found.startswith(prefix), _is_known)
+
+
+def _rank(value: Any) -> Any:
+    """Return a value as Spark orders it, NaN above all."""
+    return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
 
 
 def _is_known(found: object) -> bool:

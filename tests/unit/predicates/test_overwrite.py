@@ -195,11 +195,11 @@ def numbers(**values: float | None) -> list[Row]:
     ("predicate", "kept"),
     [
         ("x < 5", [2, 3, 4]),
-        ("x >= 5", [1, 2, 3]),
+        ("x >= 5", [1, 3]),
         ("x <> 1", [1, 3]),
         ("x is nan", [1, 3, 4]),
         ("x is null", [1, 2, 4]),
-        ("not x < 5", [1, 2, 3]),
+        ("not x < 5", [1, 3]),
         ("x not in (1, 9)", [1, 3, 4]),
         ("x in (1, 9) or x is null", [2]),
     ],
@@ -665,9 +665,9 @@ def test_columns_with_any_name_are_compared(sink: Sink) -> None:
     ("predicate", "reason"),
     [
         ("missing = 1", "no column 'missing'"),
-        ("id = 'x'", "'id' is long and does not compare with 'x'"),
-        ("name = 5", "'name' is string and does not compare with 5"),
-        ("id < 1.5", "does not compare with 1.5"),
+        ("id = 'x'", "'id' is bigint: 'x' is no bigint"),
+        ("name = 5", "column 'name' is string, and each of its texts"),
+        ("id < true", "Spark does not compare bigint with boolean"),
     ],
 )
 def test_predicate_that_does_not_fit_the_table_is_refused_before_any_task(

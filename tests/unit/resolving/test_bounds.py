@@ -27,7 +27,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from iceberg_ds.resolving.bounds import FactsOf, facts_of, may_share_rows
+from iceberg_ds.predicates.metrics import facts_of
+from iceberg_ds.resolving.bounds import FactsOf, may_share_rows
 
 ID = 7
 # Values of a type in ascending order.

@@ -1,0 +1,302 @@
+"""Predicates mean what Spark says: Spark and the sink evaluate each over the same rows, with null and NaN."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+
+from iceberg_ds.predicates.predicates import parse_predicate
+from iceberg_ds.predicates.typed import typed_predicate
+from iceberg_ds.schemas.spark_types import iceberg_schema
+
+# Its clocks skip an hour in March and show one twice in November.
+ZONE = "America/New_York"
+ROWS = """
+SELECT * FROM VALUES
+  (0, 0L, 0F, 0D, 0.00BD, '', DATE'1970-01-01', '1970-01-01 00:00:00', FALSE, X'', named_struct('b', 1, 'c d', 'x')),
+  (1, 1L, 0.1F, 0.1D, 0.10BD, 'a', DATE'2026-01-02', '2026-01-02 00:00:00', TRUE, X'1F',
+    named_struct('b', 2, 'c d', '')),
+  (2, 2L, -0F, -0D, 19.99BD, 'ab', DATE'2026-03-08', '2026-03-08 03:30:00', TRUE, X'1F00', NULL),
+  (3, 3L, float('NaN'), double('NaN'), -1.50BD, 'a%', DATE'2026-11-01', '2026-11-01 01:30:00', FALSE, X'FF', NULL),
+  (-7, -7L, 16777216F, double('Infinity'), 9999999.99BD, 'a_b', DATE'1969-12-31', '1969-12-31 23:59:59.999999', NULL,
+    X'61', named_struct('b', CAST(NULL AS INT), 'c d', CAST(NULL AS STRING))),
+  (2147483647, 9223372036854775807L, 1.5F, 1.5D, 1.50BD, 'İSTANBUL Σ', DATE'2024-02-29', '2024-12-31 23:59:59.5', TRUE,
+    X'00', named_struct('b', 3, 'c d', 'it''s')),
+  (-2147483648, -9223372036854775808L, -1.5F, 9007199254740993D, 2.50BD, 'a\\nb', DATE'0001-01-01',
+    '1900-01-01 00:00:00', FALSE, X'6162', named_struct('b', -1, 'c d', 'X')),
+  (7, 9007199254740993L, 7F, 7D, 7.00BD, 'ünï 😀', DATE'9999-12-31', '2026-03-09 00:00:00', TRUE, X'41',
+    named_struct('b', 7, 'c d', 'z')),
+  (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+  AS t(i, l, f, x, price, s, d, text, flag, raw, a)
+"""
+PREDICATES = r"""
+i = 1
+I == 1
+i <> 1
+i != 1
+i < 2.5
+i >= -7
+i !< 3
+i !> 3
+1 = i
+2.5 < l
+l = 3L
+l = 9223372036854775807
+l = 9007199254740993
+l = 9007199254740992D
+l > 9007199254740992.5
+i = 3S
+x = 2.5D
+x = 0.1
+x = 1e-1
+x = 0.1BD
+x = 0
+x = -0.0
+f = 0.1
+f = 0.1F
+f = '0.1'
+f = 16777217
+f > 1
+f <= 1.5
+x > 5
+x >= 'NaN'
+x = 'NaN'
+x < double('NaN')
+x <> 1
+NOT x < 1
+x IN (0, 1.5)
+x IN (0.1, 'NaN')
+x NOT IN (0, 7)
+x BETWEEN 0 AND 1e300
+isnan(x)
+f <=> x
+x = l
+l = x
+price = 19.99
+price = '19.99'
+price = 19.990
+price > 2.5D
+price <= 2.5BD
+price = 0.001
+price < 100000000000
+price IN (1.5, 7, NULL)
+price NOT IN (1.5, NULL)
+price BETWEEN 0.1 AND 2.5
+price = i
+price + 1 = 2.5
+price * 2 > 3
+s = 'a'
+s = "a"
+s <> 'a'
+s > 'a'
+s >= 'ü'
+s <= ''
+s = 'a' ''
+s = 'İSTANBUL Σ'
+s IN ('a', "ab")
+s NOT IN ('a', 'ab')
+s IN ('a', NULL)
+s NOT IN ('a', NULL)
+s LIKE 'a%'
+s LIKE '%b'
+s LIKE '%a%'
+s LIKE 'a_b%'
+s LIKE 'a\_b%'
+s LIKE 'a/%' ESCAPE '/'
+s LIKE '_'
+s LIKE 'a'
+s LIKE ''
+s LIKE '%'
+s LIKE '___ _'
+s NOT LIKE 'a%'
+s LIKE NULL
+s = 'a\nb'
+s = 'a\u000ab'
+s = r'a%'
+s = 'a\%'
+lower(s) = 'a'
+lower(s) LIKE 'i%stanbul %'
+upper(s) = 'ÜNÏ 😀'
+length(s) = 5
+length(s) > 1
+length(raw) = 2
+raw = X'1F'
+raw = 'a'
+raw > X'1F'
+raw IN (X'1F', X'')
+s = X'61'
+d = DATE '2026-01-02'
+d = '2026-01-02'
+d >= '2026-1-2'
+d < DATE '1970'
+d BETWEEN DATE '2026-01-01' AND '2026-12'
+d > TIMESTAMP '2026-01-01 12:00:00'
+d = ntz
+d IN ('2026-01-02', DATE '2024-02-29')
+year(d) = 2026
+month(d) = 1
+day(d) = 31
+dayofmonth(d) = 29
+quarter(d) = 4
+dayofyear(d) = 60
+trunc(d, 'MM') = DATE '2026-01-01'
+trunc(d, 'week') = DATE '1969-12-29'
+trunc(d, 'YEAR') < '2000-01-01'
+d + 1 = '1970-01-01'
+date_add(d, 1) > DATE '2026-01-02'
+date_sub(d, 1) = DATE '2026-01-01'
+to_date(ts) = '2026-01-02'
+to_date(ts) = DATE '1969-12-31'
+date(ntz) = '2026-11-01'
+CAST(ts AS DATE) >= '2026-03-08'
+ts::date < '2000-01-01'
+year(ts) = 1969
+year(ts) >= 2026
+month(ts) = 3
+hour(ts) = 23
+hour(ntz) = 1
+minute(ts) = 30
+date_trunc('DAY', ts) = TIMESTAMP '2026-03-08'
+date_trunc('month', ts) = '2026-11-01'
+date_trunc('HOUR', ntz) = TIMESTAMP_NTZ '2026-11-01 01:00:00'
+date_trunc('week', ntz) < TIMESTAMP_NTZ '1970-01-01 00:00:00'
+date_trunc('YEAR', ts) = '2026-01-01 00:00:00'
+date_trunc('QUARTER', d) = '2026-01-01'
+ts >= TIMESTAMP '2026-01-02 00:00:00'
+ts = TIMESTAMP '2026-01-02 05:00:00Z'
+ts = '2026-01-02'
+ts = '2026-11-01T01:30:00'
+ts = '2026-11-01 01:30:00 America/New_York'
+ts > '2026-03-08 02:30:00'
+ts = '2026-03-08 02:30:00'
+ts = '2026-03-08 08:30:00+01:00'
+ts < DATE '2026-01-02'
+ts = TIMESTAMP_LTZ '1900-01-01 00:00:00'
+ts >= TIMESTAMP_NTZ '2026-03-08 02:30:00'
+ntz = '2026-03-08 03:30:00'
+ntz = TIMESTAMP_NTZ '2026-03-08 03:30:00'
+ntz >= TIMESTAMP '2026-03-08 02:30:00'
+ntz = ts
+ntz <> ts
+ts BETWEEN '2026-01-01' AND '2026-06-01'
+flag
+NOT flag
+!flag
+flag IS TRUE
+flag IS NOT TRUE
+flag IS FALSE
+flag IS NOT FALSE
+flag IS UNKNOWN
+flag IS NOT UNKNOWN
+flag = TRUE
+flag = 'true'
+flag <> FALSE
+flag AND i = 1
+flag OR i = 0
+NOT (flag AND i > 0)
+flag = (i > 0)
+(i > 0) = flag
+i = 1 IS TRUE
+i = 1 IN (TRUE, FALSE)
+i > 0 IS NULL
+1 = 1
+1 = 2
+TRUE
+NULL
+i = NULL
+i <=> NULL
+i <=> 1
+NOT i <=> 1
+i IS NULL
+i IS NOT NULL
+i IS DISTINCT FROM 1
+i IS NOT DISTINCT FROM NULL
+(i) = 3
+i IN (1, NULL)
+i NOT IN (1, NULL)
+i IN (1, 2.5)
+i IN (1, l)
+i NOT IN (1, 2)
+NULL IN (1)
+i BETWEEN 0 AND 3
+i NOT BETWEEN 0 AND 3
+i BETWEEN NULL AND 3
+i % 2 = 0
+i % 2 = -1
+l % 3L = 1
+mod(i, 2) = 1
+i DIV 2 = -3
+i / 2 = 1.5
+i - 1L = 2
+i + 1L = 3
+-x = 7
+-(i % 5) = 2
+i * 2L > 4
+x + 1 > 2
+x * 2 = 14
+x - 0.1 = 0
+2 + 3 * 4 - 1 = 13
+l = i
+l > i
+a.b = 1
+a.b > 1
+A.B IS NULL
+a.`c d` = 'x'
+a.`c d` LIKE 'i%'
+a IS NULL
+a IS NOT NULL
+`i` = 1 -- a comment
+/* one /* in another */ */ i = 1
+coalesce(i, 0) = 0
+coalesce(flag, FALSE)
+coalesce(i, price, 1) > 1
+ifnull(s, 'none') = 'none'
+nvl(x, 0) = 0
+isnull(s)
+isnotnull(s) and not isnull(i)
+cast(i as bigint) = 1
+cast(i as double) = 7
+cast(i as string) = '7'
+cast(i as decimal(12, 2)) = 7
+cast('2026-01-02' as date) = d
+i = '7'
+l = ' 7 '
+i > 1 AND s LIKE 'a%' OR flag
+i > 1 AND (s LIKE 'a%' OR flag)
+NOT i > 1 AND flag
+NOT NOT i > 1
+""".strip().splitlines()
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    """Return rows of every type, in a session whose clocks change."""
+    spark.conf.set("spark.sql.session.timeZone", ZONE)
+    texts = spark.sql(ROWS)
+    return texts.select(
+        *texts.columns, F.col("text").cast("timestamp").alias("ts"), F.col("text").cast("timestamp_ntz").alias("ntz")
+    )
+
+
+def outcomes(predicate: str, rows: pa.RecordBatch, frame: DataFrame) -> list[bool | None]:
+    """Return what the sink takes a predicate for, row by row."""
+    schema = iceberg_schema(frame.schema, case_sensitive=False)
+    typed = typed_predicate(parse_predicate(predicate), schema, case_sensitive=False, time_zone=ZONE)
+    found = typed.rows(rows)
+    return [found.as_py()] * rows.num_rows if isinstance(found, pa.Scalar) else found.to_pylist()
+
+
+def test_predicates_mean_what_spark_says(rows: DataFrame) -> None:
+    """Other rows would be replaced or deleted than those that the same words select in Spark."""
+    kept = rows.localCheckpoint()
+    (batch,) = kept.toArrow().combine_chunks().to_batches()
+    expected = kept.select(*(F.expr(text).alias(str(at)) for at, text in enumerate(PREDICATES))).collect()
+
+    different = {
+        text: (said, found)
+        for at, text in enumerate(PREDICATES)
+        if (said := [row[at] for row in expected]) != (found := outcomes(text, batch, kept))
+    }
+    assert different == {}
