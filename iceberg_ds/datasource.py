@@ -206,6 +206,7 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
     from iceberg_ds.messages import TaskCommit, WriteIdentity
+    from iceberg_ds.row_counts import CountedBatches, RowCounts
     from iceberg_ds.writing.handing_over import write_or_hand_over
     from iceberg_ds.writing.range_check import RangeCheck
     from iceberg_ds.writing.reporting import report_files
@@ -216,14 +217,20 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     plan = plan.in_epoch(epoch)
     if plan.changes is not None:
         return _write_keyed_task(plan, batches, attempt, epoch)
-    check = RangeCheck(plan)
-    data_files, rows = write_or_hand_over(plan, acknowledging(batches), attempt, check)
+    check, arriving = RangeCheck(plan), CountedBatches(acknowledging(batches))
+    data_files, rows = write_or_hand_over(plan, arriving, attempt, check)
     report = report_files(plan, attempt, data_files)
     write = WriteIdentity.of(plan, epoch)
     reach(Step.TASK_WRITTEN)
     ease_worker()
     return TaskCommit(
-        write, attempt.partition_id, report.data_files, check.refused, manifests=report.manifests, rows=rows
+        write,
+        attempt.partition_id,
+        report.data_files,
+        check.refused,
+        manifests=report.manifests,
+        rows=rows,
+        counts=RowCounts(received=arriving.rows, left_out=check.left_out),
     )
 
 

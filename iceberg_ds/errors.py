@@ -11,6 +11,7 @@ thing, why with the values, and the next step; a secret appears in none of them.
     ├── CatalogError (ConnectionError)      reach, authenticate to or unblock the catalog
     ├── RefusedRowsError (ValueError)       fix the rows; says how many and shows one
     ├── DataFileError (OSError)             a task could not write; Spark may retry it
+    ├── RowCountError                       rows were lost or doubled on the way; nothing was committed; report it
     ├── CommitConflictError                 nothing was committed; no file of this write is referenced
     ├── CommitStateUnknownError             it may be committed; nothing was deleted; says how to check
     └── CommitMessageError                  task messages and table disagree; nothing was committed
@@ -49,6 +50,10 @@ class RefusedRowsError(IcebergSinkError, ValueError):
 
 class DataFileError(IcebergSinkError, OSError):
     """A data file could not be written or is not where the commit expects it."""
+
+
+class RowCountError(IcebergSinkError):
+    """Rows that came in are not all where they belong, or rows are there that never came: nothing was committed."""
 
 
 class CommitConflictError(IcebergSinkError):

@@ -28,6 +28,7 @@ from iceberg_ds.plan import (
     TxnId,
     WritePlan,
 )
+from iceberg_ds.row_counts import RowCounts, rows_in
 from iceberg_ds.task_manifest import TaskManifest
 
 WIRE_VERSION = 8
@@ -155,6 +156,7 @@ class TaskCommit(WriterCommitMessage):
         rows: What it hands over instead of writing files; None if it wrote files, or had no rows.
         delete_files: Files of equality deletes that this attempt wrote; none if the write knows no keys.
         keys: What it says of the keys it met, even of none; None if the write knows no keys.
+        counts: How many rows it got from Spark, and how many of them it left out.
         wire_version: Layout of this message.
     """
 
@@ -167,6 +169,16 @@ class TaskCommit(WriterCommitMessage):
     delete_files: tuple[DataFile, ...] = ()
     keys: TaskKeys | None = None
     wire_version: int = WIRE_VERSION
+    counts: RowCounts = field(kw_only=True)
+
+    @property
+    def reported_rows(self) -> dict[str, int]:
+        """How many rows are in its files and in what it hands over, by where they are."""
+        return {
+            f"in {len(self.data_files)} files": rows_in(self.data_files),
+            f"in the files of {len(self.manifests)} manifests": sum(found.totals.rows for found in self.manifests),
+            "handed over": 0 if self.rows is None else self.rows.record_count,
+        }
 
 
 def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> list[TaskCommit]:

@@ -68,6 +68,8 @@ class TaskChanges:
         self._lost = sorter(_by_number())
         self._deleted: list[pa.RecordBatch] = []
         self._row_count = 0
+        self._rowless_count = 0
+        self._lost_count = 0
         self._key_count = 0
         self._tied_rows = sorter(_by_number())
         self._tied_keys: list[str] = []
@@ -89,6 +91,16 @@ class TaskChanges:
         is_asked = self._proof.modulus == 1 or self._reader.feed.counts_stored
         most = MAX_REPORTED_KEYS if is_asked else REPORTED_ANYWAY
         return self._key_count <= most
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many of the rows that were added are not to be written, by the reason; known after `keys_to_delete`."""
+        return {
+            "without a key": self._reader.null_keys.count,
+            "without a known operation": sum(self._reader.unknown_operations.values()),
+            "that delete": self._rowless_count,
+            "that lose to others of their keys": self._lost_count,
+        }
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch as Spark sent it.
@@ -117,6 +129,7 @@ class TaskChanges:
             if decision.is_tied.true_count:
                 self._note_tied(winners.filter(decision.is_tied))
             is_row = winners.column(NUMBER).is_valid()
+            self._rowless_count += len(is_row) - is_row.true_count
             if is_row.true_count < len(is_row) and self._key_count <= MAX_REPORTED_KEYS:
                 self._deleted.append(self._reader.evidence_of_events(winners.filter(pc.invert(is_row))))
             keys = _chosen(self._reader.deletes_of(winners), decision.is_any)
@@ -166,6 +179,8 @@ class TaskChanges:
 
     def _note_losers(self, losers: pa.RecordBatch) -> None:
         numbers = losers.column(NUMBER).drop_null()
+        self._lost_count += len(numbers)
+        self._rowless_count += losers.num_rows - len(numbers)
         if len(numbers):
             self._lost.add(pa.RecordBatch.from_arrays([numbers], names=[NUMBER]))
 

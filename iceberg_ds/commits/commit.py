@@ -6,7 +6,8 @@ A write's snapshot id is decided when the write is planned. Every task returns t
 nothing that a task does can be seen in the table. Then, on the driver:
 
 1. All tasks must have reported, each once, and all about this write. A missing message means that the
-   commit never begins.
+   commit never begins. What they report must add up: the rows that Spark sent to a task are in its files, in its
+   message or left out for a reason; later the files and manifests of the snapshot must have just these (`row_counts`).
 2. Every attempt loads the table afresh and first asks whether the write has landed already. It has if
    its snapshot is in the table, or if the query's last recorded epoch is this one. The record stands
    in the summaries of the branch's snapshots and in a table property, which expiry does not touch. An
@@ -70,9 +71,10 @@ from iceberg_ds.commits.publishing import fast_forward
 from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.swapping import Swap
 from iceberg_ds.commits.write_files import WriteFiles
-from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError
+from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
+from iceberg_ds.row_counts import check_rows
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.files import is_local, local_size
 
@@ -109,12 +111,14 @@ def commit_write(
         RefusedRowsError: Rows lie outside the range that the write replaces, or are no changes of keys that could be
             told apart; nothing was committed.
         UnsupportedTableError: What the write replaces cannot be told or read; nothing was committed.
+        RowCountError: Rows were lost or doubled on the way; nothing was committed, and the files were deleted.
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
     write = commits[0].write
     reach(Step.COMMIT_BEGUN)
     added = Added.of(commits)
     _check_refused(catalog, commits)
+    _check_rows(catalog, commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = GatheredRows(catalog, write, commits)
     keys = KeyReports(write, commits, partial(catalog.file_io, write.table.split(".")), late_keys)
@@ -124,8 +128,9 @@ def commit_write(
             create_without_rows(catalog, write.table.split("."), TableMetadataUtil.parse_raw(write.new_table))
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
+    row_count = sum(commit.counts.to_add for commit in commits)
     _check_visible(catalog, commits, added, *([] if swap is None else [swap.added]))
-    result = CommitLoop(catalog, write, WriteFiles(added, gathered, keys), swap).run()
+    result = CommitLoop(catalog, write, WriteFiles(added, gathered, keys, row_count=row_count), swap).run()
     route = write.route
     if route.publish_to is not None and not route.converts and result.snapshot_id is not None:
         _publish(catalog, write, route.publish_to, result.snapshot_id)
@@ -176,6 +181,17 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
         "them out, or widen the predicate."
         + (f" {left} files could not be deleted; the log names them." if left else "")
     )
+
+
+def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write of which a task does not tell of all the rows that it got, and delete its files."""
+    try:
+        for commit in commits:
+            found = {**commit.reported_rows, "left out": commit.counts.left_out}
+            check_rows(f"commit {commit.write}", f"task {commit.partition_id} got", commit.counts.received, found)
+    except RowCountError:
+        delete_reported_files(catalog, commits)
+        raise
 
 
 def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], *added: Added) -> None:

@@ -40,6 +40,7 @@ from iceberg_ds.errors import (
     DataFileError,
     IcebergSinkError,
     RefusedRowsError,
+    RowCountError,
     TableNotFoundError,
     UnsupportedTableError,
 )
@@ -52,6 +53,9 @@ from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 
 logger = logging.getLogger(__name__)
+
+# What no other attempt would mend.
+_REFUSALS = (CommitConflictError, CommitMessageError, RefusedRowsError, RowCountError, UnsupportedTableError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +175,9 @@ class CommitLoop:
         try:
             if self._files.complete(table, is_new=is_new):
                 self._producer.take(self._files.added)
+            self._files.check_rows(f"commit {self._write}")
             snapshot = self._producer.produce(with_new_schema(table, self._write))
-        except (CommitConflictError, CommitMessageError, RefusedRowsError, UnsupportedTableError) as refusal:
+        except _REFUSALS as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
         except Exception as failure:  # of whatever storage library; nothing was sent

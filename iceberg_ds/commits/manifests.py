@@ -115,6 +115,12 @@ def live_manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
     return [] if snapshot is None else list(KNOWN_LISTS.live(io, snapshot.manifest_list))
 
 
+def live_rows(manifest: ManifestFile) -> int | None:
+    """Return how many rows, or deletes, the live files of a manifest have, None if its entry in the list is silent."""
+    added, existing = manifest.added_rows_count, manifest.existing_rows_count
+    return None if added is None or existing is None else added + existing
+
+
 def write_manifests(
     io: FileIO, metadata: TableMetadata, drafts: Sequence[ManifestDraft], write: WriteIdentity
 ) -> list[ManifestFile]:

@@ -28,6 +28,7 @@ from iceberg_ds.commits.replacing import Replacement, find_replacement
 from iceberg_ds.commits.rewriting import PartialRewriter
 from iceberg_ds.commits.swapping import Swap
 from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.row_counts import check_rows, rows_in
 from iceberg_ds.snapshots.branches import write_base
 from iceberg_ds.snapshots.snapshots import Change, change_summary, manifest_counts, new_snapshot
 
@@ -112,6 +113,7 @@ class SnapshotProducer:
         if change.is_empty and write.txn is None:
             return None
         ours = self._manifests(table, added, replacement, again)
+        self._check_rows(ours, added, replacement, again)
         kept, merged = self._merge(table, replacement.untouched)
         path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
         counts = self._counts(table, change)
@@ -199,6 +201,26 @@ class SnapshotProducer:
         ]
         self._written += [draft.path for draft in drafts]
         return [*self._added[added], *write_manifests(table.io, metadata, drafts, write)]
+
+    def _check_rows(
+        self, ours: Sequence[ManifestFile], added: Added, replacement: Replacement, again: Sequence[DataFile]
+    ) -> None:
+        """Check that the new manifests list what was written, and all that was in those that they replace."""
+        action = f"commit {self._write}"
+        of_rows = [manifest for manifest in ours if manifest.content == ManifestContent.DATA]
+        of_deletes = [manifest for manifest in ours if manifest.content != ManifestContent.DATA]
+        rows, deletes = added.record_count + rows_in(again), rows_in(added.delete_files)
+        for name, count, manifests in (("rows", rows, of_rows), ("deletes", deletes, of_deletes)):
+            listed = sum(manifest.added_rows_count or 0 for manifest in manifests)
+            check_rows(action, f"its files of {name} have", count, {"added by its manifests": listed})
+        for change in replacement.replaced:
+            kept, dropped = (rows_in(entry.data_file for entry in part) for part in (change.kept, change.dropped))
+            if change.listed_rows is not None:
+                source = f"the manifest list says that {change.manifest.manifest_path} and those like it have"
+                check_rows(action, source, change.listed_rows, {"in files that stay": kept, "in others": dropped})
+        kept = sum(rows_in(entry.data_file for entry in change.kept) for change in replacement.replaced)
+        listed = sum(manifest.existing_rows_count or 0 for manifest in ours)
+        check_rows(action, "the files that stay in the manifests that it replaces have", kept, {"listed again": listed})
 
     def _path(self, table: Table, name: str) -> str:
         path = metadata_path(table.metadata, name)

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.commits.manifest_reader import live_entries
-from iceberg_ds.commits.manifests import live_manifests
+from iceberg_ds.commits.manifests import live_manifests, live_rows
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import Overwrite, OverwriteByFilter
@@ -28,11 +28,19 @@ from iceberg_ds.snapshots.branches import snapshots_since, write_base
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedManifest:
-    """A manifest that lists files to drop, and what becomes of its live entries."""
+    """A manifest that lists files to drop, and what becomes of its live entries.
+
+    Attributes:
+        manifest: The manifest; one of several if their entries become one manifest.
+        kept: The entries that stay.
+        dropped: The entries that do not.
+        listed_rows: How many rows, or deletes, all of them have by the manifest list, None if it does not say.
+    """
 
     manifest: ManifestFile
     kept: tuple[ManifestEntry, ...]
     dropped: tuple[ManifestEntry, ...]
+    listed_rows: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +117,9 @@ class _Search:
                 partial.append(entry.data_file)
         if not dropped:
             return None
-        return ReplacedManifest(manifest=manifest, kept=tuple(kept), dropped=tuple(dropped))
+        return ReplacedManifest(
+            manifest=manifest, kept=tuple(kept), dropped=tuple(dropped), listed_rows=live_rows(manifest)
+        )
 
     def _may_drop_from(self, manifest: ManifestFile) -> bool:
         if manifest.content == ManifestContent.DELETES:  # equal, not identical: in version 1 it is a plain number

@@ -25,9 +25,10 @@ from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import OverwriteByFilter, WritePlan
 from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.pyiceberg_inner import deleted_positions
+from iceberg_ds.row_counts import CountedBatches, check_rows, rows_in
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.shape import file_shape
-from iceberg_ds.writing.remaining_rows import NoFieldIdsError, remaining_rows
+from iceberg_ds.writing.remaining_rows import NoFieldIdsError, count_positions, remaining_rows
 from iceberg_ds.writing.writers import TaskAttempt, write_task
 
 
@@ -64,20 +65,24 @@ class PartialRewriter:
         new = [data_file for data_file in partial if data_file.file_path not in self._written]
         tasks = _scan_tasks(table, new, snapshot_id, self._write.table) if new else {}
         for data_file in new:
-            self._written[data_file.file_path] = self._write_again(table, tasks[data_file.file_path])
+            self._write_again(table, tasks[data_file.file_path])
         return [again for data_file in partial for again in self._written[data_file.file_path]]
 
-    def _write_again(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...]:
-        attempt = TaskAttempt(partition_id=next(self._numbers), task_attempt_id=self._attempt_id)
-        return write_task(self._plan(table), self._rows_to_keep(table, task), attempt)
-
-    def _rows_to_keep(self, table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        overwrite = self._write.overwrite
+    def _write_again(self, table: Table, task: FileScanTask) -> None:
+        overwrite, path = self._write.overwrite, task.file.file_path
         if not isinstance(overwrite, OverwriteByFilter):
             raise TypeError(f"{overwrite} replaces whole partitions")
-        row_filter = RowFilter.of(overwrite, table.metadata.schema())
-        for batch in read_rows(table, task):
-            yield row_filter.failing(batch)
+        attempt = TaskAttempt(partition_id=next(self._numbers), task_attempt_id=self._attempt_id)
+        row_filter, hidden = RowFilter.of(overwrite, table.metadata.schema()), deleted_positions(table.io, task)
+        there = CountedBatches(read_rows(table, task, hidden))
+        staying = CountedBatches(row_filter.failing(batch) for batch in there)
+        written = self._written[path] = write_task(self._plan(table), staying, attempt)
+        found = {
+            "deleted before": count_positions(hidden, task.file.record_count),
+            "replaced": there.rows - staying.rows,
+            f"in {len(written)} new files": rows_in(written),
+        }
+        check_rows(f"commit {self._write}", f"{path} has", task.file.record_count, found)
 
     def _plan(self, table: Table) -> WritePlan:
         metadata, write = table.metadata, self._write
@@ -98,8 +103,13 @@ class PartialRewriter:
         )
 
 
-def read_rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+def read_rows(table: Table, task: FileScanTask, hidden: pa.Array) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file that are not deleted by position, with the table's own names at any depth.
+
+    Args:
+        table: The table.
+        task: Reads the file.
+        hidden: The positions of deleted rows.
 
     Raises:
         UnsupportedTableError: The file does not say which of the table's fields its columns are.
@@ -109,7 +119,7 @@ def read_rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
     shape = file_shape(schema, case_sensitive=True)
     by_own_names = replace(shape, schema=shape.named)
     try:
-        for rows in remaining_rows(table.io, path, schema, deleted_positions(table.io, task), values):
+        for rows in remaining_rows(table.io, path, schema, hidden, values):
             yield conform(rows, by_own_names)
     except NoFieldIdsError as problem:
         raise UnsupportedTableError(

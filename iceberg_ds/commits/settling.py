@@ -32,6 +32,7 @@ from iceberg_ds.errors import CommitMessageError, RefusedRowsError
 from iceberg_ds.layouts.partitioning import place_of
 from iceberg_ds.locations import data_locations
 from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.row_counts import check_rows
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.writing.file_paths import FilePaths
@@ -95,12 +96,15 @@ class KeyReports:
         Raises:
             RefusedRowsError: Rows cannot be read as changes of keys, or nothing tells which of them win.
             CommitMessageError: A task tells of other rows than it has written.
+            RowCountError: Not all rows that lose are found in the files.
         """
         if self._is_settled or not self._commits:
             return ()
         self._io = table.io
         self._refuse(table)
         hidden = list(self._hidden_rows())
+        count = sum(len(rows.positions) for rows in hidden)
+        check_rows(f"commit {self._write}", "what tasks tell of keys hides", self.hidden_count or 0, {"found": count})
         lost = {rows.data_file.file_path: rows.data_file for rows in hidden if self._is_needless(rows)}
         left = [rows for rows in hidden if rows.data_file.file_path not in lost]
         delete_files_of_write = self._write_deletes(table, left)

@@ -14,9 +14,10 @@ from pyiceberg.table.sorting import SortOrder
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.layouts.partitioning import PartitionKey, identity_values
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.row_counts import check_rows, rows_in
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.shape import file_shape
-from iceberg_ds.writing.remaining_rows import NoFieldIdsError, remaining_rows
+from iceberg_ds.writing.remaining_rows import NoFieldIdsError, count_positions, remaining_rows
 from iceberg_ds.writing.rolling import RollingWriter, TaskFiles
 from iceberg_ds.writing.writers import TaskAttempt, name_prefix
 
@@ -54,6 +55,7 @@ class FileRewriter:
 
         Raises:
             UnsupportedTableError: The file does not say which of the table's fields its columns are.
+            RowCountError: The new files do not have the other rows.
         """
         self._count += 1
         plan = replace(self._plan, spec=spec, sort_order=order)
@@ -65,6 +67,11 @@ class FileRewriter:
                     writer.append(rows)
             writer.close()
             written = files.close()
+            found = {
+                "left out": count_positions(left_out, data_file.record_count),
+                f"in {len(written)} new files": rows_in(written),
+            }
+            check_rows(f"write to {self._plan.table}", f"{data_file.file_path} has", data_file.record_count, found)
         except BaseException:
             files.discard_all()
             raise

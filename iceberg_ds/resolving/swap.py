@@ -25,6 +25,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, Manifes
 from pyiceberg.table import Table
 
 from iceberg_ds.commits.added import Added
+from iceberg_ds.commits.manifests import live_rows
 from iceberg_ds.commits.replacing import ReplacedManifest, Replacement
 from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.resolving.live_files import LiveFiles
@@ -122,7 +123,7 @@ def _replacement(read: ReadSnapshot, gone: set[str]) -> Replacement:
         parts = alike[ManifestContent(manifest.content), manifest.partition_spec_id]
         if not parts or parts[-1].count + len(entries) > MANIFEST_ENTRIES:
             parts.append(_Touched(manifest=manifest))
-        parts[-1].take(entries, gone)
+        parts[-1].take(manifest, entries, gone)
     replaced = (touched.replaced() for parts in alike.values() for touched in parts)
     return Replacement(untouched=tuple(untouched), replaced=tuple(replaced))
 
@@ -134,14 +135,22 @@ class _Touched:
     manifest: ManifestFile
     kept: list[ManifestEntry] = field(default_factory=list)
     dropped: list[ManifestEntry] = field(default_factory=list)
+    listed_rows: int | None = 0
 
     @property
     def count(self) -> int:
         return len(self.kept) + len(self.dropped)
 
-    def take(self, entries: Iterable[ManifestEntry], gone: set[str]) -> None:
+    def take(self, manifest: ManifestFile, entries: Iterable[ManifestEntry], gone: set[str]) -> None:
+        listed = live_rows(manifest)
+        self.listed_rows = None if self.listed_rows is None or listed is None else self.listed_rows + listed
         for entry in entries:
             (self.dropped if entry.data_file.file_path in gone else self.kept).append(entry)
 
     def replaced(self) -> ReplacedManifest:
-        return ReplacedManifest(manifest=self.manifest, kept=tuple(self.kept), dropped=tuple(self.dropped))
+        return ReplacedManifest(
+            manifest=self.manifest,
+            kept=tuple(self.kept),
+            dropped=tuple(self.dropped),
+            listed_rows=self.listed_rows,
+        )

@@ -30,6 +30,7 @@ from iceberg_ds.errors import (
     DataFileError,
     IcebergSinkError,
     RefusedRowsError,
+    RowCountError,
 )
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan, new_operation
@@ -106,7 +107,7 @@ class UpsertCommit:
             except StaleWorkError as problem:
                 logger.info("Searching %s again: %s", self._plan.table, problem)
                 stale = problem
-            except (CommitMessageError, DataFileError):
+            except (CommitMessageError, DataFileError, RowCountError):
                 # Where there was no request yet, files of the write's own tasks alone were deleted.
                 self._discard(self._search.resolution.added.files)
                 raise

@@ -21,6 +21,7 @@ from iceberg_ds.options import SinkOptions, given_options, parse_options
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
 from iceberg_ds.resolving.values import RowEncoding
+from iceberg_ds.row_counts import RowCounts
 from iceberg_ds.snapshots.landing import Landing, find_landing
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.upserts.committing import UpsertCommit
@@ -164,4 +165,10 @@ class _Upsert:
             self._give_up(commits)
             raise problem
         # Spark runs no task for rows that it knows to be none.
-        return commits or [TaskCommit(WriteIdentity.of(plan, None), 0, (), keys=TaskKeys(count=0, modulus=0))]
+        return commits or [_of_no_rows(plan)]
+
+
+def _of_no_rows(plan: WritePlan) -> TaskCommit:
+    return TaskCommit(
+        WriteIdentity.of(plan, None), 0, (), keys=TaskKeys(count=0, modulus=0), counts=RowCounts(received=0)
+    )

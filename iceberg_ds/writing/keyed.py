@@ -21,6 +21,7 @@ from iceberg_ds.changes.values import ChangeFeed, TaskKeys
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.plan import EpochId, WritePlan
+from iceberg_ds.row_counts import CountedBatches, RowCounts, check_rows, rows_in
 from iceberg_ds.schemas.leaves import METRICS_PREFIX
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.writing.delete_when import delete_test
@@ -41,11 +42,13 @@ class KeyedFiles:
         data_files: Files of the rows that win in the task, in the order in which `keys` tells of them.
         delete_files: Files of equality deletes of the keys that the table may have.
         keys: What the commit is to know of the keys.
+        left_out: How many of the rows that came are in no data file.
     """
 
     data_files: tuple[DataFile, ...]
     delete_files: tuple[DataFile, ...]
     keys: TaskKeys
+    left_out: int
 
 
 def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> KeyedFiles:
@@ -60,6 +63,7 @@ def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt
         SchemaMismatchError: A required column holds a null in a row that is to be written.
         DataFileError: The rows could not be written. Every file of this attempt was deleted, or its
             path was logged.
+        RowCountError: The files do not have the rows and keys that they should; the same.
     """
     writer = KeyedTaskWriter(plan, attempt)
     with discarding(writer, plan):
@@ -80,11 +84,17 @@ def report_keyed_task(
         attempt: As there.
         epoch: The micro-batch, None for a batch.
     """
-    written = write_keyed_task(plan, batches, attempt)
+    arriving = CountedBatches(batches)
+    written = write_keyed_task(plan, arriving, attempt)
     write = WriteIdentity.of(plan, epoch)
     reach(Step.TASK_WRITTEN)
     return TaskCommit(
-        write, attempt.partition_id, written.data_files, delete_files=written.delete_files, keys=written.keys
+        write,
+        attempt.partition_id,
+        written.data_files,
+        delete_files=written.delete_files,
+        keys=written.keys,
+        counts=RowCounts(received=arriving.rows, left_out=written.left_out),
     )
 
 
@@ -111,25 +121,32 @@ class KeyedTaskWriter:
         deletes = _plan_of_deletes(plan, feed, spec)
         self._delete_files = TaskFiles(deletes, prefix, self._changes.delete_schema, feed.key_ids)
         self._deletes = FannedOutRows(deletes, self._delete_files)
+        self._action = f"write to {plan.table}"
+        self._task = f"task {attempt.partition_id}"
+        self._received = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch as Spark sent it."""
+        self._received += batch.num_rows
         self._changes.add(batch)
 
     def close(self) -> KeyedFiles:
-        """Write all keys to delete and all rows that win, finish all files and return them."""
-        for keys in self._changes.keys_to_delete():
-            self._deletes.add(keys)
-        self._deletes.close()
-        delete_files = self._delete_files.close()
+        """Write all keys to delete and all rows that win, finish all files and return them.
+
+        Raises:
+            RowCountError: The files do not have the rows and keys that they should.
+        """
+        delete_files = self._write_deletes()
         is_reported = self._changes.is_reported
         for rows in self._changes.rows():
             self._rows.add(rows if is_reported else rows.select(range(self._width)))
         self._changes.close()
         self._rows.close()
-        data_files = self._files.close()
+        data_files, left_out = self._files.close(), self._changes.left_out
+        found = {f"in {len(data_files)} files": rows_in(data_files), **left_out}
+        check_rows(self._action, f"{self._task} got", self._received, found)
         keys = self._changes.report(self._files.hidden)
-        return KeyedFiles(data_files=data_files, delete_files=delete_files, keys=keys)
+        return KeyedFiles(data_files=data_files, delete_files=delete_files, keys=keys, left_out=sum(left_out.values()))
 
     def discard(self) -> None:
         """Delete every file of this attempt, of rows and of deletes."""
@@ -138,6 +155,17 @@ class KeyedTaskWriter:
             waiting.discard()
         for files in (self._delete_files, self._files):
             files.discard_all()
+
+    def _write_deletes(self) -> tuple[DataFile, ...]:
+        count = 0
+        for keys in self._changes.keys_to_delete():
+            count += keys.num_rows
+            self._deletes.add(keys)
+        self._deletes.close()
+        delete_files = self._delete_files.close()
+        found = {f"in {len(delete_files)} files of deletes": rows_in(delete_files)}
+        check_rows(self._action, f"{self._task} has to delete the keys of", count, found)
+        return delete_files
 
 
 def _by_keys(plan: WritePlan) -> tuple[ChangeFeed, PartitionSpec]:

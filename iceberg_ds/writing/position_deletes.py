@@ -15,6 +15,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 
 from iceberg_ds.plan import FileSettings
+from iceberg_ds.row_counts import check_rows
 from iceberg_ds.schemas.leaves import METRICS_PREFIX, leaf_columns
 from iceberg_ds.schemas.reserved import FILE_PATH, POS
 from iceberg_ds.schemas.shape import file_shape
@@ -48,6 +49,9 @@ def write_position_deletes(io: FileIO, path: str, hidden: Sequence[HiddenRows], 
         path: Where it goes.
         hidden: The rows, of data files of one partition of one spec.
         settings: How files of the write are written.
+
+    Raises:
+        RowCountError: The file does not name just these rows.
     """
     shape = file_shape(_SCHEMA)
     file = ParquetFile(io, path, shape.schema, leaf_columns(_SCHEMA, _FULL_METRICS), settings)
@@ -56,6 +60,8 @@ def write_position_deletes(io: FileIO, path: str, hidden: Sequence[HiddenRows], 
             file.write_row_group([rows])
         first = hidden[0].data_file
         written = file.close(first.partition, first.spec_id)
+        count = sum(len(rows.positions) for rows in hidden)
+        check_rows(f"write {path}", "it is to hide", count, {"named in it": written.record_count})
     except BaseException:
         file.discard()
         raise

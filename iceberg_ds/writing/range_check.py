@@ -19,11 +19,15 @@ class RangeCheck:
 
     Args:
         plan: What the driver decided.
+
+    Attributes:
+        left_out: How many rows were not passed.
     """
 
     def __init__(self, plan: WritePlan) -> None:
         self._filter: RowFilter | None = None
         self._count = 0
+        self.left_out = 0
         self._example = ""
         overwrite = plan.overwrite
         if isinstance(overwrite, OverwriteByFilter) and overwrite.predicate != EVERY_ROW:
@@ -46,4 +50,7 @@ class RangeCheck:
         if outside.num_rows and not self._count:
             self._example = str(outside.slice(0, 1).to_pylist()[0])[:1_000]
         self._count += outside.num_rows
-        return rows.slice(0, 0) if self._count else rows
+        if not self._count:
+            return rows
+        self.left_out += rows.num_rows
+        return rows.slice(0, 0)

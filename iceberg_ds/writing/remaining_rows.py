@@ -55,6 +55,11 @@ def remaining_rows(
             first += batch.num_rows
 
 
+def count_positions(positions: pa.Array, count: int) -> int:
+    """Return how many rows of a file with `count` rows these positions mean; a row may be meant more than once."""
+    return len(pc.unique(positions.filter(pc.less(positions, pa.scalar(count, positions.type)))))
+
+
 def _without(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.RecordBatch:
     """Return the rows of a batch, whose first one is at `first`, that are not left out."""
     begin, end = (bisect_left(left_out, at, key=lambda found: found.as_py()) for at in (first, first + batch.num_rows))

@@ -22,6 +22,7 @@ from iceberg_ds.errors import DataFileError, IcebergSinkError
 from iceberg_ds.layouts.partitioning import PartitionKey, PartitionSplitter
 from iceberg_ds.layouts.sorting import RowOrder
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.row_counts import check_rows, rows_in
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.shape import file_shape
 from iceberg_ds.secrets import mask_text, masked_cause
@@ -67,6 +68,7 @@ def write_task(
         SchemaMismatchError: A required column holds a null.
         DataFileError: The rows could not be written. Every file of this attempt was deleted, or its
             path was logged.
+        RowCountError: The files do not have the rows that came; the same.
     """
     writer = TaskWriter(plan, attempt, check)
     with discarding(writer, plan):
@@ -119,6 +121,9 @@ class TaskWriter:
         self._check = check
         self._files = TaskFiles(plan, name_prefix(plan, attempt), self._shape.schema)
         self._rows = task_rows(plan, self._files)
+        self._action = f"write to {plan.table}"
+        self._task = attempt.partition_id
+        self._received = 0
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -127,19 +132,28 @@ class TaskWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch as Spark sent it."""
+        self._received += batch.num_rows
         rows = conform(batch, self._shape)
-        if self._check is not None:
-            rows = self._check.passing(rows)
-        self.write_conformed(rows)
+        self._rows.add(rows if self._check is None else self._check.passing(rows))
 
     def write_conformed(self, rows: pa.RecordBatch) -> None:
         """Take rows that are checked and have the files' schema."""
+        self._received += rows.num_rows
         self._rows.add(rows)
 
     def close(self) -> tuple[DataFile, ...]:
-        """Write what waits, finish all files and return them."""
+        """Write what waits, finish all files and return them.
+
+        Raises:
+            RowCountError: They do not have the rows that were taken.
+        """
         self._rows.close()
-        return self._files.close()
+        data_files = self._files.close()
+        found = {f"in {len(data_files)} files": rows_in(data_files)}
+        if self._check is not None:
+            found["left out because of the range to replace"] = self._check.left_out
+        check_rows(self._action, f"task {self._task} got", self._received, found)
+        return data_files
 
     def discard(self) -> None:
         """Delete every file of this attempt."""

@@ -24,6 +24,7 @@ from support.spark_tables import read_with_chdb
 from support.tables import IDENTIFIER, Row, Sink, arrow_batch, local
 
 from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.row_counts import RowCounts
 from iceberg_ds.schemas.spark_types import iceberg_schema
 from iceberg_ds.writing.writers import TaskAttempt, write_task
 
@@ -34,7 +35,8 @@ def write(sink: Sink, batch: pa.RecordBatch, schema: spark.StructType) -> None:
     """Write and commit a batch as Spark would hand it to a task."""
     plan = sink.plan(schema)
     files = write_task(plan, [batch], TaskAttempt(partition_id=0, task_attempt_id=0))
-    sink.commit([TaskCommit(write=WriteIdentity.of(plan, None), partition_id=0, data_files=files)])
+    counts = RowCounts(received=batch.num_rows)
+    sink.commit([TaskCommit(write=WriteIdentity.of(plan, None), partition_id=0, data_files=files, counts=counts)])
 
 
 def create(sink: Sink, schema: Schema, *partition_columns: str) -> None:

@@ -371,8 +371,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="rows of which Spark runs no task are an error",
         file="upserts/upserting.py",
-        before="return commits or [TaskCommit(",
-        after="return commits and [TaskCommit(",
+        before="return commits or [_of_no_rows(plan)]",
+        after="return commits and [_of_no_rows(plan)]",
         spark_tests=("integration/test_upsert_function.py::test_empty_dataframe_makes_the_table_and_nothing_else",),
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _LOOP = "unit/commits/test_commit_loop.py::"
+_COUNTS = "unit/test_row_counts.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
 
 WRITING = (
@@ -333,6 +334,80 @@ WRITING = (
             "unit/commits/test_rewriting.py::test_rows_that_stay_are_all_written_whatever_their_bytes",
             "properties/test_written_rows.py",
         ),
+    ),
+    Mutation(
+        name="rows of a task are not counted",
+        file="writing/writers.py",
+        before='        check_rows(self._action, f"task {self._task} got", self._received, found)\n',
+        after="",
+        tests=(_COUNTS + "test_task_that_drops_a_row_fails_and_leaves_no_file",),
+    ),
+    Mutation(
+        name="keys to delete are not counted",
+        file="writing/keyed.py",
+        before='        check_rows(self._action, f"{self._task} has to delete the keys of", count, found)\n',
+        after="",
+        tests=(_COUNTS + "test_task_that_drops_a_key_to_delete_fails",),
+    ),
+    Mutation(
+        name="rows that lose are counted as if they were written",
+        file="changes/task_changes.py",
+        before="        self._lost_count += len(numbers)\n",
+        after="",
+        tests=(_COUNTS + "test_every_event_of_a_change_feed_is_accounted_for",),
+    ),
+    Mutation(
+        name="messages are not counted",
+        file="commits/commit.py",
+        before="    _check_rows(catalog, commits)\n    is_void",
+        after="    is_void",
+        tests=(_COUNTS + "test_message_that_does_not_add_up_is_refused_and_its_files_go",),
+    ),
+    Mutation(
+        name="rows that tasks hand over are not counted",
+        file="commits/commit_loop.py",
+        before='            self._files.check_rows(f"commit {self._write}")\n',
+        after="",
+        tests=(_COUNTS + "test_gathered_rows_that_are_not_all_written_are_refused",),
+    ),
+    Mutation(
+        name="manifests are not counted",
+        file="commits/producer.py",
+        before="        self._check_rows(ours, added, replacement, again)\n",
+        after="",
+        tests=(
+            _COUNTS + "test_file_that_no_manifest_lists_is_missed",
+            _COUNTS + "test_file_that_stays_and_is_not_listed_again_is_missed",
+            _COUNTS + "test_entry_that_a_manifest_is_read_without_is_missed",
+        ),
+    ),
+    Mutation(
+        name="rows of a file that is replaced in part are not counted",
+        file="commits/rewriting.py",
+        before='        check_rows(f"commit {self._write}", f"{path} has", task.file.record_count, found)\n',
+        after="",
+        tests=(_COUNTS + "test_row_that_is_not_written_again_is_missed",),
+    ),
+    Mutation(
+        name="rows of a file that a conversion rewrites are not counted",
+        file="resolving/rewriting.py",
+        before="data_file.record_count, found)",
+        after="sum(found.values()), found)",
+        tests=(_COUNTS + "test_conversion_by_rewriting_misses_a_row",),
+    ),
+    Mutation(
+        name="positions of deletes are not counted",
+        file="writing/position_deletes.py",
+        before='        check_rows(f"write {path}", "it is to hide", count, {"named in it": written.record_count})\n',
+        after="",
+        tests=(_COUNTS + "test_position_that_is_not_written_is_missed",),
+    ),
+    Mutation(
+        name="rows that lose across tasks are not counted",
+        file="commits/settling.py",
+        before="self.hidden_count or 0, {",
+        after="count, {",
+        tests=(_COUNTS + "test_row_that_loses_and_is_not_found_is_missed",),
     ),
     Mutation(
         name="buffers grow with the number of partitions",

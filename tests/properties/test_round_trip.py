@@ -42,6 +42,7 @@ from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.commit import commit_write
 from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.row_counts import RowCounts
 from iceberg_ds.schemas.spark_types import iceberg_schema
 from iceberg_ds.writing.writers import TaskAttempt, write_task
 
@@ -123,6 +124,7 @@ def run(sink: Sink, job: Job) -> tuple[Sink, list[DataFile]]:
             write=WriteIdentity.of(plan, None),
             partition_id=number,
             data_files=write_task(plan, batches, TaskAttempt(partition_id=number, task_attempt_id=number)),
+            counts=RowCounts(received=sum(batch.num_rows for batch in batches)),
         )
         for number, batches in enumerate(batches_of(job))
     ]

@@ -114,7 +114,7 @@ class Compaction:
                 untouched.append(manifest)
                 continue
             kept = tuple(entry for entry in entries if entry not in dropped)
-            replaced.append(ReplacedManifest(manifest=manifest, kept=kept, dropped=tuple(dropped)))
+            replaced.append(ReplacedManifest(manifest=manifest, kept=kept, dropped=tuple(dropped), listed_rows=None))
         return Replacement(untouched=tuple(untouched), replaced=tuple(replaced))
 
     def _validate(self, table: Table) -> None:

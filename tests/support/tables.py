@@ -28,6 +28,7 @@ from iceberg_ds.options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
 from iceberg_ds.resolving.publication import commit_converted
+from iceberg_ds.row_counts import CountedBatches, RowCounts
 from iceberg_ds.writing.handing_over import write_or_hand_over
 from iceberg_ds.writing.keyed import report_keyed_task
 from iceberg_ds.writing.range_check import RangeCheck
@@ -106,14 +107,22 @@ class Sink:
         for number, part in enumerate(parts):
             check = RangeCheck(plan)
             attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
-            batches = [arrow_batch(part, schema)] if part else []
+            batches = CountedBatches([arrow_batch(part, schema)] if part else [])
             if plan.changes is not None:
                 messages.append(report_keyed_task(plan, batches, attempt, of_epoch))
                 continue
             files, left = work(plan, batches, attempt, check)
             report = report_files(plan, attempt, files)
             messages.append(
-                TaskCommit(identity, number, report.data_files, check.refused, manifests=report.manifests, rows=left)
+                TaskCommit(
+                    identity,
+                    number,
+                    report.data_files,
+                    check.refused,
+                    manifests=report.manifests,
+                    rows=left,
+                    counts=RowCounts(received=batches.rows, left_out=check.left_out),
+                )
             )
         return messages
 

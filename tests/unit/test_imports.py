@@ -27,6 +27,7 @@ VALUES = {
     "kept_on_driver",
     "plan",
     "messages",
+    "row_counts",
     "task_manifest",
     "table_requests",
     "steps",

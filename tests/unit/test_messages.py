@@ -15,12 +15,16 @@ from support.tables import Sink, epoch, rows
 from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.messages import WIRE_VERSION, TaskCommit, WriteIdentity, complete_commits, reported_commits
+from iceberg_ds.row_counts import RowCounts
 from iceberg_ds.writing import reporting
 
 
 def messages(count: int, write: WriteIdentity | None = None) -> list[TaskCommit]:
     """Return the messages of that many tasks without rows."""
-    return [TaskCommit(write=write or identity(), partition_id=number, data_files=()) for number in range(count)]
+    return [
+        TaskCommit(write=write or identity(), partition_id=number, data_files=(), counts=RowCounts(received=0))
+        for number in range(count)
+    ]
 
 
 def refusal(given: list[object], epoch_id: int | None = None) -> str:
@@ -79,7 +83,8 @@ def test_message_of_another_version_is_refused() -> None:
 def test_doubled_or_missing_partition_is_refused(partitions: tuple[int, ...]) -> None:
     """Rows of a task would be committed twice, or lost."""
     given: list[object] = [
-        TaskCommit(write=identity(), partition_id=partition_id, data_files=()) for partition_id in partitions
+        TaskCommit(write=identity(), partition_id=partition_id, data_files=(), counts=RowCounts(received=0))
+        for partition_id in partitions
     ]
 
     assert "must come once" in refusal(given)

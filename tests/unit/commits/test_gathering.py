@@ -23,8 +23,8 @@ from iceberg_ds.errors import (
     DataFileError,
     RefusedRowsError,
 )
-from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
+from iceberg_ds.row_counts import RowCounts
 from iceberg_ds.steps import Step, listen
 from iceberg_ds.writing import rolling
 
@@ -349,7 +349,7 @@ def test_rows_that_do_not_fit_the_schema_are_refused_at_once(sink: Sink) -> None
     sink.append(1)
     (message,) = sink.hand_over(rows(2))
     assert message.rows is not None
-    damaged = TaskCommit(message.write, 0, (), rows=replace(message.rows, record_count=7))
+    damaged = replace(message, rows=replace(message.rows, record_count=7), counts=RowCounts(received=7))
 
     with pytest.raises(CommitMessageError, match="handed over"):
         sink.commit([damaged])
@@ -363,7 +363,7 @@ def test_spec_that_is_gone_is_refused(sink: Sink) -> None:
     sink.append(1)
     (message,) = sink.hand_over(rows(2))
     assert message.rows is not None
-    strange = TaskCommit(message.write, 0, (), rows=replace(message.rows, spec_id=9))
+    strange = replace(message, rows=replace(message.rows, spec_id=9))
 
     with pytest.raises(CommitMessageError, match=r"no partition spec \[9\]"):
         sink.commit([strange])
