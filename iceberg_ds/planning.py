@@ -26,7 +26,7 @@ from iceberg_ds.commits.preparing import (
     stage_table,
     with_columns_of,
 )
-from iceberg_ds.errors import OptionError
+from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.key_planning import KeyedWrite, why_not_keyed
 from iceberg_ds.locations import trusted_provider
@@ -99,6 +99,7 @@ def plan_write(
         is_upsert=mode is WriteMode.UPSERT,
     )
     _check_catalog(catalog, options)
+    _check_columns(options, dataframe)
     if options.nested_as_json:
         dataframe = json_schema(dataframe)
     written = WrittenColumns.of(options, dataframe)
@@ -184,6 +185,7 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
         if (reason := why_not_keyed(options, metadata)) is not None:
             raise OptionError(f"Cannot write to {name}: {reason}.")
         return "columns not compared"
+    _check_columns(options, dataframe)
     columns = json_schema(dataframe) if options.nested_as_json else dataframe
     written = WrittenColumns.of(options, columns)
     keyed = KeyedWrite.of(options, columns, written)
@@ -199,6 +201,7 @@ def foresee_creation(options: SinkOptions, dataframe: StructType) -> str:
     Raises:
         OptionError, SchemaMismatchError: As `plan_write`.
     """
+    _check_columns(options, dataframe)
     written = WrittenColumns.of(options, dataframe)
     keyed = KeyedWrite.of(options, dataframe, written)
     schema = _new_schema(options, written, keyed)
@@ -217,6 +220,15 @@ def _check_catalog(catalog: CatalogClient, options: SinkOptions) -> None:
         raise OptionError(
             f"Cannot write to {name}: option 'publish-converted' must see all snapshots of the table, and "
             "catalog.snapshot-loading-mode is refs. Drop that property."
+        )
+
+
+def _check_columns(options: SinkOptions, dataframe: StructType) -> None:
+    """Refuse rows without any column: files of them cannot be read, whatever columns the table has."""
+    if not dataframe.fields:
+        raise SchemaMismatchError(
+            f"Cannot write to {'.'.join(options.table)}: the DataFrame has no columns, so that nothing of its rows "
+            'could be written. Select the columns to write, e.g. df.select("id").'
         )
 
 

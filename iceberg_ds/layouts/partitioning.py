@@ -24,10 +24,12 @@ from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.transforms import (
     HourTransform,
     IdentityTransform,
+    MonthTransform,
     Transform,
     TruncateTransform,
     UnknownTransform,
     VoidTransform,
+    YearTransform,
 )
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, FixedType, IcebergType, IntegerType, LongType, StructType
@@ -35,6 +37,8 @@ from pyiceberg.types import DecimalType, FixedType, IcebergType, IntegerType, Lo
 from iceberg_ds.errors import SchemaMismatchError
 
 _DECIMAL_BYTES = 16
+_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+_DAY_US = 24 * 3600 * 10**6
 # Hours are 32-bit integers.
 _HOUR_LIMIT_US = 2**31 * 3600 * 10**6
 
@@ -174,7 +178,7 @@ class PartitionSplitter:
             SchemaMismatchError: A value has no partition value, because that would overflow.
         """
         columns = [self._partition_values(batch, field, path) for field, path in self._columns]
-        encoded = [column.dictionary_encode(null_encoding="encode") for column in columns]
+        encoded = [_encoded(column) for column in columns]
         codes = _combine([part.indices for part in encoded])
         order = pc.sort_indices(codes)
         runs = pc.run_end_encode(codes.take(order))
@@ -226,7 +230,38 @@ def apply_transform(transform: Transform[Any, Any], source_type: IcebergType, va
         data = values.buffers()[1]
         if data is not None and data.address % _DECIMAL_BYTES:
             values = pa.concat_arrays([values, values.slice(0, 0)])
-    return transform.pyarrow_transform(source_type)(values)
+    transformed = transform.pyarrow_transform(source_type)(values)
+    # PyIceberg's native code knows no year beyond 262,143, and makes such values null; Spark and the spec do.
+    if isinstance(transform, YearTransform | MonthTransform) and transformed.null_count > values.null_count:
+        months = _months(values)
+        transformed = _floor_divide(months, 12) if isinstance(transform, YearTransform) else months
+        return transformed.cast(pa.int32())
+    return transformed
+
+
+def _months(values: pa.Array) -> pa.Array:
+    """Return the months from 1970-01 to dates or timestamps of any year (proleptic Gregorian)."""
+    if pa.types.is_date32(values.type):
+        days = values.view(pa.int32()).cast(pa.int64())
+    else:
+        days = _floor_divide(values.cast(_microseconds(values.type)).view(pa.int64()), _DAY_US)
+    # Years begin in March here, so that the leap day is the last; 146,097 days are 400 years.
+    days = pc.add(days, 719_468)
+    era = _floor_divide(days, 146_097)
+    day_of_era = pc.subtract(days, pc.multiply(era, 146_097))
+    leap_days = pc.subtract(
+        pc.add(pc.divide(day_of_era, 1_460), pc.divide(day_of_era, 146_096)), pc.divide(day_of_era, 36_524)
+    )
+    year_of_era = pc.divide(pc.subtract(day_of_era, leap_days), 365)
+    before = pc.add(pc.multiply(year_of_era, 365), pc.subtract(pc.divide(year_of_era, 4), pc.divide(year_of_era, 100)))
+    month_of_year = pc.divide(pc.add(pc.multiply(pc.subtract(day_of_era, before), 5), 2), 153)
+    months = pc.add(pc.multiply(pc.add(year_of_era, pc.multiply(era, 400)), 12), month_of_year)
+    return pc.add(months, 2 - 12 * 1970)
+
+
+def _floor_divide(values: pa.Array, by: int) -> pa.Array:
+    quotients = pc.divide(values, by)  # towards zero
+    return pc.subtract(quotients, pc.greater(pc.multiply(quotients, by), values).cast(pa.int64()))
 
 
 def _position_path(schema: Schema, partition_field: PartitionField) -> tuple[int, ...]:
@@ -263,6 +298,14 @@ def _is_exact(values: pa.Array, source: pa.Array, source_type: IcebergType, tran
             span = pc.min_max(source.cast(pa.timestamp("us", source.type.tz)).view(pa.int64())).as_py()
             return span["min"] is None or -_HOUR_LIMIT_US <= span["min"] <= span["max"] < _HOUR_LIMIT_US
     return True
+
+
+def _encoded(values: pa.Array) -> pa.DictionaryArray:
+    """Return the values with a code for each different one, null among them; floats differ if their bits do."""
+    if not pa.types.is_floating(values.type):
+        return values.dictionary_encode(null_encoding="encode")
+    bits = values.view(_BITS[values.type]).dictionary_encode(null_encoding="encode")
+    return pa.DictionaryArray.from_arrays(bits.indices, bits.dictionary.view(values.type))
 
 
 def _combine(codes: list[pa.Array]) -> pa.Array:

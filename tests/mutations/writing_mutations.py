@@ -336,6 +336,13 @@ WRITING = (
         ),
     ),
     Mutation(
+        name="rows without columns are dropped",
+        file="planning.py",
+        before="    if not dataframe.fields:\n",
+        after="    if dataframe is None:\n",
+        tests=("unit/test_planning.py::test_rows_without_columns_are_refused",),
+    ),
+    Mutation(
         name="rows of a task are not counted",
         file="writing/writers.py",
         before='        check_rows(self._action, f"task {self._task} got", self._received, found)\n',

@@ -129,6 +129,20 @@ def test_missing_table_is_refused_if_it_may_not_be_created(sink: Sink) -> None:
         sink.plan(create_table=False)
 
 
+@pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "stream"])
+@pytest.mark.parametrize("mode", [WriteMode.APPEND, WriteMode.OVERWRITE])
+@pytest.mark.parametrize("exists", [False, True], ids=["new table", "optional columns"])
+def test_rows_without_columns_are_refused(sink: Sink, exists: bool, mode: WriteMode, is_stream: bool) -> None:  # noqa: FBT001  # a parameter
+    """Rows would be dropped in silence, into a table that no reader can read."""
+    if exists:
+        sink.append(1)
+
+    with pytest.raises(SchemaMismatchError, match=r"Cannot write to db\.t: the DataFrame has no columns"):
+        sink.plan(spark.StructType([]), mode, is_stream=is_stream)
+
+    assert (sink.catalog.find_table(IDENTIFIER) is not None) is exists
+
+
 def test_two_plans_share_nothing_that_must_be_unique(sink: Sink) -> None:
     """Two writes would overwrite each other's files, or be taken for each other."""
     first, second = sink.plan(), sink.plan()

@@ -9,7 +9,10 @@ import uuid
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -31,6 +34,7 @@ from support.plain_metrics import physical
 from support.tables import Row
 
 from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.layouts import partitioning
 from iceberg_ds.layouts.partitioning import PartitionKey, PartitionPath, PartitionSplitter
 from iceberg_ds.schemas.shape import file_shape
 
@@ -220,9 +224,6 @@ OVERFLOWING: list[tuple[Transform[Any, Any], ice.PrimitiveType, Any]] = [
     (TruncateTransform(10), ice.DecimalType(4, 2), decimal.Decimal("-99.99")),
     (TruncateTransform(10), ice.DecimalType(38, 0), decimal.Decimal("-" + "9" * 38)),
     (TruncateTransform(2**31 - 1), ice.DecimalType(38, 10), decimal.Decimal("-" + "9" * 28 + "." + "9" * 10)),
-    (YearTransform(), ice.TimestampType(), 2**63 - 1),
-    (MonthTransform(), ice.TimestamptzType(), -(2**63)),
-    (MonthTransform(), ice.DateType(), 2**31 - 1),
     (HourTransform(), ice.TimestampType(), 2**31 * 3600 * 10**6),
     (HourTransform(), ice.TimestamptzType(), -(2**31) * 3600 * 10**6 - 1),
 ]
@@ -366,6 +367,65 @@ def test_slice_of_a_batch_is_split_by_its_own_rows(start: int) -> None:
 
     for key, rows in parts:
         assert all((row["s"] or {"x": None})["x"] == key.values[0] for row in rows.to_pylist())
+
+
+# Days and microseconds since 1970 of the ends of what Spark's and Iceberg's types hold, and of what Python's do; years
+# and months as Java's `ChronoUnit` counts them.
+FAR_OFF = [
+    (ice.DateType(), 2**31 - 1, 5_879_610, 12 * 5_879_610 + 6),
+    (ice.DateType(), -(2**31), -5_879_611, 12 * -5_879_611 + 5),
+    (ice.DateType(), 96_000_000, 262_839, 3_154_068 + 12 - 12),
+    (ice.TimestampType(), 2**63 - 1, 292_277, 12 * 292_277),
+    (ice.TimestamptzType(), -(2**63), -292_278, 12 * -292_278 + 11),
+]
+
+
+@pytest.mark.parametrize(("source_type", "value", "year", "month"), FAR_OFF, ids=str)
+def test_years_that_python_does_not_know_have_partitions(
+    source_type: ice.PrimitiveType, value: int, year: int, month: int
+) -> None:
+    """Rows that Iceberg's Java library writes would be refused as out of range."""
+    for transform, expected in ((YearTransform(), year), (MonthTransform(), month)):
+        schema, spec = one_column(source_type, transform)
+        kind = file_shape(schema).schema.field(0).type
+        near = [None, 0, -1, 1]  # a batch of which one value alone is far off
+        values = pa.array([*near, value], pa.int32() if pa.types.is_date32(kind) else pa.int64()).view(kind)
+        batch = pa.RecordBatch.from_arrays([values, pa.array(range(5), pa.int64())], schema=file_shape(schema).schema)
+
+        found = {row: key.values[0] for key, rows in PartitionSplitter(spec, schema).split(batch) for row in ids(rows)}
+
+        assert found == {0: None, 1: 0, 2: -1, 3: 0, 4: expected}
+
+
+def ids(rows: pa.RecordBatch) -> list[int]:
+    """Return the values of the second column."""
+    return list(rows.column(1).to_pylist())
+
+
+@given(days=st.lists(st.integers(-90_000_000, 90_000_000), min_size=1, max_size=40))
+def test_years_and_months_are_those_of_pyiceberg_wherever_it_has_them(days: list[int]) -> None:
+    """Two batches with the same date would go to different partitions, because one has a date far off beside it."""
+    dates = pa.array(days, pa.int32()).view(pa.date32())
+    instants = pc.multiply(pa.array(days, pa.int64()), 86_400_000_000).view(pa.timestamp("us"))
+
+    for values, kind in ((dates, ice.DateType()), (instants, ice.TimestampType())):
+        months = MonthTransform().pyarrow_transform(kind)(values)
+        years = YearTransform().pyarrow_transform(kind)(values)
+        assert partitioning._months(values).to_pylist() == months.to_pylist()
+        assert partitioning._floor_divide(partitioning._months(values), 12).to_pylist() == years.to_pylist()
+
+
+@pytest.mark.parametrize("source_type", [ice.FloatType(), ice.DoubleType()], ids=str)
+def test_zeros_of_either_sign_are_two_partitions(source_type: ice.PrimitiveType) -> None:
+    """Readers that take a column from its partition would read 0.0 for -0.0, depending on how rows were written."""
+    schema, spec = one_column(source_type, IdentityTransform())
+    data = [{"c": value, "row": 0} for value in (0.0, -0.0, 0.0, -0.0)]
+
+    keys = [PartitionKey(key) for _ in range(2) for key, _ in split(spec, schema, data)]
+
+    assert len(keys) == 4
+    assert {str(key.values[0]) for key in set(keys)} == {"0.0", "-0.0"}
+    assert len(set(keys)) == 2
 
 
 def test_nan_rows_are_one_partition() -> None:
