@@ -78,6 +78,7 @@ def check(  # noqa: PLR0913, PLR0917  # one for each option of the command
 @click.argument("table")
 @click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
 @click.option("--deep", is_flag=True, help="Read all rows, too, and recompute the metrics of each file.")
+@click.option("--unique-keys", is_flag=True, help="Read all keys, too, and find those that have several rows.")
 @click.option("--all-snapshots", is_flag=True, help="Look at the files of all snapshots, not of refs only.")
 @click.option("--orphans/--no-orphans", default=True, help="Look for files that nothing refers to (default), or not.")
 @click.option("--older-than", metavar="AGE", default=DEFAULT_GRACE, show_default=True, help="Age of orphans: 36h, 3d.")

@@ -104,7 +104,7 @@ class _Task:
 
     def run(self, work: Sequence[FileWork]) -> GroupAnswer:
         answers = []
-        for items in _portions(work):
+        for items in portions(work):
             for found in self._find(items):
                 rewritten = self._hide(found) if len(found.positions) else None
                 answers.append(
@@ -169,7 +169,7 @@ class _Task:
         reach(Step.FILE_CLOSED)
 
 
-def _portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:
+def portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:
     """Yield data files of one partition, so many that the positions of all their rows would fit into memory."""
     for _, items in itertools.groupby(work, key=lambda item: item.place):
         portion: list[FileWork] = []

@@ -40,7 +40,7 @@ def counted(number: int, thing: str) -> str:
     """Return a number of things in words."""
     if number == 1:
         return f"1 {thing}"
-    if thing.endswith("y"):
+    if thing.endswith("y") and not thing.endswith("ey"):
         return f"{number:,} {thing.removesuffix('y')}ies"
     return f"{number:,} {thing}{'es' if thing.endswith('nch') else 's'}"
 

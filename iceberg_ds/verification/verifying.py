@@ -26,6 +26,7 @@ from iceberg_ds.verification.grace import DEFAULT_GRACE, parse_grace_ms, require
 from iceberg_ds.verification.orphan_checks import OrphanWish, check_orphans
 from iceberg_ds.verification.result import Orphan, VerifyResult
 from iceberg_ds.verification.table_checks import TABLE, Durations, check_metadata
+from iceberg_ds.verification.unique_keys import check_unique_keys
 
 # A table whose snapshots expire while it is read is read again.
 _LOOKS = 3
@@ -36,6 +37,7 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
     *,
     options: Mapping[str, str] | None = None,
     deep: bool = False,
+    unique_keys: bool = False,
     all_snapshots: bool = False,
     orphans: bool = True,
     older_than: str = DEFAULT_GRACE,
@@ -52,6 +54,8 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
         table: Identifier of the table, such as `db.events`.
         options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`.
         deep: Read the rows, too, and recompute the metrics of each file.
+        unique_keys: Read the key columns of all visible rows, too, and find keys that have several: of the snapshots
+            that branches and tags stand at, by the table's identifier fields.
         all_snapshots: Look at the files of all snapshots, not only of those that branches and tags stand at.
         orphans: Look for files that nothing refers to; they do not fail the table.
         older_than: Age from which on such a file is an orphan, such as `36h` or `3d`.
@@ -68,6 +72,7 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
     parsed = parse_options({**given, "table": table})
     scope = Scope(
         deep=deep,
+        unique_keys=unique_keys,
         all_snapshots=all_snapshots,
         orphans=orphans or delete_orphans,
         grace_ms=grace_ms,
@@ -86,6 +91,7 @@ class Scope:
     """What `verify` is asked for; see there."""
 
     deep: bool
+    unique_keys: bool
     all_snapshots: bool
     orphans: bool
     grace_ms: int
@@ -110,6 +116,8 @@ def _verify(
     took = Durations(load_ms=load_ms, contents_s=time.monotonic() - started)
     check_metadata(checklist, table, contents, load=lambda: catalog.load_table(options.table), took=took)
     check_files(checklist, table, contents, deep=scope.deep, all_snapshots=scope.all_snapshots)
+    if scope.unique_keys:
+        check_unique_keys(checklist, table)
     if not scope.orphans:
         return catalog, contents, ()
     wish = OrphanWish(grace_ms=scope.grace_ms, delete=scope.delete_orphans)

@@ -141,6 +141,13 @@ RESOLVING: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="keys are said to be unique of which the last row of one batch is the first of the next",
+        file="verification/unique_keys.py",
+        before="rows = batch if last is None else _joined(last, batch)",
+        after="rows = batch",
+        tests=("unit/verification/test_unique_keys.py::test_keys_that_do_not_fit_in_memory_are_all_compared",),
+    ),
+    Mutation(
         name="the tie of one task is settled by chance",
         file="changes/task_changes.py",
         before="marked = _with_column(rows, _among(numbers, tied.below(start)), self.row_schema)",

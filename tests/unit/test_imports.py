@@ -108,7 +108,17 @@ MAY_IMPORT = [
     (UPSERT, VALUES | PURE | FILES | EXECUTOR | DRIVER | RESOLVE | DATAFRAME | UPSERT),
     (PROBE, VALUES | PURE | FILES | PROBE),
     (CHECK, VALUES | PURE | FILES | DRIVER | CHECK),
-    (VERIFY, VALUES | PURE | FILES | DRIVER | {"checks.result", "checks.checklist", "checks.growth"} | VERIFY),
+    (
+        VERIFY,
+        VALUES
+        | PURE
+        | FILES
+        | EXECUTOR
+        | DRIVER
+        | RESOLVE
+        | {"checks.result", "checks.checklist", "checks.growth"}
+        | VERIFY,
+    ),
     (COMMAND, VALUES | PURE | DRIVER | CHECK | VERIFY | RESOLVE | COMMAND),
     (ADAPTER, VALUES | EXECUTOR | DRIVER | RESOLVE),
     (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "_version"} | LOADED_LATER),
