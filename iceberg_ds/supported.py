@@ -13,6 +13,7 @@ from iceberg_ds.layouts.sorting import RowOrder
 from iceberg_ds.locations import PROVIDER, why_not_trusted
 from iceberg_ds.property_types import wrong_values
 from iceberg_ds.schemas.leaves import leaf_columns
+from iceberg_ds.storage.places import misplaced
 
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
@@ -40,7 +41,7 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         UnsupportedTableError: Says all reasons.
     """
     properties = metadata.properties
-    problems = []
+    problems = misplaced(metadata.location, properties)
     if metadata.format_version not in _SUPPORTED_FORMAT_VERSIONS:
         problems.append(f"its format version is {metadata.format_version}, and versions 1 and 2 can be written")
     if _ENCRYPTION_KEY in properties:

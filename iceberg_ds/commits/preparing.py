@@ -30,6 +30,7 @@ from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NewTable, SchemaChange
 from iceberg_ds.property_types import new_table_properties
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
+from iceberg_ds.storage.places import misplaced
 from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
 
 # What keeps the metadata of a busy stream small. How many old metadata files stay is left to Iceberg's default of 100:
@@ -44,7 +45,8 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
     """Return the metadata of the table that the first commit of the write creates, None if it had to be created now.
 
     Raises:
-        OptionError: `partition-by`, `sort-by` or a property do not fit the columns, or Iceberg does not take it.
+        OptionError: `partition-by`, `sort-by` or a property do not fit the columns, or Iceberg does not take it; or
+            readers do not agree on where files go.
         TableNotFoundError: `create-table` is false.
         CatalogError: The catalog could not be reached or refused.
     """
@@ -54,6 +56,8 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             f"Table {name} does not exist in {catalog!r}, and option 'create-table' is false: "
             "create it, or allow its creation with create-table=true."
         )
+    if problems := misplaced(options.location or "", options.table_properties):
+        raise OptionError(f"Cannot create {name}: {'; '.join(problems)}.")
     with naming_action(f"create {name}"):
         new_table = NewTable(
             schema=schema,

@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from iceberg_ds.storage.places import check_place
 from iceberg_ds.storage.shipped_io import ShippedFileIO
 
 OBJECT_IO = f"{__name__}.ObjectIO"
@@ -54,11 +55,21 @@ class ObjectIO(ShippedFileIO):
         self._stores: dict[str, FileIO] = {}
 
     def new_input(self, location: str) -> InputFile:
-        """Return the file, to be read."""
+        """Return the file, to be read.
+
+        Raises:
+            ValueError: Readers do not agree on which file that is.
+        """
+        check_place(location)
         return self.store_of(location).new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
-        """Return the file, to be written."""
+        """Return the file, to be written.
+
+        Raises:
+            ValueError: Readers do not agree on which file that is.
+        """
+        check_place(location)
         return self.store_of(location).new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -66,8 +77,11 @@ class ObjectIO(ShippedFileIO):
 
         Raises:
             FileNotFoundError: It is missing; object stores do not tell.
+            ValueError: Readers do not agree on which file that is.
         """
-        self.store_of(location if isinstance(location, str) else location.location).delete(location)
+        path = location if isinstance(location, str) else location.location
+        check_place(path)
+        self.store_of(path).delete(location)
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
         """Delete the files with few requests; return why, for each that could not be deleted.
@@ -77,6 +91,7 @@ class ObjectIO(ShippedFileIO):
         """
         groups: dict[str, list[str]] = {}
         for location in locations:
+            check_place(location)
             groups.setdefault(_scheme(location), []).append(location)
         stores = [self.store_of(group[0]) for group in groups.values()]
         deleting = [store for store in stores if isinstance(store, DeletesMany)]

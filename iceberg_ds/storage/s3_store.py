@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from iceberg_ds.storage.places import check_place
 from iceberg_ds.storage.s3_client import FreshCredentials, s3_client
 from iceberg_ds.storage.s3_settings import S3Settings
 
@@ -56,8 +57,7 @@ class ObjectPlace:
         bucket, _, key = rest.partition("/")
         if not bucket or not key:
             raise ValueError(f"Location {location} names no object: expected s3://bucket/key.")
-        if "?" in key or "#" in key:
-            raise ValueError(f"Location {location} has '?' or '#' in it, where Iceberg's readers cut it off.")
+        check_place(location)
         return cls(location=location, bucket=bucket, key=key)
 
     @property

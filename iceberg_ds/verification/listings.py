@@ -26,6 +26,7 @@ from pyiceberg.types import (
 )
 
 from iceberg_ds.verification.contents import Contents, Entry, Manifest
+from iceberg_ds.verification.paths import file_key
 
 _COUNTS = (
     (ManifestEntryStatus.ADDED, "added"),
@@ -93,6 +94,20 @@ def repeated_files(contents: Contents) -> Iterator[str]:
     again = {name: snapshots for name, snapshots in added.items() if len(snapshots) > 1}
     if again:
         yield from _added_twice(contents, again)
+    yield from _spelled_twice(contents, live)
+
+
+def _spelled_twice(contents: Contents, live: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield the files that a snapshot has by several paths."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for name in live:
+        names[file_key(name)].append(name)
+    for key, alike in names.items():
+        for snapshot_id, manifests in contents.lists.items() if len(alike) > 1 else ():
+            listed = {used.manifest_path for used in manifests}
+            both = sorted(name for name in alike if live[name] & listed)
+            if len(both) > 1:
+                yield f"snapshot {snapshot_id} has {' and '.join(both)}, which are one file: {key}"
 
 
 def _live_twice(contents: Contents, shared: Mapping[str, set[str]]) -> Iterator[str]:

@@ -20,18 +20,12 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_ds.checks.checklist import CheckFailedError, NotTriedError
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.storage.listing import StoredFile, can_list, stored_files
+from iceberg_ds.storage.places import FOLDER_PROPERTIES
 from iceberg_ds.verification.contents import Contents, read_contents
 from iceberg_ds.verification.findings import counted, why_unreadable
 from iceberg_ds.verification.paths import file_key, folder_key, within_store
 from iceberg_ds.verification.result import Orphan
 
-# Properties that say where a table's files go, old names too.
-_FOLDER_PROPERTIES = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.folder-storage.path",
-    "write.object-storage.path",
-)
 _METADATA_SUFFIX = ".metadata.json"
 # Of tables without a catalog: it names the current metadata.
 _VERSION_HINT = "version-hint.text"
@@ -125,7 +119,7 @@ def table_folders(metadata: TableMetadata) -> list[str]:
 
 def _named_folders(metadata: TableMetadata) -> list[str]:
     """Return a table's location, and the folders that its properties name."""
-    named = [metadata.properties.get(key) for key in _FOLDER_PROPERTIES]
+    named = [metadata.properties.get(key) for key in FOLDER_PROPERTIES]
     return [metadata.location, *(folder for folder in named if folder)]
 
 

@@ -8,7 +8,50 @@ _LOOP = "unit/commits/test_commit_loop.py::"
 _COUNTS = "unit/test_row_counts.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
 
+_PLACES = "unit/storage/test_places.py::"
+
 WRITING = (
+    Mutation(
+        name="a place that readers do not agree on is written to",
+        file="storage/places.py",
+        before="""_CUT_OFF, _CONTROL = re.compile("[#?]"),""",
+        after="""_CUT_OFF, _CONTROL = re.compile("[?]"),""",
+        tests=(
+            _PLACES + "test_new_table_in_another_place_is_refused_before_anything_is_written",
+            _PLACES + "test_property_that_is_set_later_is_refused",
+            _PLACES + "test_property_that_is_set_meanwhile_is_refused",
+            _PLACES + "test_names_that_make_such_places_are_refused",
+        ),
+    ),
+    Mutation(
+        name="the properties of an existing table lead its files elsewhere",
+        file="supported.py",
+        before="problems = misplaced(metadata.location, properties)",
+        after="problems = misplaced(metadata.location, {})",
+        tests=(_PLACES + "test_property_that_is_set_later_is_refused",),
+    ),
+    Mutation(
+        name="a file is written without a look at its place",
+        file="storage/object_io.py",
+        before="""            ValueError: Readers do not agree on which file that is.
+        \"\"\"
+        check_place(location)
+        return self.store_of(location).new_output(location)""",
+        after="""            ValueError: Readers do not agree on which file that is.
+        \"\"\"
+        return self.store_of(location).new_output(location)""",
+        tests=(
+            _PLACES + "test_what_readers_do_not_agree_on_is_neither_read_written_nor_deleted",
+            _PLACES + "test_property_that_is_set_meanwhile_is_refused",
+        ),
+    ),
+    Mutation(
+        name="one file by two paths is not found",
+        file="verification/listings.py",
+        before="names[file_key(name)].append(name)",
+        after="names[name].append(name)",
+        tests=("unit/verification/test_damaged_tables.py::test_file_that_is_listed_by_two_paths_is_found",),
+    ),
     Mutation(
         name="required columns may be missing as optional ones may",
         file="schemas/evolution.py",

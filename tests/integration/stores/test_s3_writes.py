@@ -19,7 +19,7 @@ from support.server_process import free_port
 from support.spark_jobs import numbered
 from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, rows, write_batches
 
-from iceberg_ds import DataFileError
+from iceberg_ds import DataFileError, OptionError
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.options import parse_options
@@ -94,6 +94,30 @@ def test_writes_list_nothing_and_look_for_nothing(sink: Sink, bucket: Bucket) ->
     sink.append(3)
 
     assert set(bucket.requests()) == {"PUT", "GET"}
+
+
+@pytest.mark.parametrize("name", ["a b", "100%", "a%20b", "a+b", "a:b;c", "ü日本", "a&b=c,d*'\"", "a\\b"])
+def test_objects_in_such_folders_are_found_again(sink: Sink, bucket: Bucket, name: str) -> None:
+    """A second append would take the place of the first, or of a stranger's object."""
+    folder = f"{bucket.location}/{name}"
+    named = Sink(catalog=sink.catalog, options=replace(sink.options, location=folder))
+
+    named.append(1, 2)
+    named.append(3)
+
+    assert named.ids() == [1, 2, 3]
+    assert name in {key.split("/")[0] for key in bucket.object_keys()}
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a\nb", "..", "."])
+def test_objects_that_readers_do_not_agree_on_are_refused(sink: Sink, bucket: Bucket, name: str) -> None:
+    """Iceberg's Java library would look for another object, and some servers would write one elsewhere."""
+    folder = f"{bucket.location}/{name}/t"
+
+    with pytest.raises(OptionError, match=r"its location is .*which readers do not agree on"):
+        replace(sink, options=replace(sink.options, location=folder)).append(1)
+
+    assert bucket.object_keys() == []
 
 
 def test_failed_task_leaves_nothing(sink: Sink, bucket: Bucket) -> None:

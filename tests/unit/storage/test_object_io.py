@@ -114,7 +114,7 @@ def test_key_is_spelled_as_in_the_location(name: str) -> None:
 @pytest.mark.parametrize("location", ["s3://bucket", "s3://bucket/", "s3:///key", "s3://b/a?b", "s3://b/a#b"])
 def test_location_that_readers_understand_in_different_ways_is_refused(location: str) -> None:
     """Files would be written over each other, or where no reader finds them."""
-    with pytest.raises(ValueError, match="Location s3:"):
+    with pytest.raises(ValueError, match=r"Location '?s3:"):
         ObjectPlace.of(location)
 
 

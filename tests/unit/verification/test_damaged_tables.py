@@ -343,6 +343,24 @@ def test_file_that_is_listed_twice_in_a_manifest_is_found(sink: Sink) -> None:
     assert "is 2 times in manifest" in found["each file once"]
 
 
+@pytest.mark.parametrize("spelling", ["file:", ""], ids=["one slash", "no scheme"])
+def test_file_that_is_listed_by_two_paths_is_found(sink: Sink, spelling: str) -> None:
+    """Its rows would be read twice, and a compaction would take the file of one for the other's."""
+    write_epochs(sink)
+
+    def spelled_anew(entry: ManifestEntry) -> ManifestEntry:
+        data_file = copy.copy(entry.data_file)
+        data_file._data = [*entry.data_file._data]
+        data_file[1] = entry.data_file.file_path.replace("file://", spelling)
+        return changed(entry, data_file=data_file)
+
+    edit_entries(sink, lambda found: [*found, *map(spelled_anew, found)])
+
+    found = failures(sink)
+
+    assert "which are one file: file:///" in found["each file once"]
+
+
 def test_file_that_two_manifests_list_is_found(sink: Sink) -> None:
     """A commit that landed twice would double its rows."""
     write_epochs(sink)

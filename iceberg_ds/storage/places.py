@@ -1,0 +1,61 @@
+"""Pure: which locations name one file for every reader, and so may be written and read at all.
+
+Iceberg's Java library takes a location in S3, Google Cloud Storage or Azure apart at `?` and `#`, PyIceberg a local one
+at `;`, too, and it drops line breaks and tabs (`urllib.parse`); Hadoop's local files have all of them in their names.
+Stores and file systems resolve the steps `.` and `..`, or do not. Everything else is taken as it stands, `%` and spaces
+included: nothing is decoded or encoded on the way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# Properties of a table that say where its files go.
+FOLDER_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+_CUT_OFF, _CONTROL = re.compile("[#?]"), re.compile("[\x00-\x1f\x7f-\x9f]")
+_CUT_OFF_IN_LOCAL_NAMES = ";"
+_STEPS = frozenset({".", ".."})
+
+
+def why_not_a_place(location: str) -> str | None:
+    """Return why readers would not agree on which file a location names, None if they do."""
+    if (found := _CUT_OFF.search(location)) is not None:
+        return f"it has '{found[0]}' in it, from which on some readers cut it off"
+    if (found := _CONTROL.search(location)) is not None:
+        return f"it has the control character U+{ord(found[0]):04X} in it, which some readers drop"
+    steps = location.partition("://")[2].split("/") if "://" in location else location.split("/")
+    step = next((step for step in steps if step in _STEPS), None)
+    if step is not None:
+        return f"it has the step '{step}' in it, which some readers resolve"
+    if _CUT_OFF_IN_LOCAL_NAMES in steps[-1] and location.startswith(("file:", "/")):
+        return f"it has '{_CUT_OFF_IN_LOCAL_NAMES}' in its last step, from which on some readers cut it off"
+    return None
+
+
+def check_place(location: str) -> None:
+    """Refuse a location on which readers do not agree.
+
+    Raises:
+        ValueError: Says why.
+    """
+    if (reason := why_not_a_place(location)) is not None:
+        raise ValueError(f"Location {location!r} names no one file: {reason}. Use a place without it.")
+
+
+def misplaced(location: str, properties: Mapping[str, str]) -> list[str]:
+    """Return why files of a table cannot go where it wants them to, one sentence a place; empty if they can.
+
+    Args:
+        location: The table's.
+        properties: Its properties.
+    """
+    places = {"location": location}
+    places |= {f"property {key}": properties[key] for key in FOLDER_PROPERTIES if key in properties}
+    # Files are below these folders.
+    reasons = {name: (place, why_not_a_place(f"{place}/")) for name, place in places.items()}
+    return [
+        f"its {name} is {place!r}, which readers do not agree on: {reason}"
+        for name, (place, reason) in reasons.items()
+        if reason is not None
+    ]
