@@ -109,7 +109,8 @@ OPTIONS: tuple[Option, ...] = (
         parse=str,
         doc="Properties of a new table, such as `table-property.write.summary.partition-limit`. It also gets "
         "`write.metadata.delete-after-commit.enabled=true` and `commit.manifest-merge.enabled=true`, unless this says "
-        "`false`. An existing table keeps its own.",
+        "`false`. Values that Iceberg does not take are refused; see [properties](docs/properties.md). An existing "
+        "table keeps its own.",
     ),
     Option(
         name="location",

@@ -54,6 +54,7 @@ def _number(least: int, most: int) -> Check:
 
 
 _COUNT, _AMOUNT = _number(0, _INT), _number(1, _INT)
+_PAGE_SIZE = _number(64, _INT)  # the buffers of Parquet's own writer begin with 64 bytes
 _LONG_COUNT, _LONG_AMOUNT = _number(0, _LONG), _number(1, _LONG)
 _INTEGER = _number(-_INT - 1, _INT)
 
@@ -117,8 +118,8 @@ TYPES: Mapping[str, Check] = {
     "write.delete.format.default": _FORMAT,
     "write.parquet.row-group-size-bytes": _AMOUNT,
     "write.delete.parquet.row-group-size-bytes": _AMOUNT,
-    "write.parquet.page-size-bytes": _AMOUNT,
-    "write.delete.parquet.page-size-bytes": _AMOUNT,
+    "write.parquet.page-size-bytes": _PAGE_SIZE,
+    "write.delete.parquet.page-size-bytes": _PAGE_SIZE,
     "write.parquet.page-version": _PAGE_VERSION,
     "write.delete.parquet.page-version": _PAGE_VERSION,
     "write.parquet.page-row-limit": _AMOUNT,
@@ -239,9 +240,24 @@ def new_table_properties(given: Mapping[str, str], schema: Schema) -> dict[str, 
             properties[_checked(name, value, schema)] = value
         except ValueError as problem:
             problems.append(f"option 'table-property.{name}' is {mask_url(value)!r}: {problem}")
+    problems += _levels_of_gzip(properties)
     if problems:
         raise ValueError("; ".join(problems))
     return properties
+
+
+def _levels_of_gzip(properties: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with levels of gzip, which Iceberg's runtime takes in words that nobody else knows."""
+    of_data, of_deletes = "write.parquet.compression-", "write.delete.parquet.compression-"
+    codec = properties.get(f"{of_data}codec", "gzip")  # which is Iceberg's default
+    codecs = {of_data: codec, of_deletes: properties.get(f"{of_deletes}codec", codec)}
+    return [
+        f"option 'table-property.{kind}level' is {properties[f'{kind}level']!r}: Iceberg's Spark runtime takes no "
+        f"number as the level of gzip, the codec of a table that names none: give table-property.{kind}codec=zstd "
+        "beside it, or option 'compression-level' to each write"
+        for kind, codec in codecs.items()
+        if f"{kind}level" in properties and codec.lower() == "gzip"
+    ]
 
 
 def wrong_values(properties: Mapping[str, str]) -> list[str]:

@@ -176,6 +176,11 @@ class JvmPeer:
             raise PeerError(str(answer["error"]))
         return answer
 
+    def constants(self, name: str) -> dict[str, Any]:
+        """Return the public constants of a Java class that are text, numbers or booleans, and sets of text."""
+        constants: dict[str, Any] = self.ask("constants", name=name)["constants"]
+        return constants
+
     def close(self) -> None:
         """Stop it: by the end of its input, and by force if that takes too long."""
         if self._process.stdin is not None:

@@ -44,6 +44,15 @@ class Server:
         seconds = time.perf_counter() - started
         return {"columns": result.columns, "rows": encode_rows(rows, result.schema), "seconds": seconds}
 
+    def constants(self, name: str) -> dict[str, Any]:
+        """Return the public constants of a Java class that are text, numbers or booleans, and sets of text."""
+        java = self._spark._jvm.java
+        found = {}
+        for field in java.lang.Class.forName(name).getFields():
+            value = field.get(None)
+            found[field.getName()] = sorted(value) if hasattr(value, "iterator") else value
+        return {"constants": found}
+
     def view(self, session: str, name: str, schema: dict[str, Any], rows: list[Any]) -> dict[str, Any]:
         """Give rows a name in a session's statements."""
         data_type = StructType.fromJson(schema)

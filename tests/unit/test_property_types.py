@@ -42,6 +42,7 @@ REFUSED = [
     ("write.merge.isolation-level", "x", "expected one of serializable, snapshot"),
     ("write.format.default", "csv", "expected one of parquet, avro, orc"),
     ("write.parquet.row-group-size-bytes", "0", "expected a whole number from 1"),
+    ("write.parquet.page-size-bytes", "63", "expected a whole number from 64"),
     ("write.parquet.page-version", "v3", "expected one of v1, v2"),
     ("write.metadata.metrics.default", "truncate", "none, counts, truncate(n), full"),
     ("write.metadata.metrics.column.name", "all", "none, counts, truncate(n), full"),
@@ -59,7 +60,23 @@ REFUSED = [
     ("uuid", "7d3b0c52-6b1f-4f0e-8a0b-0e0f5a3d9f11", "Iceberg keeps that name"),
 ]
 # One that each of them takes, and one that none of them takes.
-TAKEN = ("5", "true", "none", "parquet", "zstd", "16", "speed", "v1", "hash", "snapshot", "file", "auto", "full", "0.5")
+TAKEN = (
+    "5",
+    "65536",
+    "true",
+    "none",
+    "parquet",
+    "zstd",
+    "16",
+    "speed",
+    "v1",
+    "hash",
+    "snapshot",
+    "file",
+    "auto",
+    "full",
+    "0.5",
+)
 TAKEN_TEXTS = ("merge-on-read", "s3://bucket/x", '[{"field-id": 1, "names": ["id"]}]', "gzip")
 GARBAGE = "no \u0661 value"
 
@@ -116,14 +133,43 @@ def test_check_of_a_write_tells_of_a_wrong_property() -> None:
 def test_each_property_takes_a_value_of_its_type(name: str) -> None:
     """A property could not be set at all."""
     taken = []
+    codec = {"write.parquet.compression-codec": "zstd"} if name.endswith("parquet.compression-level") else {}
     for value in (*TAKEN, *TAKEN_TEXTS):
         try:
-            taken.append(new_table_properties({name: value}, ID_AND_NAME))
+            taken.append(new_table_properties({**codec, name: value}, ID_AND_NAME))
         except ValueError:
             continue
 
     assert taken
-    assert all(list(properties) == [name] for properties in taken)
+    assert all(list(properties) == [*codec, name] for properties in taken)
+
+
+LEVEL, CODEC = "write.parquet.compression-level", "write.parquet.compression-codec"
+DELETE_LEVEL, DELETE_CODEC = "write.delete.parquet.compression-level", "write.delete.parquet.compression-codec"
+
+
+@pytest.mark.parametrize(
+    ("properties", "level"),
+    [
+        ({LEVEL: "3"}, LEVEL),
+        ({LEVEL: "3", CODEC: "GZIP"}, LEVEL),
+        ({DELETE_LEVEL: "3"}, DELETE_LEVEL),
+        ({DELETE_LEVEL: "3", CODEC: "zstd", DELETE_CODEC: "gzip"}, DELETE_LEVEL),
+    ],
+)
+def test_level_of_gzip_is_refused(sink: Sink, properties: dict[str, str], level: str) -> None:
+    """Iceberg's Spark runtime, whose default codec is gzip, could write nothing into the table."""
+    text = refusal(sink, table_properties=properties)
+
+    assert f"option 'table-property.{level}' is '3': Iceberg's Spark runtime takes no number" in text
+
+
+@pytest.mark.parametrize(
+    "properties", [{LEVEL: "3", CODEC: "zstd"}, {DELETE_LEVEL: "3", CODEC: "zstd"}, {CODEC: "gzip"}]
+)
+def test_level_of_another_codec_is_taken(properties: dict[str, str]) -> None:
+    """A user could not say how well a table is compressed."""
+    assert new_table_properties(properties, ID_AND_NAME) == properties
 
 
 def test_properties_of_the_user_may_be_any_text() -> None:

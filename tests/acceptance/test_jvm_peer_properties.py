@@ -1,0 +1,116 @@
+"""Properties and columns of a new table: the sink takes what Iceberg's own Spark runtime can live with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from pyspark.sql import types as spark
+from support.event_rows import struct
+from support.jvm_peer import JvmPeer, PeerError
+from support.metadata import ID_AND_NAME
+from support.shared_catalog import SharedCatalog
+from support.tables import SCHEMA, rows
+
+from iceberg_ds.property_types import COLUMN_TYPES, RESERVED, TYPES, new_table_properties
+from iceberg_ds.schemas.reserved import METADATA_COLUMNS
+
+pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
+
+CODEC = "write.parquet.compression-codec"
+CONSTANTS = "org.apache.iceberg.TableProperties"
+
+
+def taken(name: str, words: Iterable[str]) -> list[str]:
+    """Return the words that the sink takes for a property."""
+    found = []
+    for word in words:
+        try:
+            TYPES[name](word)
+        except ValueError:
+            continue
+        found.append(word)
+    return found
+
+
+def test_every_property_of_the_jvm_has_its_type(peer: JvmPeer) -> None:
+    """A property of a newer runtime would be taken with any value, or one that is gone be checked for ever."""
+    constants = peer.constants(CONSTANTS)
+    names = {
+        key: value
+        for key, value in constants.items()
+        if isinstance(value, str) and not key.endswith(("_DEFAULT", "_SINCE_1_4_0")) and "DISTRIBUTION_MODE_" not in key
+    }
+    prefixes = {value if value.endswith(".") else f"{value}." for value in names.values() if "column" in value}
+    prefixes &= set(COLUMN_TYPES)
+
+    assert set(constants["RESERVED_PROPERTIES"]) == RESERVED
+    assert prefixes == set(COLUMN_TYPES)
+    assert {value for value in names.values() if value not in RESERVED and value not in prefixes} == set(TYPES)
+
+
+def test_types_are_those_of_the_defaults_of_the_jvm(peer: JvmPeer) -> None:
+    """The sink would take a value that the runtime cannot parse, or refuse the runtime's own default."""
+    constants = peer.constants(CONSTANTS)
+    checked = 0
+    for key, name in constants.items():
+        default = constants.get(f"{key}_DEFAULT")
+        if default is None or name not in TYPES:
+            continue
+        text = str(default).lower() if isinstance(default, bool) else str(default)
+        if text:  # none of ORC's columns
+            assert taken(name, [text]) == [text], name
+        if isinstance(default, int | float):
+            assert taken(name, ["x", ""]) == [], name
+            assert (taken(name, ["true"]) == ["true"]) == isinstance(default, bool), name
+        checked += 1
+    assert checked > len(TYPES) // 2
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", None])
+def test_peer_writes_with_a_level_unless_the_codec_is_gzip(shared: SharedCatalog, codec: str | None) -> None:
+    """The sink would make a table that the runtime cannot write, or refuse one that it can."""
+    properties = {"write.parquet.compression-level": "3", **({} if codec is None else {CODEC: codec})}
+    shared.create(ID_AND_NAME, **properties)
+
+    if codec == "zstd":
+        shared.append_by_jvm(rows(1), SCHEMA)
+        shared.check_rows(rows(1))
+    else:
+        with pytest.raises(PeerError, match="CompressionLevel"):
+            shared.append_by_jvm(rows(1), SCHEMA)
+    assert bool(wrong_for_new_table(properties)) == (codec != "zstd")
+
+
+def wrong_for_new_table(properties: dict[str, str]) -> str:
+    """Return what the sink says of properties for a new table, nothing if it takes them."""
+    try:
+        new_table_properties(properties, ID_AND_NAME)
+    except ValueError as problem:
+        return str(problem)
+    return ""
+
+
+@pytest.mark.parametrize("name", sorted(METADATA_COLUMNS))
+def test_peer_reads_no_table_with_a_column_that_the_sink_refuses(shared: SharedCatalog, name: str) -> None:
+    """The sink would refuse columns that nothing is wrong with."""
+    shared.create(Schema(NestedField(1, "id", LongType()), NestedField(2, name, LongType())))
+
+    with pytest.raises(PeerError, match="conflict with names reserved for Iceberg metadata columns"):
+        shared.jvm.sql("SELECT * FROM db.t")
+
+
+def test_peer_uses_columns_of_such_names_that_the_sink_takes(shared: SharedCatalog) -> None:
+    """The sink would make a table that the runtime cannot read."""
+    inner = struct(**dict.fromkeys(METADATA_COLUMNS, spark.LongType()))
+    others = dict.fromkeys(["_change_type", "_change_ordinal", "_commit_snapshot_id", "file_path", "pos", "_FILE"], 1)
+    columns = struct(id=spark.LongType(), s=inner, **dict.fromkeys(others, spark.LongType()))
+    row = {"id": 1, "s": dict.fromkeys(METADATA_COLUMNS, 1), **others}
+
+    shared.append([row], columns)
+    shared.append_by_jvm([{**row, "id": 2}], columns)
+
+    shared.check_rows([row, {**row, "id": 2}])
+    assert len(shared.jvm.sql("DESCRIBE db.t")) >= len(columns)
