@@ -17,7 +17,7 @@ from pyiceberg.exceptions import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import Table
 from requests import HTTPError, Response
 
 from iceberg_ds.diagnosis.causes import Cause
@@ -159,7 +159,10 @@ def is_lost_race(problem: Exception | None) -> bool:
     return isinstance(problem, CommitRefusedError) and problem.is_lost_race and not problem.retry_after_ms
 
 
-def stays_refused(problem: Exception | None, before: TableMetadata | None, now: TableMetadata) -> bool:
-    """Return whether the catalog refused for a reason that does not go away, as long as the table is as it was."""
+def stays_refused(problem: Exception | None, before: Table | None, now: Table) -> bool:
+    """Return whether the catalog refused for a reason that does not go away, as long as the table is as it was.
+
+    Each change of a table has a metadata file of its own; times do not tell, if a clock was ahead.
+    """
     is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
-    return is_lasting and before is not None and before.last_updated_ms == now.last_updated_ms
+    return is_lasting and before is not None and before.metadata_location == now.metadata_location

@@ -18,7 +18,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.table import StagedTable, Table, TableProperties
+from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -206,8 +206,8 @@ class CatalogClient:
 
     def send(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> TableMetadata:
-        """Send one commit and return the table's new metadata.
+    ) -> CommitTableResponse:
+        """Send one commit and return the table's new metadata, and where that is.
 
         Raises:
             CommitRefusedError: The catalog says that it did not commit.
@@ -223,7 +223,7 @@ class CatalogClient:
         except Exception as failure:  # every library below raises its own
             raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
         see_table(response.metadata, response.metadata_location)
-        return response.metadata
+        return response
 
     def _translated(self, call: Callable[[], _Result], action: str) -> _Result:
         try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeAlias
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError, stays_refused
@@ -65,14 +65,14 @@ class _Alteration:
         self._name = ".".join(identifier)
         self._propose = propose
         self._lost: list[CommitRequest] = []
-        self._confirmed_ms = 0  # when the catalog says that it made the last change
+        self._confirmed: CommitTableResponse | None = None  # the table after the last change that the catalog confirmed
         self._attempts = 0
         self._started = time.monotonic()
 
     def run(self, loaded: Table | None) -> Table:
         """Load, propose and send, again and again, until the table shows that nothing is left to change."""
         pace = Pace()
-        base: TableMetadata | None = None
+        base: Table | None = None
         problem: Exception | None = None
         while True:
             is_exhausted = pace.begin_attempt()
@@ -87,9 +87,9 @@ class _Alteration:
                 request = self._propose(table.metadata)
                 if request is None:
                     return self._succeed(table)
-                if is_exhausted or stays_refused(problem, base, table.metadata):
-                    self._give_up(table.metadata, problem)
-                base = table.metadata
+                if is_exhausted or stays_refused(problem, base, table):
+                    self._give_up(table, problem)
+                base = table
                 problem = self._send(table, request)
             pace.wait_after(problem)
 
@@ -97,7 +97,7 @@ class _Alteration:
         """Send one request. Return the failure, whose truth the next look finds out, None if there was none."""
         self._attempts += 1
         try:
-            self._confirmed_ms = self._catalog.send(table, request.requirements, request.updates).last_updated_ms
+            self._confirmed = self._catalog.send(table, request.requirements, request.updates)
         except CommitRefusedError as refusal:
             failure: Exception = refusal
         except CommitAnswerLostError as lost:
@@ -114,10 +114,10 @@ class _Alteration:
             logger.info("Changed table %s, attempt %d, %.0f ms", self._name, self._attempts, elapsed_ms)
         return table
 
-    def _give_up(self, metadata: TableMetadata, problem: Exception | None) -> NoReturn:
-        if any(_may_still_land(request, metadata) for request in self._lost):
+    def _give_up(self, table: Table, problem: Exception | None) -> NoReturn:
+        if any(_may_still_land(request, table.metadata) for request in self._lost):
             self._raise_unknown(f"the last request may still be carried out ({problem})")
-        if metadata.last_updated_ms <= self._confirmed_ms:  # a commit may take less than a millisecond
+        if self._confirmed is not None and not _follows(table, self._confirmed):
             self._raise_unknown("the catalog confirmed the change, and answers from an older state of the table")
         reason = problem or "another writer has undone each change"
         summary = f"Cannot change table {self._name} after {self._attempts} attempts: {reason}. Nothing was written."
@@ -137,6 +137,13 @@ class _Alteration:
             f"Whether table {self._name} was changed is unknown: {reason}. No rows were written and no files were "
             "deleted. Run the write again: it finds out, and changes nothing twice."
         )
+
+
+def _follows(table: Table, confirmed: CommitTableResponse) -> bool:
+    """Return whether the table was changed after the confirmed change, as far as its log goes back."""
+    log = [entry.metadata_file for entry in table.metadata.metadata_log]
+    is_later = table.metadata.last_updated_ms > confirmed.metadata.last_updated_ms
+    return confirmed.metadata_location in log or (is_later and table.metadata_location != confirmed.metadata_location)
 
 
 def _may_still_land(request: CommitRequest, metadata: TableMetadata) -> bool:

@@ -103,7 +103,7 @@ class CommitLoop:
     def run(self) -> CommitResult:
         """Load, look and attempt, again and again, until the table shows what became of the write."""
         pace = Pace()
-        base: TableMetadata | None = None
+        base: Table | None = None
         problem: Exception | None = None
         while True:
             is_exhausted = pace.begin_attempt()
@@ -120,10 +120,10 @@ class CommitLoop:
                 if finding.landing is Landing.REPLAYED:
                     return self._skip(table, finding)
                 if finding.landing is Landing.LANDED:
-                    return self._succeed(table, base=base or table.metadata, committed=table.metadata)
-                if is_exhausted or would_fail_again(problem) or stays_refused(problem, base, table.metadata):
+                    return self._succeed(table, base=(base or table).metadata, committed=table.metadata)
+                if is_exhausted or would_fail_again(problem) or stays_refused(problem, base, table):
                     self._give_up(table, finding, problem)
-                base = table.metadata
+                base = table
                 outcome = self._attempt(table, finding, is_new=is_new)
                 if isinstance(outcome, CommitResult):
                     return outcome
@@ -196,7 +196,7 @@ class CommitLoop:
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
         reach(Step.REQUEST_ANSWERED)
-        return self._succeed(table, base=table.metadata, committed=committed)
+        return self._succeed(table, base=table.metadata, committed=committed.metadata)
 
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)

@@ -83,7 +83,8 @@ def with_first_snapshot(catalog: CatalogClient, options: SinkOptions, table: Tab
     except (CatalogError, CommitConflictError):
         delete_files(table.io, [path], Proof.REFUSED)
         raise
-    if find_snapshot(table.metadata, write.snapshot_id) is None:  # another writer was first
+    # Another writer was first. A request whose answer was lost may come late, and lands as long as `main` has none.
+    if find_snapshot(table.metadata, write.snapshot_id) is None and MAIN_BRANCH in table.metadata.refs:
         delete_files(table.io, [path], Proof.REFUSED)
     return table
 

@@ -35,7 +35,7 @@ class Reply(Enum):
     """What a catalog said of a request that did not return success."""
 
     REFUSED = auto()  # it gave a reason of its own, such as a missing right: believed
-    OVERTAKEN = auto()  # another commit was faster: believed once the table shows another one
+    OVERTAKEN = auto()  # another commit was faster: a gateway that sends twice says so of a request that landed
     LOST = auto()  # nothing that can be relied on
 
 
@@ -46,14 +46,12 @@ class Attempt:
     Attributes:
         parent_id: The branch's snapshot that the request asserted, None for "has none yet".
         sequence_number: The table's last sequence number; 0 in tables of format version 1.
-        last_updated_ms: When the table was last changed, in milliseconds since 1970.
         table_uuid: The table's UUID.
         reply: What the catalog said.
     """
 
     parent_id: int | None
     sequence_number: int
-    last_updated_ms: int
     table_uuid: UUID
     reply: Reply
 
@@ -63,7 +61,6 @@ class Attempt:
         return cls(
             parent_id=branch_snapshot_id(metadata, branch),
             sequence_number=_last_sequence_number(metadata),
-            last_updated_ms=metadata.last_updated_ms,
             table_uuid=metadata.table_uuid,
             reply=reply,
         )
@@ -252,19 +249,30 @@ def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark
 def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[Attempt]) -> bool:
     """Return whether none of the requests has been, or can still be, carried out unseen.
 
-    `metadata` may be older than what they were made for, if a catalog answers from a cache; so the table has to show
-    that it went on from there.
+    `metadata` may be older than what they were made for, if a catalog answers from a cache; so only what can never be
+    undone counts.
     """
-    for attempt in attempts:
-        if attempt.reply is Reply.REFUSED or _has_moved_past(metadata, branch, attempt):
-            continue
-        if attempt.reply is Reply.LOST or not _has_gone_on(metadata, attempt):
-            return False
-    return True
+    return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in attempts)
+
+
+def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
+    """Return whether a request that comes now, or later, fails, whatever others do to the branch.
+
+    That the branch has moved on is no proof: somebody may roll it back to where the request expects it. But a table's
+    last sequence number only grows, and no catalog takes a snapshot whose number is not above it, unless the snapshot
+    has no parent (table spec, "Sequence Numbers"; Iceberg's `TableMetadata.Builder.addSnapshot`).
+    """
+    if metadata.table_uuid != attempt.table_uuid:
+        return True
+    if attempt.parent_id is not None and metadata.format_version > 1:
+        return _last_sequence_number(metadata) > attempt.sequence_number
+    if metadata.format_version == 1 and attempt.reply is Reply.LOST:
+        return False
+    return _has_moved_past(metadata, branch, attempt)
 
 
 def _has_moved_past(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
-    """Return whether the branch no longer has the snapshot that the request asserted, so that it must fail."""
+    """Return whether the branch no longer has the snapshot that the request asserted, so that it fails by now."""
     head = branch_head(metadata, branch)
     if head is None or head.snapshot_id == attempt.parent_id:
         return False
@@ -277,11 +285,6 @@ def _was_passed_over(metadata: TableMetadata, branch: str, attempt: Attempt) -> 
     if not since:
         return False
     return attempt.parent_id is not None or since[-1].parent_snapshot_id is None
-
-
-def _has_gone_on(metadata: TableMetadata, attempt: Attempt) -> bool:
-    """Return whether anything at all was committed to the table since, or it is another one by now."""
-    return metadata.last_updated_ms > attempt.last_updated_ms or metadata.table_uuid != attempt.table_uuid
 
 
 def _last_sequence_number(metadata: TableMetadata) -> int:

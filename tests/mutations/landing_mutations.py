@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutations.mutating import Mutation
 
+_MODEL = "properties/test_commit_model.py::test_no_file_is_deleted_that_any_later_state_refers_to"
 _STRAY = "unit/commits/test_stray_marks.py::"
 _LOOP = "unit/commits/test_commit_loop.py::"
 _BATCHES = "unit/commits/test_idempotent_batches.py::"
@@ -89,10 +90,10 @@ LANDING = (
     Mutation(
         name="a request under way counts as done for",
         file="snapshots/landing.py",
-        before="""        if attempt.reply is Reply.LOST or not _has_gone_on(metadata, attempt):
-            return False""",
-        after="        if attempt is None:\n            return False",
+        before="return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in",
+        after="return all(True for attempt in",
         tests=(
+            _MODEL,
             _LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",
             _LOOP + "test_request_that_arrives_after_giving_up_finds_its_files",
         ),
@@ -100,12 +101,20 @@ LANDING = (
     Mutation(
         name="a race is believed to be lost although nobody is seen to have won it",
         file="snapshots/landing.py",
-        before="if attempt.reply is Reply.LOST or not _has_gone_on(metadata, attempt):",
-        after="if attempt.reply is Reply.LOST:",
+        before="return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in",
+        after="return all(attempt.reply is not Reply.LOST or _must_fail(metadata, branch, attempt) for attempt in",
         tests=(
+            _MODEL,
             _LOOP + "test_race_for_a_new_table_that_nobody_is_seen_to_have_won_deletes_nothing",
             _LOOP + "test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files",
         ),
+    ),
+    Mutation(
+        name="a branch that has moved on is taken for one that cannot come back",
+        file="snapshots/landing.py",
+        before="        return _last_sequence_number(metadata) > attempt.sequence_number",
+        after="        return _has_moved_past(metadata, branch, attempt)",
+        tests=(_MODEL,),
     ),
     Mutation(
         name="an older state of the branch is taken for a later one",

@@ -43,7 +43,6 @@ def _attempt(parent_id: int | None, reply: Reply) -> Attempt:
     return Attempt(
         parent_id=parent_id,
         sequence_number=parent_id or 0,
-        last_updated_ms=UPDATED_MS,
         table_uuid=TABLE_UUID,
         reply=reply,
     )
@@ -80,7 +79,8 @@ class Situation:
     """What the table shows, what was tried before, and what has to follow.
 
     Attributes:
-        history: Snapshots of the table, the last one the head of `main`.
+        history: Snapshots of the table.
+        branch_at: The one that `main` stands at, None for the last one.
         properties: Its properties.
         attempts: What was sent before.
         was_altered: Something else was committed since the attempts, such as a property.
@@ -91,6 +91,7 @@ class Situation:
     """
 
     history: list[Past]
+    branch_at: int | None = None
     properties: dict[str, str] = field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
     was_altered: bool = False
@@ -101,7 +102,8 @@ class Situation:
 
     def metadata(self) -> TableMetadata:
         """Return the table."""
-        found: TableMetadata = metadata_of(self.history, properties=self.properties)
+        branches = None if self.branch_at is None else {"main": self.branch_at}
+        found: TableMetadata = metadata_of(self.history, properties=self.properties, branches=branches)
         updated_ms = UPDATED_MS + self.was_altered
         return found.model_copy(update={"last_updated_ms": updated_ms, "table_uuid": self.table_uuid})
 
@@ -133,8 +135,11 @@ BATCH = {
     "overtaken, branch did not move: a gateway may have sent it twice, and a cache have shown the table": Situation(
         history=line(1, HEAD), attempts=(overtaken(HEAD),), landing=Landing.ABSENT, is_final=False
     ),
-    "overtaken by another change of the table": Situation(
-        history=line(1, HEAD), attempts=(overtaken(HEAD),), was_altered=True, landing=Landing.ABSENT, is_final=True
+    "overtaken, and the table was altered: a gateway may have sent it twice, after that": Situation(
+        history=line(1, HEAD), attempts=(overtaken(HEAD),), was_altered=True, landing=Landing.ABSENT, is_final=False
+    ),
+    "lost, and the branch was rolled back to its parent, after another commit": Situation(
+        history=line(1, HEAD, 3), branch_at=HEAD, attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=True
     ),
     "overtaken by a table of that name": Situation(
         history=[], attempts=(overtaken(None),), table_uuid=UUID(int=2), landing=Landing.ABSENT, is_final=True

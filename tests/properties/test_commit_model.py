@@ -1,0 +1,175 @@
+"""Every course that a commit can take, up to a depth: nothing is called final that may still change.
+
+A model of a catalog with others who commit, alter and roll back, of a network that loses, doubles and delays requests
+and of a cache that shows older states. The sink's own look at the table (`find_landing`) is asked in each of them.
+Files are deleted only where it says that the write is absent for good; then no later state may refer to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+from pyiceberg.table.metadata import TableMetadata
+from support.metadata import OUR_SNAPSHOT, Past, identity, metadata_of
+
+from iceberg_ds.snapshots.landing import Attempt, Landing, Reply, find_landing
+
+DEPTH = 7
+WRITE = identity()
+
+
+@dataclass(frozen=True)
+class State:
+    """One state of the table: what a metadata file says.
+
+    Attributes:
+        snapshots: Id, parent and sequence number of each, in the order in which they were added.
+        head: The snapshot of `main`, None for none.
+        version: How often the table was changed.
+    """
+
+    snapshots: tuple[tuple[int, int | None, int], ...]
+    head: int | None
+    version: int = 0
+
+    @property
+    def last_number(self) -> int:
+        """The table's last sequence number."""
+        return max((number for _, _, number in self.snapshots), default=0)
+
+    @property
+    def has_ours(self) -> bool:
+        """Whether it refers to the files of the write."""
+        return any(snapshot_id == OUR_SNAPSHOT for snapshot_id, _, _ in self.snapshots)
+
+    def with_snapshot(self, snapshot_id: int, parent: int | None, number: int) -> State:
+        """Return the table after a commit to `main`."""
+        return State((*self.snapshots, (snapshot_id, parent, number)), snapshot_id, self.version + 1)
+
+    def others(self) -> Iterator[State]:
+        """Yield what one commit of somebody else makes of it."""
+        number = self.last_number + 1
+        yield self.with_snapshot(number, self.head, number)
+        yield replace(self, version=self.version + 1)  # a property
+        yield State((*self.snapshots, (number, self.head, number)), self.head, self.version + 1)  # another branch
+        parents = {snapshot_id: parent for snapshot_id, parent, _ in self.snapshots}
+        if self.head is not None and (parent := parents[self.head]) is not None:
+            yield State(self.snapshots, parent, self.version + 1)  # rolled back
+
+    def accepts(self, parent: int | None, number: int) -> bool:
+        """Return whether a request is carried out that asserts `parent`, as Iceberg's library checks it."""
+        return self.head == parent and not self.has_ours and (parent is None or number > self.last_number)
+
+
+@dataclass(frozen=True)
+class Course:
+    """What has happened so far.
+
+    Attributes:
+        states: The table's states, the newest last.
+        under_way: Parent and number of the requests that may arrive, once more too.
+        attempts: What the sink knows of its requests: those, and what it was answered.
+    """
+
+    states: tuple[State, ...]
+    under_way: frozenset[tuple[int | None, int]] = frozenset()
+    attempts: tuple[tuple[int | None, int, Reply], ...] = ()
+
+    def steps(self) -> Iterator[Course]:
+        """Yield what may happen next, but for requests of the sink."""
+        now = self.states[-1]
+        for state in now.others():
+            yield replace(self, states=(*self.states, state))
+        for parent, number in self.under_way:
+            if now.accepts(parent, number):
+                yield replace(self, states=(*self.states, now.with_snapshot(OUR_SNAPSHOT, parent, number)))
+
+    def sends(self, view: State) -> Iterator[Course]:
+        """Yield what may become of a request that the sink makes for the table as it sees it."""
+        now, asked = self.states[-1], (view.head, view.last_number + 1)
+        sent = replace(self, under_way=self.under_way | {asked})
+        arrived = [sent]
+        if now.accepts(*asked):
+            landed = now.with_snapshot(OUR_SNAPSHOT, *asked)
+            arrived.append(replace(sent, states=(*self.states, landed)))
+        for course in arrived:
+            is_carried_out = course is not sent
+            for reply in (Reply.LOST, Reply.OVERTAKEN):
+                # A gateway that sends twice answers with what became of the second one.
+                if reply is Reply.LOST or is_carried_out or not now.accepts(*asked):
+                    yield replace(course, attempts=(*self.attempts, (*asked, reply)))
+
+
+@cache
+def seen(state: State) -> TableMetadata:
+    """Return the metadata of a state."""
+    history = [Past(snapshot_id=i, parent=p, sequence_number=n) for i, p, n in state.snapshots]
+    return metadata_of(history, branches={} if state.head is None else {"main": state.head})
+
+
+@cache
+def says_absent_for_good(view: State, attempts: tuple[tuple[int | None, int, Reply], ...]) -> bool:
+    """Return whether the sink would delete the files of the write."""
+    known = [
+        Attempt(parent_id=parent, sequence_number=number - 1, table_uuid=WRITE_UUID, reply=reply)
+        for parent, number, reply in attempts
+    ]
+    finding = find_landing(seen(view), WRITE, known, lambda: False)
+    return finding.is_final and finding.landing is not Landing.LANDED
+
+
+WRITE_UUID = seen(State((), None)).table_uuid
+
+
+@cache
+def may_refer_to_ours(now: State, under_way: frozenset[tuple[int | None, int]], depth: int) -> bool:
+    """Return whether the table refers to the write, or may do so within `depth` steps of others and of the network."""
+    if now.has_ours:
+        return True
+    if depth == 0:
+        return False
+    course = Course((now,), under_way)
+    return any(may_refer_to_ours(step.states[-1], under_way, depth - 1) for step in course.steps())
+
+
+def search(course: Course, depth: int, known: set[tuple[Course, int]]) -> Iterator[Course]:
+    """Yield the courses in which files are deleted that the table refers to, or may come to refer to."""
+    if depth == 0 or (course, depth) in known:
+        return
+    known.add((course, depth))
+    for view in set(course.states):  # a cache may show any
+        if course.attempts and says_absent_for_good(view, course.attempts):
+            if may_refer_to_ours(course.states[-1], course.under_way, depth):
+                yield course
+        elif len(course.attempts) < 2 and not view.has_ours:
+            for sent in course.sends(view):
+                yield from search(sent, depth - 1, known)
+    for step in course.steps():
+        yield from search(step, depth - 1, known)
+
+
+ONE_SNAPSHOT = State(((1, None, 1),), 1)
+TWO_SNAPSHOTS = State(((1, None, 1), (2, 1, 2)), 2)
+
+
+@pytest.mark.parametrize("start", [ONE_SNAPSHOT, TWO_SNAPSHOTS, State((), None)], ids=["one", "two", "none"])
+def test_no_file_is_deleted_that_any_later_state_refers_to(start: State) -> None:
+    """A table would be unreadable for good: a snapshot lands, or has landed, whose files were deleted."""
+    known: set[tuple[Course, int]] = set()
+
+    broken = next(search(Course((start,)), DEPTH, known), None)
+
+    assert broken is None
+    assert len(known) > 1000  # it went somewhere
+
+
+def test_write_that_nobody_disturbs_is_given_up_for_good() -> None:
+    """No file would ever be deleted: every refused write would leave all of its files behind."""
+    overtaken = Course((ONE_SNAPSHOT,), attempts=((1, 2, Reply.OVERTAKEN),))
+    later = ONE_SNAPSHOT.with_snapshot(2, 1, 2)
+
+    assert not says_absent_for_good(ONE_SNAPSHOT, overtaken.attempts)
+    assert says_absent_for_good(later, overtaken.attempts)
