@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from pyiceberg.table.metadata import TableMetadataUtil
 from support.fault_kinds import CONFLICT, Effect, Kind, Way, error_body
+from support.faulty_catalog import NoSnapshotError, beside
 from support.readiness import is_readable
 
 _PATIENCE_S = 60
@@ -168,10 +170,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _commit_another(self, request: Request) -> None:
         """Let a commit win the race that another one is to lose."""
-        update = {"action": "set-properties", "updates": {"races.lost": "one more"}}
+        headers = {"Accept-Encoding": "identity", "Authorization": self.headers.get("Authorization", "")}
+        shown = _sender(self.proxy.upstream, Request(method="GET", target=request.target), headers, b"")()
+        try:
+            snapshot = beside(TableMetadataUtil.parse_obj(json.loads(shown.body)["metadata"]))
+        except (KeyError, NoSnapshotError):  # the table was to be created, or has no snapshot yet
+            self.proxy.lied = True
+            return
+        update = {"action": "add-snapshot", "snapshot": json.loads(snapshot.model_dump_json())}
         body = json.dumps({"requirements": [], "updates": [update]}).encode()
         answer = _sender(self.proxy.upstream, request, dict(self.headers.items()), body)()
-        self.proxy.lied = self.proxy.lied or answer.status != http.client.OK  # the table was to be created
+        self.proxy.lied = self.proxy.lied or answer.status != http.client.OK
 
     def _body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):

@@ -7,6 +7,7 @@ how often the catalog was asked.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +26,9 @@ from pyiceberg.exceptions import (
     TooManyRequestsError,
 )
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from support.fault_kinds import Effect, Kind, Way
 
 from iceberg_ds.catalogs.own_storage import with_own_storage
@@ -206,7 +209,7 @@ class FaultyCatalog:
     def fail_next(self, times: int, error: Callable[[], Exception], *, when: When = When.BEFORE) -> None:
         """Let the next `times` commits that have no fault yet fail with what `error` returns.
 
-        Where that is `refusal`, before the commit took effect, another one is made: of a property.
+        Where that is `refusal`, before the commit took effect, another one is made: of a snapshot beside all branches.
         """
         self._faults.extend(Fault(error=error(), when=when) for _ in range(times))
 
@@ -285,10 +288,32 @@ class FaultyCatalog:
     def _commit_another(self, table: Table) -> None:
         try:
             current = self._inner.load_table(table.name())
-            with current.transaction() as change:
-                change.set_properties({"races.lost": str(self.commits)})
-        except (NoSuchTableError, OSError):  # it was to be created, or its store fails
+            self._inner.commit_table(current, (), (AddSnapshotUpdate(snapshot=beside(current.metadata)),))
+        except (NoSuchTableError, OSError, NoSnapshotError):  # it was to be created, or its store fails
             self.lied = True
+
+
+class NoSnapshotError(Exception):
+    """The table has no snapshot yet: one beside it cannot be told from one before it."""
+
+
+def beside(metadata: TableMetadata) -> Snapshot:
+    """Return a snapshot that another writer adds beside all branches, as one that stages does; it shows the same files.
+
+    Raises:
+        NoSnapshotError: The table has none so far.
+    """
+    shown = metadata.current_snapshot()
+    if shown is None:
+        raise NoSnapshotError
+    return shown.model_copy(
+        update={
+            "snapshot_id": random.getrandbits(62),
+            "parent_snapshot_id": None,
+            "sequence_number": metadata.next_sequence_number(),
+            "timestamp_ms": metadata.last_updated_ms + 1,
+        }
+    )
 
 
 def _is_lost_race(error: Exception, *, was_carried_out: bool) -> bool:
