@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.errors import OptionError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, why_not_writable
@@ -24,7 +25,7 @@ def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
     Raises:
         OptionError: A branch is missing, or is none, or cannot be forked or published to.
     """
-    name, target, staging = ".".join(options.table), options.branch or MAIN_BRANCH, staging_branch(options)
+    name, target, staging = identifier_text(options.table), options.branch or MAIN_BRANCH, staging_branch(options)
     if staging is not None and options.publish_converted:
         _check_branch(name, metadata, Route(branch=target))
         route = Route(branch=staging, fork_from=target, publish_to=target, converts=True)

@@ -25,9 +25,9 @@ from pyspark.sql.types import DataType, NullType, StructType
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.key_distribution import distributed_by_key
 from iceberg_ds.layouts.layout import describes, evolved_spec, new_sort_order, new_spec, spec_text
-from iceberg_ds.layouts.terms import quoted
 from iceberg_ds.options import SinkOptions, given_options, naming_action, parse_options
 from iceberg_ds.schemas.names import find_position
 from iceberg_ds.schemas.spark_types import iceberg_schema, is_writable
@@ -148,7 +148,7 @@ class _Layout:
 
 
 def _find_layout(dataframe: StructType, options: SinkOptions, mode: Mode | None) -> _Layout:
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
     table = connect(catalog_settings(options)).find_table(options.table)
     with naming_action(f"distribute for {name}"):
         if table is None:
@@ -268,7 +268,7 @@ def _find_source(dataframe: StructType, source_id: int, layout: _Layout) -> tupl
     path = _find_path(layout.schema.fields, source_id)
     if not path:
         raise LookupError(f"the table's layout uses column {source_id}, which is dropped, or in a list or map")
-    wanted = quoted(field.name for field in path)
+    wanted = identifier_text(field.name for field in path)
     found: DataType = dataframe
     names = []
     for field in path:

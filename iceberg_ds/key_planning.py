@@ -22,6 +22,7 @@ from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make
 from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.commits.preparing import spec_request
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.layouts.layout import describes
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NO_SPEC
@@ -64,7 +65,7 @@ class KeyedWrite:
         self._table = options.table
         self._looks_for_rows = looks_for_rows
         self._offered = _offered(options, looks_for_rows=looks_for_rows)
-        self._name = ".".join(options.table)
+        self._name = identifier_text(options.table)
         self._dataframe = dataframe
         self._written = written
         self._sink = options

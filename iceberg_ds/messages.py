@@ -39,7 +39,7 @@ class WriteIdentity:
     """What all messages of one write have in common.
 
     Attributes:
-        table: Identifier of the table, levels separated by dots.
+        table: Identifier of the table, as `identifier_text` writes it.
         table_uuid: UUID of the table that the files were written for.
         route: Branch that is written, and what happens to that before and after.
         overwrite: Which rows are replaced, None to append.

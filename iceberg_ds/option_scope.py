@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iceberg_ds.errors import OptionError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.options import SinkOptions
 
 
@@ -12,7 +13,7 @@ def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool, is
     Raises:
         OptionError: Names them, and where they count.
     """
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
     if not is_overwrite:
         given = {
             "overwrite-mode": options.overwrite_mode,

@@ -6,6 +6,7 @@ Parsing, the README's table and the error texts all come from it.
 from __future__ import annotations
 
 from iceberg_ds import option_values as values
+from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.key_options import KEY_OPTIONS, METADATA_OPTION
 from iceberg_ds.layouts.layout import parse_partition_by, parse_sort_by
 from iceberg_ds.option import Option
@@ -29,13 +30,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="table",
         default='required, or `save("db.t")` / `start("db.t")`',
-        parse=values.levels,
-        doc="Identifier of the table, levels separated by dots.",
+        parse=parse_identifier,
+        doc="Identifier of the table, levels separated by dots; backticks keep what is more than letters and digits, "
+        "such as ``db.`my.table` ``.",
     ),
     Option(
         name="namespace",
         default="none",
-        parse=values.levels,
+        parse=parse_identifier,
         doc="Namespace of a table whose name has no dot.",
     ),
     Option(

@@ -76,14 +76,6 @@ def writer_name(text: str) -> str:
     return text
 
 
-def levels(text: str) -> tuple[str, ...]:
-    """Return the levels of an identifier that are separated by dots."""
-    parts = tuple(text.split("."))
-    if not all(part.strip() for part in parts):
-        raise ValueError("expected namespace and table separated by a dot, such as db.events")
-    return parts
-
-
 def location(text: str) -> str:
     """Return a location without a slash at its end; one that depends on a working directory is none."""
     if not text.strip("/ ") or not ("://" in text or text.startswith(("/", "file:/"))):

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from iceberg_ds import option_values as values
 from iceberg_ds.errors import IcebergSinkError, OptionError
+from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.key_options import contradictions_of_keys
 from iceberg_ds.layouts.layout import PartitionTerm, SortTerm
 from iceberg_ds.option import Option
@@ -184,7 +184,7 @@ def _take_table(parsed: dict[str, object], path: str | None, problems: list[str]
     """Find the table's full identifier: `save("db.t")` arrives as `path`, and `namespace` completes a bare name."""
     if path is not None:
         try:
-            from_path = values.levels(path)
+            from_path = parse_identifier(path)
         except ValueError as problem:
             problems.append(f"the table in save() or start() is {path!r}: {problem}")
             return

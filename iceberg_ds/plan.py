@@ -243,7 +243,7 @@ class WritePlan:
     """Everything that the tasks of one write are told.
 
     Attributes:
-        table: Identifier of the table, levels separated by dots.
+        table: Identifier of the table, as `identifier_text` writes it.
         table_uuid: The table that was planned for; a commit into another one is refused.
         route: Branch that the snapshot is added to, and what happens to that before and after.
         overwrite: Which rows are replaced, None to append.

@@ -28,6 +28,7 @@ from iceberg_ds.commits.preparing import (
 )
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.file_settings import file_settings
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.key_planning import KeyedWrite, why_not_keyed
 from iceberg_ds.locations import trusted_provider
 from iceberg_ds.manifests.manifest_file import layout_of
@@ -91,7 +92,7 @@ def plan_write(
         CatalogError, CommitConflictError, CommitStateUnknownError: The catalog could not be reached, or a change of
             the table could not be committed.
     """
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
     check_scope(
         options,
         is_overwrite=mode is WriteMode.OVERWRITE,
@@ -178,7 +179,7 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
     Raises:
         OptionError, SchemaMismatchError, UnsupportedTableError: As `plan_write`.
     """
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
     check_supported(metadata, name, options.table_properties)
     plan_branches(options, metadata, is_new=False)
     if dataframe is None:
@@ -212,7 +213,7 @@ def foresee_creation(options: SinkOptions, dataframe: StructType) -> str:
 
 def _check_catalog(catalog: CatalogClient, options: SinkOptions) -> None:
     """Refuse what the catalog cannot hold, or does not show."""
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
     if not catalog.holds_branches:
         for branch in (options.branch or MAIN_BRANCH, staging_branch(options) or MAIN_BRANCH):
             check_branch(branch, table_name=name)
@@ -285,7 +286,7 @@ def _evolution_policy(options: SinkOptions, mode: WriteMode, *, is_stream: bool)
 def _overwrite(options: SinkOptions, metadata: TableMetadata, route: Route) -> Overwrite:
     base = write_base(metadata, route)
     base_id = base.snapshot_id if base is not None else None
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
     if (asked := options.validate_from_snapshot_id) is not None:
         if snapshots_since(metadata, base, asked) is None:
             raise OptionError(

@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from iceberg_ds.changes.feed import FeedOptions, find_operation
 from iceberg_ds.changes.values import DIFF, EPOCH_ID, EXTRACTED_AT, OPERATION, AddedColumns, DeleteMark
 from iceberg_ds.errors import OptionError, SchemaMismatchError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.predicates.predicates import parse_predicate
 from iceberg_ds.predicates.row_filter import RowFilter
@@ -49,7 +50,7 @@ class WrittenColumns:
     def __init__(self, options: SinkOptions, dataframe: StructType) -> None:
         self._options = options
         self._dataframe = dataframe
-        self._name = ".".join(options.table)
+        self._name = identifier_text(options.table)
 
     @classmethod
     def of(cls, options: SinkOptions, dataframe: StructType) -> WrittenColumns:

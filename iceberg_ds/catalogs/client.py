@@ -30,6 +30,7 @@ from iceberg_ds.catalogs.settings import CatalogSettings
 from iceberg_ds.catalogs.staged_metadata import see_table
 from iceberg_ds.diagnosis.diagnosing import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, TableNotFoundError, UnsupportedTableError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.plan import NewTable
 from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
 from iceberg_ds.storage.vended import renewal_properties
@@ -98,7 +99,7 @@ class CatalogClient:
         table = self.find_table(identifier)
         if table is None:
             raise TableNotFoundError(
-                f"Table {'.'.join(identifier)} does not exist in {self!r}: "
+                f"Table {identifier_text(identifier)} does not exist in {self!r}: "
                 "create it, fix its name, or let the write create it with create-table=true."
             )
         return table
@@ -113,11 +114,13 @@ class CatalogClient:
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
-        table = self._translated(load, f"load table {'.'.join(identifier)}")
+        table = self._translated(load, f"load table {identifier_text(identifier)}")
         if table is not None:
             see_table(table.metadata, table.metadata_location)
         if table is None and self._is_view(identifier):
-            raise UnsupportedTableError(f"Cannot write to {'.'.join(identifier)}: it is a view. Write to its table.")
+            raise UnsupportedTableError(
+                f"Cannot write to {identifier_text(identifier)}: it is a view. Write to its table."
+            )
         return table
 
     def _is_view(self, identifier: Sequence[str]) -> bool:
@@ -158,7 +161,7 @@ class CatalogClient:
             except TableAlreadyExistsError:  # another writer has made it in between
                 return None
 
-        return self._translated(stage, f"create table {'.'.join(identifier)}")
+        return self._translated(stage, f"create table {identifier_text(identifier)}")
 
     def _nested_location(self, identifier: Sequence[str]) -> str | None:
         """Return where a table below several namespaces goes, None where PyIceberg can stage it by itself."""
@@ -216,7 +219,7 @@ class CatalogClient:
         """
         request = CommitRequest(requirements=requirements, updates=updates)
         if not self.holds_branches:
-            request = guarded(request, table.metadata, table_name=".".join(table.name()))
+            request = guarded(request, table.metadata, table_name=identifier_text(table.name()))
         try:
             with self._metadata_files.at_hand():
                 response = self._catalog.commit_table(table, request.requirements, request.updates)

@@ -33,6 +33,7 @@ from requests.adapters import HTTPAdapter
 from iceberg_ds._version import __version__
 from iceberg_ds.catalogs.answers import StagingRefusedError
 from iceberg_ds.catalogs.oauth import BoundedTokenProvider
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.secrets import is_secret, storage_properties
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.storage.http_transport import BoundedAdapter, Limits, mount
@@ -165,7 +166,9 @@ class SinkRestCatalog(RestCatalog):
         token = vended.get("token") or self._bearer_token()
         if endpoint is None or token is None:
             lacking = "credentials endpoint" if endpoint is None else "bearer token"
-            logger.warning("Tasks cannot renew credentials for %s: there is no %s", ".".join(identifier), lacking)
+            logger.warning(
+                "Tasks cannot renew credentials for %s: there is no %s", identifier_text(identifier), lacking
+            )
             return {}
         headers = {name: text for name, text in get_header_properties(self.properties).items() if not _is_telling(name)}
         renewal = {REFRESH_ENABLED: "true", REFRESH_ENDPOINT: endpoint, REFRESH_TOKEN: token}

@@ -28,6 +28,7 @@ from iceberg_ds.checks.storage_probe import missing_folders, quick_properties, r
 from iceberg_ds.commits.growth import timed
 from iceberg_ds.diagnosis.diagnosing import Cause, Service, catalog_service, diagnose
 from iceberg_ds.errors import TableNotFoundError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.planning import foresee, foresee_creation
 from iceberg_ds.secrets import storage_properties
@@ -136,7 +137,7 @@ def _note_refusal(checklist: Checklist, error: Exception, seconds: float, asked:
 
 
 def _namespace(options: SinkOptions, *, exists: bool) -> tuple[str, None]:
-    name = ".".join(options.table[:-1])
+    name = identifier_text(options.table[:-1])
     if exists:
         return f"{name} exists", None
     if options.create_table:
@@ -192,7 +193,7 @@ def checked_table(
 
 def _table(client: CatalogClient, options: SinkOptions) -> tuple[str, tuple[Table | None, float]]:
     """Return the table, None if a first write creates it, and how many milliseconds it took to load."""
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
     table, load_ms = timed(lambda: client.find_table(options.table))
     if table is None:
         if not options.create_table:

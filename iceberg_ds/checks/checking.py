@@ -30,6 +30,7 @@ from iceberg_ds.checks.storage_probe import (
     write_marker,
 )
 from iceberg_ds.checks.versions import installed_versions
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.options import SinkOptions, given_options, parse_options
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def check(
 def _parsed(given: Mapping[str, str]) -> tuple[str, SinkOptions]:
     options = parse_options(given)
     catalog_settings(options)
-    return f"{len(given)} options, table {'.'.join(options.table)}", options
+    return f"{len(given)} options, table {identifier_text(options.table)}", options
 
 
 def _check_all(

@@ -24,6 +24,7 @@ from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedErro
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.staged_metadata import noting_metadata
 from iceberg_ds.commits.manifests import metadata_path, write_list
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, branch_snapshot_id
 from iceberg_ds.snapshots.snapshots import creation_request, move_branch
@@ -86,7 +87,7 @@ class ScratchTables:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for name in list(self._tables):
-            self._attempt(partial(self.drop, name), f"table {'.'.join(name)}")
+            self._attempt(partial(self.drop, name), f"table {identifier_text(name)}")
         for level in self._made_namespaces:
             with suppress(Exception):  # it is not there if no table was made, or somebody else uses it now
                 self.catalog.raw.drop_namespace(level)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.added import Added
+from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.messages import TaskCommit, reported_commits
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -33,7 +34,7 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
     if not commits:
         return
     write = commits[0].write
-    identifier = write.table.split(".")
+    identifier = parse_identifier(write.table)
     if len(commits) < len(messages):
         left = delete_reported_files(catalog, commits)
         reported = Added.of(commits).file_count
@@ -57,5 +58,5 @@ def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit])
     path = added.any_path()
     if path is None:
         return 0
-    io = catalog.file_io(commits[0].write.table.split("."), path)
+    io = catalog.file_io(parse_identifier(commits[0].write.table), path)
     return delete_files(io, added.every_path(io), Proof.NEVER_SENT)

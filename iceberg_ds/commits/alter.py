@@ -22,6 +22,7 @@ from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.retry import RetryPolicy
 from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.table_requests import CommitRequest
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class _Alteration:
     def __init__(self, catalog: CatalogClient, identifier: Sequence[str], propose: Propose) -> None:
         self._catalog = catalog
         self._identifier = tuple(identifier)
-        self._name = ".".join(identifier)
+        self._name = identifier_text(identifier)
         self._propose = propose
         self._lost: list[CommitRequest] = []
         self._confirmed: CommitTableResponse | None = None  # the table after the last change that the catalog confirmed

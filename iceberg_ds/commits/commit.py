@@ -72,6 +72,7 @@ from iceberg_ds.commits.settling import KeyReports
 from iceberg_ds.commits.swapping import Swap
 from iceberg_ds.commits.write_files import WriteFiles
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
+from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.messages import TaskCommit, WriteIdentity, complete_commits
 from iceberg_ds.plan import OverwriteByFilter
 from iceberg_ds.row_counts import check_rows
@@ -125,7 +126,7 @@ def commit_write(
     is_empty = swap is None and not (added or gathered.record_count or keys.have_unreadable_rows)
     if is_empty and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:
-            create_without_rows(catalog, write.table.split("."), TableMetadataUtil.parse_raw(write.new_table))
+            create_without_rows(catalog, parse_identifier(write.table), TableMetadataUtil.parse_raw(write.new_table))
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)
@@ -161,7 +162,7 @@ def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> Com
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:
     try:
-        fast_forward(catalog, write.table.split("."), write.branch, to)
+        fast_forward(catalog, parse_identifier(write.table), write.branch, to)
     except IcebergSinkError as failure:
         raise type(failure)(
             f"The rows of {write} are on branch '{write.branch}' as snapshot {snapshot_id}, not on '{to}': {failure}"

@@ -44,6 +44,7 @@ from iceberg_ds.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
+from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.branches import branch_head, find_snapshot
@@ -93,7 +94,7 @@ class CommitLoop:
         self._files = files
         if swap is not None:
             files.include(swap.added)
-        self._identifier = tuple(write.table.split("."))
+        self._identifier = parse_identifier(write.table)
         self._attempts: list[Attempt] = []
         self._producer = SnapshotProducer(write, files.added, swap)
         self._is_first_of_writer = False

@@ -20,6 +20,7 @@ from iceberg_ds.commits.pace import Pace
 from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.file_settings import file_settings
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.plan import Route, new_operation
@@ -92,13 +93,13 @@ def with_first_snapshot(catalog: CatalogClient, options: SinkOptions, table: Tab
 def _first_write(options: SinkOptions, metadata: TableMetadata) -> WriteIdentity:
     operation_id, snapshot_id = new_operation()
     return WriteIdentity(
-        table=".".join(options.table),
+        table=identifier_text(options.table),
         table_uuid=str(metadata.table_uuid),
         route=Route(branch=MAIN_BRANCH),
         operation_id=operation_id,
         snapshot_id=snapshot_id,
         schema_id=metadata.current_schema_id,
-        files=file_settings(options, metadata, ".".join(options.table)),
+        files=file_settings(options, metadata, identifier_text(options.table)),
         snapshot_properties=options.snapshot_properties,
     )
 
@@ -114,7 +115,7 @@ def _send(catalog: CatalogClient, identifier: tuple[str, ...], metadata: TableMe
 
 
 def _give_up(identifier: Sequence[str], problem: Exception, *, is_lost: bool) -> NoReturn:
-    name = ".".join(identifier)
+    name = identifier_text(identifier)
     if is_lost:
         raise CommitStateUnknownError(
             f"Whether table {name} was created is unknown: the catalog's answer was lost, and it may still "

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.errors import OptionError, TableNotFoundError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.layouts.layout import describes, describes_order, evolved_spec, new_sort_order, new_spec, spec_text
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NewTable, SchemaChange
@@ -50,7 +51,7 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
         TableNotFoundError: `create-table` is false.
         CatalogError: The catalog could not be reached or refused.
     """
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
     if not options.create_table:
         raise TableNotFoundError(
             f"Table {name} does not exist in {catalog!r}, and option 'create-table' is false: "
@@ -80,7 +81,7 @@ def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Ta
     terms = options.partition_by
     if terms is None:
         return table
-    name = ".".join(options.table)
+    name = identifier_text(options.table)
 
     def propose(metadata: TableMetadata) -> CommitRequest | None:
         if describes(terms, metadata.spec(), metadata.schema()):
@@ -148,7 +149,7 @@ def sort_order_as_asked(catalog: CatalogClient, options: SinkOptions, table: Tab
             updates=(AddSortOrderUpdate(sort_order=order),),
         )
 
-    with naming_action(f"write to {'.'.join(options.table)}"):
+    with naming_action(f"write to {identifier_text(options.table)}"):
         table = alter_table(catalog, options.table, propose, loaded=table)
     return table, recorded(table.metadata)
 
@@ -164,7 +165,7 @@ def with_columns_of(
     """
 
     def propose(metadata: TableMetadata) -> CommitRequest | None:
-        return propose_request(dataframe, metadata, policy, table_name=".".join(options.table))
+        return propose_request(dataframe, metadata, policy, table_name=identifier_text(options.table))
 
     return alter_table(catalog, options.table, propose, loaded=table)
 
@@ -179,5 +180,5 @@ def schema_change_for(
     Raises:
         SchemaMismatchError: Names every column that does not fit.
     """
-    schema = propose_schema(dataframe, metadata, policy, table_name=".".join(options.table))
+    schema = propose_schema(dataframe, metadata, policy, table_name=identifier_text(options.table))
     return None if schema is None else SchemaChange(schema=schema, base_schema_id=metadata.current_schema_id)

@@ -17,6 +17,7 @@ from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.errors import CommitConflictError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.options import given_options, parse_options
 from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.branches import (
@@ -65,7 +66,7 @@ def fast_forward(catalog: CatalogClient, identifier: Sequence[str], branch: str,
 
     Nothing happens if it stands there already, or has gone on from there.
     """
-    name = ".".join(identifier)
+    name = identifier_text(identifier)
 
     def propose(metadata: TableMetadata) -> CommitRequest | None:
         target = _target(metadata, name, branch, to)
@@ -101,7 +102,7 @@ def publish_whole(
         DivergedError: `to` has moved on, and cannot be moved without losing rows.
         CommitConflictError, CommitStateUnknownError, TableNotFoundError, CatalogError: As `publish`.
     """
-    name = ".".join(identifier)
+    name = identifier_text(identifier)
 
     def propose(metadata: TableMetadata) -> CommitRequest | None:
         if contains(metadata, to, snapshot_id):

@@ -26,7 +26,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import NestedField, StructType
 
-from iceberg_ds.layouts.terms import PartitionTerm, SortTerm, find_source, parse_partition_by, parse_sort_by, quoted
+from iceberg_ds.identifiers import identifier_text
+from iceberg_ds.layouts.terms import PartitionTerm, SortTerm, find_source, parse_partition_by, parse_sort_by
 
 __all__ = [
     "PartitionTerm",
@@ -189,11 +190,11 @@ def _texts(schema: Schema, used: Sequence[PartitionField] | Sequence[SortField])
 
     def walk(fields: Sequence[NestedField], above: tuple[str, ...]) -> Iterator[tuple[int, str]]:
         for field in fields:
-            yield field.field_id, quoted((*above, field.name))
+            yield field.field_id, identifier_text((*above, field.name))
             if isinstance(field.field_type, StructType):
                 yield from walk(field.field_type.fields, (*above, field.name))
 
-    unknown = {field.source_id: quoted((f"column {field.source_id}",)) for field in used}
+    unknown = {field.source_id: identifier_text((f"column {field.source_id}",)) for field in used}
     return unknown | dict(walk(schema.fields, ()))
 
 

@@ -8,7 +8,7 @@ A term names its source as text: `a.b` is field `b` of struct `a`, and backticks
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import NestedField, StructType
 
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.schemas.names import AmbiguousNameError, find_position
 
 _WITHOUT_NUMBER: dict[str, Callable[[], Transform[Any, Any]]] = {
@@ -41,7 +42,6 @@ _WITH_NUMBER: dict[str, Callable[[int], Transform[Any, Any]]] = {
 }
 _LARGEST_NUMBER = 2**31 - 1
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[^\s`,().]+)|(?P<mark>[,().])|(?P<end>\Z)|(?P<bad>.))")
-_PLAIN_NAME = re.compile(r"(?!\d+\Z)\w+")
 _NUMBER = re.compile(r"[0-9]+")
 _EXPECTED = "expected columns or transforms of them, such as day(ts), bucket(16, id), truncate(4, s), region"
 
@@ -63,7 +63,7 @@ class PartitionTerm:
     name: str | None = None
 
     def __str__(self) -> str:
-        return self.key if self.name is None else f"{self.key} as {quoted((self.name,))}"
+        return self.key if self.name is None else f"{self.key} as {identifier_text((self.name,))}"
 
     @property
     def key(self) -> str:
@@ -173,7 +173,9 @@ def _child(name: str, fields: Sequence[NestedField]) -> NestedField:
     except AmbiguousNameError as ambiguous:
         raise ValueError(str(ambiguous)) from ambiguous
     if position is None:
-        raise ValueError(f"there is no column {quoted((name,))} among {', '.join(quoted((own,)) for own in known)}")
+        raise ValueError(
+            f"there is no column {identifier_text((name,))} among {', '.join(identifier_text((own,)) for own in known)}"
+        )
     return fields[position]
 
 
@@ -181,7 +183,9 @@ def _fields_below(field: NestedField) -> Sequence[NestedField]:
     match field.field_type:
         case StructType(fields=fields):
             return fields
-    raise ValueError(f"column {quoted((field.name,))} is {field.field_type}, and only structs have fields of their own")
+    raise ValueError(
+        f"column {identifier_text((field.name,))} is {field.field_type}, and only structs have fields of their own"
+    )
 
 
 class _Tokens:
@@ -238,13 +242,13 @@ def _named_term(tokens: _Tokens) -> PartitionTerm:
 def _partition_term(tokens: _Tokens) -> PartitionTerm:
     name = _name(tokens)
     if not tokens.take_if("("):
-        return PartitionTerm(IdentityTransform(), quoted(name))
+        return PartitionTerm(IdentityTransform(), identifier_text(name))
     arguments = [_argument(tokens)]
     while tokens.take_if(","):
         arguments.append(_argument(tokens))
     if not tokens.take_if(")"):
-        raise ValueError(f"the parenthesis after {quoted(name)} is not closed, {_EXPECTED}")
-    return _transform_of(quoted(name), arguments)
+        raise ValueError(f"the parenthesis after {identifier_text(name)} is not closed, {_EXPECTED}")
+    return _transform_of(identifier_text(name), arguments)
 
 
 def _transform_of(function: str, arguments: list[str | int]) -> PartitionTerm:
@@ -265,7 +269,7 @@ def _transform_of(function: str, arguments: list[str | int]) -> PartitionTerm:
 def _argument(tokens: _Tokens) -> str | int:
     if _NUMBER.fullmatch(tokens.peek()):
         return int(tokens.take())
-    return quoted(_name(tokens))
+    return identifier_text(_name(tokens))
 
 
 def _name(tokens: _Tokens) -> tuple[str, ...]:
@@ -284,11 +288,6 @@ def _name_part(tokens: _Tokens) -> str:
     if _NUMBER.fullmatch(token):
         raise ValueError(f"{token} is a number where a column is needed: put a column's name in backticks")
     return token
-
-
-def quoted(parts: Iterable[str]) -> str:
-    """Return the text that names the source at `parts`, in backticks what is more than letters and digits."""
-    return ".".join(part if _PLAIN_NAME.fullmatch(part) else f"`{part.replace('`', '``')}`" for part in parts)
 
 
 def _refuse_repeated(texts: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from iceberg_ds.commits.commit import commit_swap
 from iceberg_ds.commits.swapping import StaleWorkError
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.file_settings import file_settings
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.locations import trusted_provider
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions, given_options, parse_options
@@ -113,7 +114,7 @@ class Conversion:
         self._catalog = catalog
         self._options = options
         self._encoding: RowEncoding = encoding
-        self._name = ".".join(options.table)
+        self._name = identifier_text(options.table)
         self._branch = options.branch or MAIN_BRANCH
         self._search = KeySearch(f"convert deletes of {self._name}", spark, self._head)
         self._started = time.monotonic()

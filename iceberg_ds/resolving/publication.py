@@ -28,6 +28,7 @@ from iceberg_ds.commits.commit import commit_write
 from iceberg_ds.commits.commit_loop import CommitResult
 from iceberg_ds.commits.publishing import DivergedError, StagedMeanwhileError, publish_whole
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
+from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.messages import WriteIdentity, reported_commits
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.resolving.converting import Conversion
@@ -71,7 +72,7 @@ class _Publication:
     ) -> None:
         self._catalog = catalog
         self._options = replace(options, branch=write.branch, staging_branch=None)
-        self._identifier = tuple(write.table.split("."))
+        self._identifier = parse_identifier(write.table)
         self._write = write
         self._to = to
         self._result = result

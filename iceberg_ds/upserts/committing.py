@@ -32,6 +32,7 @@ from iceberg_ds.errors import (
     RefusedRowsError,
     RowCountError,
 )
+from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan, new_operation
 from iceberg_ds.resolving.key_sources import KeySource, key_types
@@ -68,7 +69,7 @@ class UpsertCommit:
         self._catalog = catalog
         self._plan = plan
         self._encoding: RowEncoding = encoding
-        self._identifier = tuple(plan.table.split("."))
+        self._identifier = parse_identifier(plan.table)
         self._search = KeySearch(f"upsert into {plan.table}", spark, _base_of(plan))
         self._started = time.monotonic()
 

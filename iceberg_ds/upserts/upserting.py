@@ -15,7 +15,7 @@ from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.commits.abort import delete_reported_files
 from iceberg_ds.distribution import distribute
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError
-from iceberg_ds.layouts.terms import quoted
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.messages import TaskCommit, WriteIdentity
 from iceberg_ds.options import SinkOptions, given_options, parse_options
 from iceberg_ds.plan import WritePlan
@@ -105,7 +105,7 @@ def _given(keys: Sequence[str] | str | None, options: Mapping[str, str] | None) 
     given = given_options(options)
     if keys is None:
         return given
-    return {**given, "keys": keys if isinstance(keys, str) else ", ".join(quoted([name]) for name in keys)}
+    return {**given, "keys": keys if isinstance(keys, str) else ", ".join(identifier_text([name]) for name in keys)}
 
 
 def _numbered(app_id: str, version: int) -> dict[str, str]:
@@ -152,7 +152,7 @@ class _Upsert:
         try:
             delete_reported_files(self._catalog, commits)
         except CatalogError as unreachable:  # there is a problem to report already
-            logger.warning("Left behind what tasks wrote for %s: %s", ".".join(self._options.table), unreachable)
+            logger.warning("Left behind what tasks wrote for %s: %s", identifier_text(self._options.table), unreachable)
 
     def _written(self, plan: WritePlan) -> list[TaskCommit]:
         """Write rows and keys, and return what the tasks report."""

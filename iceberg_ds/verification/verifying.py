@@ -18,6 +18,7 @@ from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.checks.checklist import Checklist
 from iceberg_ds.commits.growth import timed
 from iceberg_ds.errors import IcebergSinkError
+from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.options import SinkOptions, given_options, parse_options
 from iceberg_ds.verification.contents import Contents, read_contents
 from iceberg_ds.verification.file_checks import check_files
@@ -83,7 +84,7 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
         catalog, contents, found = _verify(checklist, parsed, scope)
         if look == _LOOKS or not _has_expired(catalog, parsed, contents, checklist):
             break
-    return VerifyResult(table=".".join(parsed.table), checks=tuple(checklist.checks), orphans=found)
+    return VerifyResult(table=identifier_text(parsed.table), checks=tuple(checklist.checks), orphans=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,3 +207,17 @@ def test_partitioning_that_the_sink_removes(shared: SharedCatalog, version: str)
     shared.check_filters(rows, EVENT)
     shared.overwrite([], EVENT, replace_where="region = 'EU'")
     shared.check_rows([row for row in rows if row["region"] != "EU"])
+
+
+def test_name_in_backticks_is_the_same_table_for_both(shared: SharedCatalog) -> None:
+    """Each would write into a table of its own, in a namespace that nobody asked for."""
+    name = "`db`.`my.``table`"
+    shared.jvm.run("CREATE NAMESPACE IF NOT EXISTS db")
+    shared.jvm.run(f"CREATE TABLE {name} (id BIGINT) USING iceberg")
+
+    shared.append([{"id": 1}], struct(id=spark.LongType()), table=name)
+    shared.jvm.append(name, [{"id": 2}], struct(id=spark.LongType()))
+    shared.append([{"id": 3}], struct(id=spark.LongType()), table=name)
+
+    assert sorted(shared.jvm.values(f"SELECT id FROM {name}")) == [1, 2, 3]  # noqa: S608  # no outside input
+    assert shared.jvm.values("SHOW NAMESPACES") == ["db"]

@@ -24,6 +24,7 @@ MODULES = sorted(
 VALUES = {
     "_version",
     "errors",
+    "identifiers",
     "kept_on_driver",
     "plan",
     "messages",

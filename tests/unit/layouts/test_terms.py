@@ -22,7 +22,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import NestedField
 
-from iceberg_ds.layouts.terms import PartitionTerm, SortTerm, find_source, parse_partition_by, parse_sort_by, quoted
+from iceberg_ds.identifiers import identifier_text
+from iceberg_ds.layouts.terms import PartitionTerm, SortTerm, find_source, parse_partition_by, parse_sort_by
 
 ASC, DESC = SortDirection.ASC, SortDirection.DESC
 FIRST, LAST = NullOrder.NULLS_FIRST, NullOrder.NULLS_LAST
@@ -224,12 +225,12 @@ def test_direction_in_partition_by_is_refused() -> None:
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=3))
 def test_any_name_can_be_quoted(names: list[str]) -> None:
     """Columns with odd names could not be partitioned by."""
-    (term,) = parse_partition_by(f"bucket(4, {quoted(names)})")
+    (term,) = parse_partition_by(f"bucket(4, {identifier_text(names)})")
 
     innermost = NestedField(len(names), names[-1], ice.LongType())
     for field_id in range(len(names) - 1, 0, -1):
         innermost = NestedField(field_id, names[field_id - 1], ice.StructType(innermost))
-    assert term.source == quoted(names)
+    assert term.source == identifier_text(names)
     assert find_source(term.source, Schema(innermost)).field_id == len(names)
 
 
