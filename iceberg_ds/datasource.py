@@ -207,12 +207,14 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
     from iceberg_ds.messages import TaskCommit, WriteIdentity
     from iceberg_ds.row_counts import CountedBatches, RowCounts
+    from iceberg_ds.session_settings import check_audit_settings
     from iceberg_ds.writing.handing_over import write_or_hand_over
     from iceberg_ds.writing.range_check import RangeCheck
     from iceberg_ds.writing.reporting import report_files
     from iceberg_ds.writing.writers import TaskAttempt
 
     task = _task_context()
+    check_audit_settings(plan, task.getLocalProperty)
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
     plan = plan.in_epoch(epoch)
     if plan.changes is not None:

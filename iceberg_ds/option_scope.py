@@ -20,6 +20,7 @@ def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool, is
             "replace-where": options.replace_where,
             "isolation-level": options.isolation_level,
             "validate-from-snapshot-id": options.validate_from_snapshot_id,
+            "overwriteSchema": options.overwrite_schema or None,
         }
         if idle := [option for option, value in given.items() if value is not None]:
             overwrite = 'outputMode("complete")' if is_stream else 'mode("overwrite")'

@@ -17,13 +17,6 @@ CATALOG_PREFIX = "catalog."
 TABLE_PROPERTY_PREFIX = "table-property."
 SNAPSHOT_PROPERTY_PREFIX = "snapshot-property."
 COMPRESSION_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
-# Other spellings that users of Iceberg's Spark runtime and of Delta know; Spark lower-cases them.
-ALIASES = {
-    "mergeschema": "merge-schema",
-    "replacewhere": "replace-where",
-    "txnappid": "txn-app-id",
-    "txnversion": "txn-version",
-}
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -106,6 +99,12 @@ OPTIONS: tuple[Option, ...] = (
         "a new table it becomes the table's sort order.",
     ),
     Option(
+        name="use-table-distribution-and-ordering",
+        default="`true`",
+        parse=values.boolean,
+        doc="`false`: rows are not sorted by the table's sort order. A write never distributes them.",
+    ),
+    Option(
         name="table-property.*",
         default="none",
         parse=str,
@@ -151,9 +150,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="isolation-level",
         default="`serializable`",
-        parse=values.one_of("serializable", "snapshot"),
+        parse=values.one_of("serializable", "snapshot", "none"),
         doc="When replacing: `serializable` refuses the commit if rows came into the replaced range since the "
-        "write began; `snapshot` keeps those rows.",
+        "write began; `snapshot` keeps those rows; `none` replaces them, too: all that is there when the write lands.",
     ),
     Option(
         name="validate-from-snapshot-id",
@@ -204,6 +203,13 @@ OPTIONS: tuple[Option, ...] = (
         doc="`true` is `schema-evolution=add-columns`. Also `mergeSchema`.",
     ),
     Option(
+        name="overwriteSchema",
+        default="`false`",
+        parse=values.boolean,
+        doc='Delta\'s: with `mode("overwrite")` of all rows `true` is `schema-evolution=full` with '
+        "`drop-missing-columns=true`, so that the table gets the columns of the DataFrame. Its partitioning stays.",
+    ),
+    Option(
         name="drop-missing-columns",
         default="`false`",
         parse=values.boolean,
@@ -248,6 +254,12 @@ OPTIONS: tuple[Option, ...] = (
         default="none",
         parse=str,
         doc="Added to the summary of the snapshot, such as `snapshot-property.team`.",
+    ),
+    Option(
+        name="userMetadata",
+        default="none",
+        parse=str,
+        doc="Delta's: text that is added to the summary of the snapshot under this name.",
     ),
     Option(
         name="target-file-size-bytes",

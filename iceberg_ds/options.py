@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_ds.errors import IcebergSinkError, OptionError
+from iceberg_ds.foreign_options import ALIASES, NOT_OURS, refusal_of_setting
 from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.key_options import contradictions_of_keys
 from iceberg_ds.layouts.layout import PartitionTerm, SortTerm
 from iceberg_ds.option import Option
 from iceberg_ds.option_table import (
-    ALIASES,
     CATALOG_PREFIX,
     OPTIONS,
     SNAPSHOT_PROPERTY_PREFIX,
     TABLE_PROPERTY_PREFIX,
 )
-from iceberg_ds.plan import ParquetEncodings
+from iceberg_ds.plan import IsolationLevel, ParquetEncodings
 from iceberg_ds.schemas.evolution import SchemaEvolution
 from iceberg_ds.secrets import is_credential, mask_properties, mask_url
 
@@ -36,7 +36,8 @@ DEFAULT_WAREHOUSE = Path("iceberg-warehouse")
 SPARK_KEYS = frozenset({"path", "checkpointlocation", "queryname"})
 
 
-_BY_NAME = {option.name: option for option in OPTIONS}
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+_USER_METADATA, _OVERWRITE_SCHEMA = "userMetadata", "overwriteSchema"
 _PUBLIC_PREFIXES = (TABLE_PROPERTY_PREFIX, SNAPSHOT_PROPERTY_PREFIX)
 _PREFIXES = (CATALOG_PREFIX, *_PUBLIC_PREFIXES)
 
@@ -59,13 +60,14 @@ class SinkOptions:
     partition_by: tuple[PartitionTerm, ...] | None = None
     evolve_partitioning: bool = False
     sort_by: tuple[SortTerm, ...] | None = None
+    use_table_distribution_and_ordering: bool = True
     table_properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
     format_version: str | None = None
     overwrite_mode: str | None = None
     replace_where: str | None = None
     time_zone: str | None = None
-    isolation_level: str | None = None
+    isolation_level: IsolationLevel | None = None
     validate_from_snapshot_id: int | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
@@ -86,6 +88,7 @@ class SinkOptions:
     metadata_columns: tuple[str, ...] = ()
     schema_evolution: SchemaEvolution = "strict"
     drop_missing_columns: bool = False
+    overwrite_schema: bool = False
     use_nullable_query_schema: bool = True
     check_nullability: bool = True
     check_ordering: bool = False
@@ -121,14 +124,20 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
             groups[prefix][key.removeprefix(prefix)] = text
         elif name in _BY_NAME:
             _parse_into(parsed, _BY_NAME[name], text, problems)
+        elif key in NOT_OURS:
+            problems += filter(None, [NOT_OURS[key].refusal(text)])
         elif key not in SPARK_KEYS:
-            problems.append(_unknown(key))
+            problems.append(refusal_of_setting(key) or _unknown(key))
     _take_table(parsed, raw.get("path"), problems)
     _take_merge_schema(parsed, problems)
+    _take_overwrite_schema(parsed, problems)
     problems += _contradictions(raw, parsed, groups)
     if problems:
         raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
     parsed.pop("write-format", None)  # it has one meaning
+    if (note := parsed.pop(_USER_METADATA, None)) is not None:
+        groups[SNAPSHOT_PROPERTY_PREFIX][_USER_METADATA] = str(note)
+    parsed["overwrite-schema"] = parsed.pop(_OVERWRITE_SCHEMA, False)
     return SinkOptions(
         **{name.replace("-", "_"): value for name, value in parsed.items()},  # type: ignore[arg-type]  # parsers give the types
         catalog_properties=groups[CATALOG_PREFIX],
@@ -209,6 +218,19 @@ def _take_merge_schema(parsed: dict[str, object], problems: list[str]) -> None:
         problems.append("options 'merge-schema' and 'schema-evolution' contradict each other: drop one of them")
 
 
+def _take_overwrite_schema(parsed: dict[str, object], problems: list[str]) -> None:
+    if not parsed.get(_OVERWRITE_SCHEMA):
+        return
+    for name, value in (("schema-evolution", "full"), ("drop-missing-columns", True)):
+        if parsed.setdefault(name, value) != value:
+            problems.append(f"options '{_OVERWRITE_SCHEMA}' and '{name}' contradict each other: drop one of them")
+    if parsed.get("replace-where") is not None or parsed.get("overwrite-mode") == "dynamic":
+        problems.append(
+            f"option '{_OVERWRITE_SCHEMA}' is for overwrites of all rows, and this one replaces some of them: drop it, "
+            "and say what may change with 'schema-evolution'"
+        )
+
+
 def _contradictions(
     raw: Mapping[str, str], parsed: Mapping[str, object], groups: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
@@ -220,8 +242,7 @@ def _contradictions(
         )
     if parsed.get("drop-missing-columns") and parsed.get("schema-evolution") != "full":
         problems.append("option 'drop-missing-columns' needs 'schema-evolution=full'")
-    if parsed.get("evolve-partitioning") and "partition-by" not in raw:
-        problems.append("option 'evolve-partitioning' needs 'partition-by'")
+    problems += _contradictions_of_layout(raw, parsed)
     if parsed.get("staging-branch") is not None and parsed["staging-branch"] == parsed.get("branch", "main"):
         problems.append("options 'staging-branch' and 'branch' are the same: readers would see the rows at once")
     if (parsed.get("txn-app-id") is None) != (parsed.get("txn-version") is None):
@@ -244,6 +265,17 @@ def _contradictions(
         )
     if "format-version" in groups[TABLE_PROPERTY_PREFIX]:
         problems.append("option 'table-property.format-version' has an option of its own: 'format-version'")
+    return problems
+
+
+def _contradictions_of_layout(raw: Mapping[str, str], parsed: Mapping[str, object]) -> list[str]:
+    problems = []
+    if parsed.get("evolve-partitioning") and "partition-by" not in raw:
+        problems.append("option 'evolve-partitioning' needs 'partition-by'")
+    if parsed.get("sort-by") is not None and parsed.get("use-table-distribution-and-ordering") is False:
+        problems.append(
+            "options 'sort-by' and 'use-table-distribution-and-ordering=false' contradict each other: drop one of them"
+        )
     return problems
 
 

@@ -22,7 +22,7 @@ from iceberg_ds.changes.values import AddedColumns, ChangeFeed
 NO_SPEC = PartitionSpec(spec_id=-1)
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
-IsolationLevel: TypeAlias = Literal["serializable", "snapshot"]
+IsolationLevel: TypeAlias = Literal["serializable", "snapshot", "none"]
 ParquetEncodings: TypeAlias = Literal["auto", "classic"]
 
 
@@ -121,7 +121,7 @@ class OverwriteByFilter:
         predicate: Says which rows, in the words of `predicates.parse_predicate`; `true` for all rows of the branch.
         case_sensitive: Whether its names of columns must have the case of the table's.
         time_zone: Where its times without a zone are, None if that is not known.
-        isolation_level: Whether rows that come into that range meanwhile are a conflict, or stay.
+        isolation_level: Whether rows that come into that range meanwhile are a conflict, stay, or are replaced, too.
         base_snapshot_id: The snapshot since which rows count as having come meanwhile, None if there was none.
     """
 
@@ -137,7 +137,7 @@ class DynamicOverwrite:
     """The write replaces the partitions that its own rows belong to.
 
     Attributes:
-        isolation_level: Whether rows that come into these partitions meanwhile are a conflict, or stay.
+        isolation_level: Whether rows that come into these partitions meanwhile are a conflict, stay, or are replaced.
         base_snapshot_id: The snapshot since which rows count as having come meanwhile, None if there was none.
     """
 
@@ -273,6 +273,7 @@ class WritePlan:
         frame: The columns of the DataFrame that `delete_when` of `changes` or `added` is bound to, by their names
             there; None without it.
         added: The columns that tasks fill in, None for none.
+        is_audited: Whether settings of the session may send writes of the table to another branch.
     """
 
     table: str
@@ -303,6 +304,7 @@ class WritePlan:
     frame: Schema | None = None
     added: AddedColumns | None = None
     location_provider: str | None = None
+    is_audited: bool = False
 
     def in_epoch(self, epoch: EpochId | None) -> WritePlan:
         """Return what the tasks of a micro-batch do, of a batch if it is None: as planned, with its number."""

@@ -52,6 +52,7 @@ from iceberg_ds.property_types import new_table_properties
 from iceberg_ds.schemas.changes import metadata_with
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
 from iceberg_ds.schemas.spark_types import iceberg_schema, json_schema
+from iceberg_ds.session_settings import is_audited
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, snapshots_since, write_base
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.supported import check_supported
@@ -109,7 +110,7 @@ def plan_write(
     schema_change: SchemaChange | None = None
     if table is None:
         io_properties = catalog.io_properties
-        sort_order = default_sort_order(metadata)
+        sort_order = default_sort_order(metadata) if options.use_table_distribution_and_ordering else None
         check_supported(metadata, name, options.table_properties)
     else:
         check_supported(metadata, name, options.table_properties)
@@ -165,6 +166,7 @@ def plan_write(
         time_zone=options.time_zone,
         frame=written.bound_columns(),
         added=written.plan(metadata.schema(), options.txn_version),
+        is_audited=is_audited(metadata.properties),
     )
 
 
@@ -294,7 +296,7 @@ def _overwrite(options: SinkOptions, metadata: TableMetadata, route: Route) -> O
                 f"branch '{route.branch}', or has expired."
             )
         base_id = asked
-    isolation_level: IsolationLevel = "snapshot" if options.isolation_level == "snapshot" else "serializable"
+    isolation_level: IsolationLevel = options.isolation_level or "serializable"
     if options.overwrite_mode == "dynamic":
         return DynamicOverwrite(isolation_level=isolation_level, base_snapshot_id=base_id)
     overwrite = OverwriteByFilter(

@@ -129,6 +129,8 @@ def sort_order_as_asked(catalog: CatalogClient, options: SinkOptions, table: Tab
         CatalogError, CommitConflictError, CommitStateUnknownError: The order could not be recorded.
     """
     terms = options.sort_by
+    if not options.use_table_distribution_and_ordering:
+        return table, None
     if terms is None:
         return table, default_sort_order(table.metadata)
 

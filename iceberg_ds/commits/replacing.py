@@ -99,9 +99,10 @@ class _Search:
                 untouched.append(manifest)
             else:
                 replaced.append(change)
-        if self._since:
+        if self._since and self._overwrite.isolation_level != "none":
             live = {entry.data_file.file_path for change in replaced for entry in change.dropped}
             self._check_still_there(live)
+        if self._since:
             self._check_no_new_deletes(manifests, partial)
         return Replacement(untouched=tuple(untouched), replaced=tuple(replaced), partial=tuple(partial))
 
@@ -128,6 +129,8 @@ class _Search:
         return self._range.may_touch(manifest)
 
     def _came_meanwhile(self, entry: ManifestEntry) -> bool:
+        if self._overwrite.isolation_level == "none":
+            return False
         if self._overwrite.base_snapshot_id is not None and entry.snapshot_id not in self._since:
             return False
         if self._overwrite.isolation_level == "snapshot":

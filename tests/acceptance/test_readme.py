@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from support.spark_session import prepare_environment
 from support.spark_tables import Warehouse, read_with_chdb
 
+from iceberg_ds.foreign_options import foreign_table
 from iceberg_ds.option_table import options_table
 
 REPOSITORY = Path(__file__).parents[2]
@@ -125,12 +127,13 @@ def test_examples_of_rows_with_keys_leave_the_rows_that_they_promise(tmp_path: P
     assert [version for _, _, version in newest] == list(range(700, 1000))
 
 
-def test_option_table_of_the_readme_is_that_of_the_code() -> None:
-    """The README would tell of options that do not exist, or not of those that do."""
-    found = _OPTIONS.search(README.read_text())
+@pytest.mark.parametrize(("page", "table"), [(README, options_table), (COMING_FROM, foreign_table)])
+def test_table_of_options_is_that_of_the_code(page: Path, table: Callable[[], str]) -> None:
+    """A page would tell of options that do not exist, or not of those that do."""
+    found = _OPTIONS.search(page.read_text())
 
     assert found is not None
-    assert found[1].strip() == options_table()
+    assert found[1].strip() == table()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -53,6 +53,20 @@ WRITING = (
         tests=("unit/verification/test_damaged_tables.py::test_file_that_is_listed_by_two_paths_is_found",),
     ),
     Mutation(
+        name="settings of the session that send writes to another branch are passed over",
+        file="session_settings.py",
+        before="    if branch and branch != target:",
+        after="    if branch and not target:",
+        tests=("unit/test_session_settings.py::test_write_that_goes_elsewhere_is_refused",),
+    ),
+    Mutation(
+        name="the levels of a table's name are cut at each dot",
+        file="identifiers.py",
+        before='_LEVEL = re.compile(r"\\s*(?:`((?:[^`]|``)*)`|([^`.]*?))',
+        after='_LEVEL = re.compile(r"\\s*(?:`((?:[^`.]|``)*)`|([^.]*?))',
+        tests=("unit/test_quoted_names.py::test_batch_creates_and_finds_the_table_that_is_named",),
+    ),
+    Mutation(
         name="required columns may be missing as optional ones may",
         file="schemas/evolution.py",
         before="        case Kind.WIDEN | Kind.MISSING_REQUIRED:\n",

@@ -27,6 +27,7 @@ VALUES = {
     "identifiers",
     "kept_on_driver",
     "plan",
+    "session_settings",
     "messages",
     "row_counts",
     "task_manifest",
@@ -45,6 +46,7 @@ UPSERT = {"upserts"}
 PURE = {
     "secrets",
     "changes",
+    "foreign_options",
     "option",
     "option_values",
     "readers",

@@ -136,6 +136,29 @@ def test_rows_that_come_into_the_range_are_kept_under_snapshot_isolation(
     check_clean(regions.table())
 
 
+@pytest.mark.parametrize("first", [APPEND_EU, DYNAMIC_EU], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("static", {"EU": [20]}),
+        ("dynamic", {"EU": [20], "US": [3]}),
+        ("where region = 'EU'", {"EU": [20], "US": [3]}),
+        ("where id >= 2", {"EU": [20]}),
+    ],
+)
+def test_rows_that_come_into_the_range_are_replaced_without_isolation(
+    regions: Sink, first: Writer, kind: str, expected: Rows
+) -> None:
+    """A job that is run again while its first run still writes would leave the rows of both."""
+    second = write(regions, kind, in_region("EU", 20), isolation_level="none")
+    run(regions, first.kind, first.rows)
+
+    regions.commit(second)
+
+    stays = [1] if kind == "where id >= 2" and first is APPEND_EU else []
+    assert ids_by_region(regions) == {**expected, "EU": [*stays, 20]}
+
+
 @pytest.mark.parametrize("isolation_level", ISOLATION_LEVELS)
 @pytest.mark.parametrize(("first", "second", "expected"), OUTSIDE_THE_RANGE, ids=str)
 def test_writes_to_different_ranges_do_not_conflict(

@@ -1,0 +1,85 @@
+"""Settings of a session that send writes to a branch to be audited: no kind of write passes them over in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from support.spark_jobs import numbered
+from support.spark_tables import Warehouse
+from support.stream_runs import Stream
+
+import iceberg_ds
+from iceberg_ds.errors import OptionError
+
+BRANCH, AUDIT_ID = "spark.wap.branch", "spark.wap.id"
+
+
+@pytest.fixture
+def audited(spark: SparkSession, house: Warehouse) -> Iterator[Warehouse]:
+    """Return a table whose writes are audited, with two rows; the settings are gone in the end."""
+    house.append(numbered(spark, 0, 2), keys="id", **{"table-property.write.wap.enabled": "true"})
+    yield house
+    for key in (BRANCH, AUDIT_ID):
+        spark.conf.unset(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "next_step"),
+    [(BRANCH, r"Give option branch=audit, with create-branch=true"), (AUDIT_ID, "write with option 'branch'")],
+)
+def test_batch_that_would_pass_the_setting_over_is_refused(
+    spark: SparkSession, audited: Warehouse, key: str, next_step: str
+) -> None:
+    """Rows that were to be audited first would be shown to every reader."""
+    spark.conf.set(key, "audit")
+
+    with pytest.raises(PySparkException, match=rf"the session has {key}=audit.*{next_step}"):
+        audited.append(numbered(spark, 2, 3))
+    with pytest.raises(OptionError, match=rf"the session has {key}=audit"):
+        iceberg_ds.upsert(numbered(spark, 2, 3), "db.t", keys="id", options=audited.options)
+
+    assert audited.ids() == [0, 1]
+    assert list(audited.table().metadata.refs) == ["main"]
+
+
+def test_write_to_the_branch_that_the_setting_names_goes_there(spark: SparkSession, audited: Warehouse) -> None:
+    """A job could not be written for both sinks."""
+    spark.conf.set(BRANCH, "audit")
+
+    audited.append(numbered(spark, 2, 3), branch="audit", create_branch="true")
+    with pytest.raises(PySparkException, match="but the write goes to branch 'other'"):
+        audited.append(numbered(spark, 3, 4), branch="other", create_branch="true")
+
+    assert audited.ids() == [0, 1]
+    assert sorted(audited.table().metadata.refs) == ["audit", "main"]
+
+
+def test_stream_that_would_pass_the_setting_over_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that were to be audited first would be shown to every reader."""
+    stream = Stream(folder=tmp_path)
+    stream.warehouse.append(numbered(spark, 10, 12), **{"table-property.write.wap.enabled": "true"})
+    spark.conf.set(BRANCH, "audit")
+
+    try:
+        with pytest.raises(PySparkException, match=r"the session has spark\.wap\.branch=audit"):
+            stream.grow(1).job().run(spark)
+    finally:
+        spark.conf.unset(BRANCH)
+
+    assert stream.warehouse.ids() == [10, 11]
+
+
+def test_setting_does_not_count_for_tables_that_are_not_audited(spark: SparkSession, house: Warehouse) -> None:
+    """A session with the setting could not write other tables, as it can with Iceberg's runtime."""
+    spark.conf.set(BRANCH, "audit")
+
+    try:
+        house.append(numbered(spark, 0, 2))
+    finally:
+        spark.conf.unset(BRANCH)
+
+    assert house.ids() == [0, 1]
