@@ -17,7 +17,8 @@ KEY_OPTIONS: tuple[Option, ...] = (
         default="none",
         parse=parse_columns,
         doc="Columns, such as `region, id`, that identify a row: rows written replace those of the same keys. They "
-        "become the table's identifier fields, and are required. See [rows with keys](docs/upserts.md).",
+        "are the table's identifier fields, unless they are optional in a table that has none. See "
+        "[rows with keys](docs/upserts.md).",
     ),
     Option(
         name="sequence-by",

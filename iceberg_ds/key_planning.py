@@ -136,9 +136,9 @@ class KeyedWrite:
         return schema_request(metadata, schema, table_name=self._name)
 
     def _rekeyed(self, metadata: TableMetadata) -> Schema | None:
-        """Return the schema with the keys as identifier fields, None if they are."""
+        """Return the schema with the keys as identifier fields, None if they are, or are optional and cannot be."""
         feed, schema = self._feed(metadata), metadata.schema()
-        if set(feed.key_ids) == set(schema.identifier_field_ids):
+        if not feed.are_identifiers or set(feed.key_ids) == set(schema.identifier_field_ids):
             return None
         return Schema(*schema.fields, schema_id=schema.schema_id, identifier_field_ids=list(feed.key_ids))
 

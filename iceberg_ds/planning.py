@@ -208,7 +208,7 @@ def foresee_creation(options: SinkOptions, dataframe: StructType) -> str:
     written = WrittenColumns.of(options, dataframe)
     keyed = KeyedWrite.of(options, dataframe, written)
     schema = _new_schema(options, written, keyed)
-    with naming_action(f"create {'.'.join(options.table)}"):
+    with naming_action(f"create {identifier_text(options.table)}"):
         new_table_properties(options.table_properties, schema)
     return f"{len(schema.fields)} columns can be written{'' if keyed is None else f', {keyed.foresee_new()}'}"
 
@@ -230,8 +230,8 @@ def _check_columns(options: SinkOptions, dataframe: StructType) -> None:
     """Refuse rows without any column: files of them cannot be read, whatever columns the table has."""
     if not dataframe.fields:
         raise SchemaMismatchError(
-            f"Cannot write to {'.'.join(options.table)}: the DataFrame has no columns, so that nothing of its rows "
-            'could be written. Select the columns to write, e.g. df.select("id").'
+            f"Cannot write to {identifier_text(options.table)}: the DataFrame has no columns, so that nothing of "
+            'could be written. Select the columns to write, e.g. df.select("its rows id").'
         )
 
 

@@ -86,6 +86,7 @@ def make_feed(options: FeedOptions, table: Schema, dataframe: Schema, *, format_
         is_enforced=not options.keys_not_enforced,
         trusts_inserts=options.trusts_inserts,
         keeps_deleted=options.keeps_deleted,
+        are_identifiers=all(key.required for key in keys),
     )
 
 
@@ -162,17 +163,19 @@ def _find_keys(options: FeedOptions, table: Schema, problems: list[str]) -> list
 def _check_identifiers(options: FeedOptions, table: Schema, keys: Iterable[NestedField], problems: list[str]) -> None:
     keys = list(keys)
     wanted, own = {key.field_id for key in keys}, set(table.identifier_field_ids)
+    optional = [key.name for key in keys if not key.required]
+    if optional and not own:
+        return  # the keys of this write alone: nothing of the table changes
     if wanted != own and not options.evolve_keys and len(keys) == len(options.keys):
         names = ", ".join(sorted(str(table.find_column_name(field_id)) for field_id in own)) or "none"
         problems.append(
             f"option 'keys' is {', '.join(options.keys)}, and the table's identifier fields are {names}: give "
             "evolve-keys=true to change them, or the same keys"
         )
-    optional = [key.name for key in keys if not key.required]
     if optional:
         problems.append(
-            f"key columns {', '.join(map(repr, optional))} are optional in the table, and identifier fields must be "
-            "required: make them required if they hold no null"
+            f"key columns {', '.join(map(repr, optional))} are optional in the table, and identifier fields, which the "
+            "table has, must be required: make them required if they hold no null"
         )
 
 

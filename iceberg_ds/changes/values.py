@@ -32,6 +32,7 @@ class ChangeFeed:
         keeps_deleted: Whether a delete leaves a row of its key, which a column of the table marks.
         counts_stored: Whether a row that the table has wins over events of a lower sequence. Then `sequence` has the
             types and ids of the table's columns, and what is deleted by key tells its sequence.
+        are_identifiers: Whether the keys are the table's identifier fields; else they are optional, and it has none.
     """
 
     key_ids: tuple[int, ...]
@@ -42,6 +43,7 @@ class ChangeFeed:
     trusts_inserts: bool = False
     keeps_deleted: bool = False
     counts_stored: bool = False
+    are_identifiers: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ def commit_write(
     _check_rows(catalog, commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = GatheredRows(catalog, write, commits)
-    keys = KeyReports(write, commits, partial(catalog.file_io, write.table.split(".")), late_keys)
+    keys = KeyReports(write, commits, partial(catalog.file_io, parse_identifier(write.table)), late_keys)
     is_empty = swap is None and not (added or gathered.record_count or keys.have_unreadable_rows)
     if is_empty and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:

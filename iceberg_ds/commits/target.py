@@ -66,7 +66,7 @@ def _change_under_keys(metadata: TableMetadata, write: WriteIdentity) -> str | N
     schema, key_ids = metadata.schema(), set(write.changes.key_ids)
     if not key_ids <= schema.field_ids:
         return "a key column was dropped"
-    if set(schema.identifier_field_ids) != key_ids:
+    if set(schema.identifier_field_ids) != (key_ids if write.changes.are_identifiers else set()):
         names = ", ".join(sorted(str(schema.find_column_name(number)) for number in schema.identifier_field_ids))
         return f"its identifier fields became {names or 'none'}"
     return None if write.delete_spec_id is None else _change_of_specs(metadata, write.delete_spec_id)

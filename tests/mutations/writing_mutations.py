@@ -53,6 +53,13 @@ WRITING = (
         tests=("unit/verification/test_damaged_tables.py::test_file_that_is_listed_by_two_paths_is_found",),
     ),
     Mutation(
+        name="identifier fields are given up for optional keys",
+        file="changes/feed.py",
+        before="    if optional and not own:\n",
+        after="    if optional:\n",
+        tests=("unit/upserts/test_optional_keys.py::test_identifier_fields_are_not_given_up_for_optional_keys",),
+    ),
+    Mutation(
         name="settings of the session that send writes to another branch are passed over",
         file="session_settings.py",
         before="    if branch and branch != target:",

@@ -117,11 +117,18 @@ def test_other_identifier_fields_are_refused_unless_asked() -> None:
     assert make_feed(replace(options, evolve_keys=True), schema(), DATAFRAME, format_version=2).key_ids == (1,)
 
 
-def test_optional_keys_are_refused() -> None:
+def test_optional_keys_are_refused_beside_identifier_fields() -> None:
     """The table would get identifier fields that the format forbids."""
     reason = refusal(FeedOptions(keys=("amount",), evolve_keys=True))
 
     assert "'amount' are optional in the table" in reason
+
+
+def test_optional_keys_are_those_of_the_write_alone() -> None:
+    """A table whose columns are all optional could not be written by key."""
+    feed = make_feed(FeedOptions(keys=("amount",)), schema([]), DATAFRAME, format_version=2)
+
+    assert [schema([]).find_column_name(key_id) for key_id in feed.key_ids] == ["amount"]
 
 
 def test_names_that_could_be_either_are_refused() -> None:
