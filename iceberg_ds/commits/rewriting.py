@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -60,13 +60,25 @@ class PartialRewriter:
             snapshot_id: The snapshot that they are in.
 
         Raises:
-            UnsupportedTableError: One of them has rows that equality deletes hide.
+            UnsupportedTableError: One of them is no Parquet file, has rows that equality deletes hide, or a row for
+                which the predicate has no value.
         """
         new = [data_file for data_file in partial if data_file.file_path not in self._written]
+        self._check_formats(new)
         tasks = _scan_tasks(table, new, snapshot_id, self._write.table) if new else {}
         for data_file in new:
             self._write_again(table, tasks[data_file.file_path])
         return [again for data_file in partial for again in self._written[data_file.file_path]]
+
+    def _check_formats(self, data_files: Sequence[DataFile]) -> None:
+        for data_file in data_files:
+            if data_file.file_format is not FileFormat.PARQUET:
+                raise UnsupportedTableError(
+                    f"Cannot write to {self._write.table} with replace-where, nothing was committed: some rows of "
+                    f"{data_file.file_path} must be written again, which is a file of {data_file.file_format.value}, "
+                    "and only Parquet is read. Rewrite it as Parquet with the engine that wrote it, or replace whole "
+                    "partitions."
+                )
 
     def _write_again(self, table: Table, task: FileScanTask) -> None:
         overwrite, path = self._write.overwrite, task.file.file_path
@@ -75,7 +87,7 @@ class PartialRewriter:
         attempt = TaskAttempt(partition_id=next(self._numbers), task_attempt_id=self._attempt_id)
         row_filter, hidden = RowFilter.of(overwrite, table.metadata.schema()), deleted_positions(table.io, task)
         there = CountedBatches(read_rows(table, task, hidden))
-        staying = CountedBatches(row_filter.failing(batch) for batch in there)
+        staying = CountedBatches(_failing(row_filter, path, there))
         written = self._written[path] = write_task(self._plan(table), staying, attempt)
         found = {
             "deleted before": count_positions(hidden, task.file.record_count),
@@ -101,6 +113,18 @@ class PartialRewriter:
             case_sensitive=True,
             location_provider=write.location_provider,
         )
+
+
+def _failing(row_filter: RowFilter, path: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        try:
+            kept = row_filter.failing(batch)
+        except ValueError as problem:
+            raise UnsupportedTableError(
+                f"Cannot write some rows of {path} again, nothing was committed: {problem}. Write option "
+                "'replace-where' without it."
+            ) from problem
+        yield kept
 
 
 def read_rows(table: Table, task: FileScanTask, hidden: pa.Array) -> Iterator[pa.RecordBatch]:

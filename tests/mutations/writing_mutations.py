@@ -376,9 +376,7 @@ WRITING = (
         file="predicates/ranges.py",
         before="return outcome.may_be_true and not outcome.may_be_false and not outcome.has_nulls",
         after="return outcome.may_be_true and not outcome.may_be_false",
-        tests=(
-            "unit/predicates/test_overwrite.py::test_rows_with_null_and_nan_stay_unless_the_predicate_is_true_of_them",
-        ),
+        tests=("unit/predicates/test_ranges.py::test_file_that_may_hold_nulls_is_never_dropped_whole_by_a_comparison",),
     ),
     Mutation(
         name="a task tells by bytes whether rows wait",
@@ -479,6 +477,64 @@ WRITING = (
         before="self.hidden_count or 0, {",
         after="count, {",
         tests=(_COUNTS + "test_row_that_loses_and_is_not_found_is_missed",),
+    ),
+    Mutation(
+        name="NaN is passed over by comparisons that are true of it",
+        file="predicates/values.py",
+        before="if one.has_nans and other.has_values:",
+        after="if one.has_nans and not other.has_values:",
+        tests=(
+            "properties/test_predicate_bounds.py::test_no_outcome_of_a_row_is_ruled_out",
+            "unit/predicates/test_ranges.py::test_nan_is_above_all_values",
+        ),
+    ),
+    Mutation(
+        name="files are dropped whole whose nulls make a range unknown",
+        file="predicates/expressions.py",
+        before="false=bool(found - fitting), unknown=left.has_nulls or right.has_nulls",
+        after="false=bool(found - fitting), unknown=left.has_nulls and right.has_nulls",
+        tests=(
+            "properties/test_predicate_bounds.py::test_no_outcome_of_a_row_is_ruled_out",
+            "unit/predicates/test_ranges.py::test_file_that_may_hold_nulls_is_never_dropped_whole_by_a_comparison",
+        ),
+    ),
+    Mutation(
+        name="nulls of structs are not thought of",
+        file="predicates/facts.py",
+        before="if len(column.path) > 1:",
+        after="if len(column.path) > 2:",
+        tests=("unit/predicates/test_ranges.py::test_field_of_a_struct_may_always_be_null",),
+    ),
+    Mutation(
+        name="early writers' times before 1970 are passed over",
+        file="predicates/facts.py",
+        before="low = _begin(first - 1 if first <= 0 else first, transform, kind)",
+        after="low = _begin(first, transform, kind)",
+        tests=("unit/predicates/test_ranges.py::test_partition_of_a_transform_only_rules_out",),
+    ),
+    Mutation(
+        name="clocks that are put back are not thought of",
+        file="predicates/expressions.py",
+        before="bound += side * _FURTHEST_CLOCKS_US",
+        after="bound += 0",
+        tests=("unit/predicates/test_ranges.py::test_clocks_that_change_are_given_room",),
+    ),
+    Mutation(
+        name="rows are taken for surely in no list that has a null",
+        file="predicates/expressions.py",
+        before="missing = pa.scalar(None, pa.bool_()) if self.has_null else pa.scalar(False)",
+        after="missing = pa.scalar(False)",
+        tests=("unit/predicates/test_row_filter.py::test_rows_are_split_by_what_is_true_of_them",),
+    ),
+    Mutation(
+        name="rows of which a predicate is unknown are taken for satisfying it",
+        file="predicates/row_filter.py",
+        before="return found.fill_null(False)",
+        after="return found.fill_null(True)",
+        tests=(
+            "unit/predicates/test_row_filter.py::test_rows_are_split_by_what_is_true_of_them",
+            "unit/predicates/test_overwrite.py::test_rows_with_null_and_nan_stay_unless_the_predicate_is_true_of_them",
+        ),
     ),
     Mutation(
         name="buffers grow with the number of partitions",

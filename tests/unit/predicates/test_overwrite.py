@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg import types as ice
-from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
@@ -25,6 +25,7 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
+from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
 from support.delete_files import delete_ids, delete_positions, entries
@@ -438,6 +439,38 @@ def test_dynamic_overwrite_is_refused_while_files_of_another_spec_are_there(regi
     run(regions, "dynamic", in_region("EU", 1), partition_by=None)
     assert 1 in ids_by_region(regions)["EU"]
     assert ids_by_region(regions)["US"] == [3]
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.AVRO, FileFormat.ORC])
+def test_file_of_another_format_is_refused_by_name_before_it_is_read(sink: Sink, file_format: FileFormat) -> None:
+    """A user would wait for all tries, and look for a fault of the storage."""
+    sink.append(1)
+    strange = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{sink.table().location()}/data/strange",
+        file_format=file_format,
+        partition=Record(),
+        record_count=2,
+        file_size_in_bytes=1,
+    )
+    with sink.table().transaction() as change, change.update_snapshot().fast_append() as append:
+        append.append_data_file(strange)
+
+    with pytest.raises(UnsupportedTableError, match=rf"data/strange must be written again, .* {file_format.value}"):
+        sink.overwrite([], replace_where="id = 1")
+
+    assert len(entries(sink)) == 2
+
+
+def test_predicate_without_a_value_for_some_row_fails_at_once(sink: Sink) -> None:
+    """A user would wait for all tries, or rows would go of which it cannot be told."""
+    sink.append(1, 2**63 - 1)
+
+    with pytest.raises(UnsupportedTableError, match="the predicate has no value for some row: overflow"):
+        sink.overwrite([], replace_where="id + 1 = 2")
+
+    assert sink.ids() == [1, 2**63 - 1]
+    check_clean(sink.table())
 
 
 @pytest.mark.parametrize("kind", ["static", "dynamic", "where id < 3", "where id = 1 or id = 9"])

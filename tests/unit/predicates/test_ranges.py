@@ -366,6 +366,8 @@ def test_partition_of_nan_is_judged_as_nan(text: str, coverage: Coverage) -> Non
         (DayTransform(), 5, 20_000, "ts < '2024-10-04 12:00:00'", PARTIAL),
         (DayTransform(), 5, 20_000, "ts < '2024-10-05'", PARTIAL),
         (DayTransform(), 5, -1, "ts >= '1970-01-01'", OUTSIDE),
+        (DayTransform(), 5, 0, "ts < '1970-01-01'", PARTIAL),
+        (DayTransform(), 5, 0, "ts < '1969-12-31'", OUTSIDE),
         (DayTransform(), 5, -1, "ts < '1969-12-31 00:00:01'", PARTIAL),
         (TruncateTransform(3), 3, "abc", "text = 'abd'", OUTSIDE),
         (TruncateTransform(3), 3, "abc", "text = 'abcd'", PARTIAL),
