@@ -31,7 +31,7 @@ from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NewTable, SchemaChange
 from iceberg_ds.property_types import new_table_properties
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
-from iceberg_ds.storage.places import misplaced
+from iceberg_ds.storage.places import misplaced, why_not_a_place
 from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
 
 # What keeps the metadata of a busy stream small. How many old metadata files stay is left to Iceberg's default of 100:
@@ -59,6 +59,12 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
         )
     if problems := misplaced(options.location or "", options.table_properties):
         raise OptionError(f"Cannot create {name}: {'; '.join(problems)}.")
+    # Catalogs make locations of names.
+    if options.location is None and (reason := why_not_a_place("/".join(options.table))) is not None:
+        raise OptionError(
+            f"Cannot create {name}: readers would not agree on a place of that name: {reason}. Choose another name, or "
+            "say where the table goes with option 'location'."
+        )
     with naming_action(f"create {name}"):
         new_table = NewTable(
             schema=schema,

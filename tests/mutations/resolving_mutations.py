@@ -60,7 +60,7 @@ RESOLVING: tuple[Mutation, ...] = (
         before="self.text = repr(self.values)",
         after="self.text = repr([value or 0 for value in self.values])",
         tests=(
-            _PARTITIONS + "test_dynamic_overwrite_leaves_every_other_partition",
+            "unit/predicates/test_ranges.py::test_partition_is_recognised_however_its_value_was_read",
             "unit/writing/test_writers.py::test_zeros_of_either_sign_are_two_partitions",
         ),
     ),

@@ -168,10 +168,26 @@ def test_names_that_make_such_places_are_refused(warehouse: Path, table: str) ->
     options = replace(embedded_options(warehouse), table=tuple(table.split(".")))
     sink = Sink(catalog=connect(catalog_settings(options)), options=options)
 
-    with pytest.raises(UnsupportedTableError, match=r"Cannot write to .*: its location is .*'[#?]'"):
+    with pytest.raises(
+        OptionError, match=r"Cannot create .*: readers would not agree on a place of that name: .*'[#?]'"
+    ):
         sink.append(1)
 
     assert files_in(warehouse) == []
+    settings = catalog_settings(options)
+    assert load_catalog(settings.name, **dict(settings.properties)).list_namespaces() == []
+
+
+def test_table_of_such_a_name_may_have_a_place_of_its_own(warehouse: Path) -> None:
+    """A table that its users call so could not be written at all."""
+    location = f"file://{warehouse}/elsewhere"
+    options = replace(embedded_options(warehouse), table=("d#b", "a?b"), location=location)
+    sink = Sink(catalog=connect(catalog_settings(options)), options=options)
+
+    sink.append(1)
+    sink.append(2)
+
+    assert sink.ids() == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b"])
