@@ -226,7 +226,7 @@ def test_created_table_keeps_comments_and_nullability(spark: SparkSession, house
         ]
     )
 
-    house.append(spark.createDataFrame([(1, ("Bonn", None))], schema))
+    house.append(spark.createDataFrame([(1, ("Bonn", None))], schema), use_nullable_query_schema="false")
 
     assert house.table().schema().as_struct() == StructType(
         NestedField(1, "id", LongType(), required=True, doc="the key"),
