@@ -53,8 +53,12 @@ class KeySet:
         self.incoming = incoming
         self._has_null = [bool(column.null_count) for column in columns]
         self._seed = os.urandom(_SEED_BYTES)
-        self._columns, self._numbers, self._last_rows = _each_once(columns, numbers)
-        self._by_digest = _told_apart(self.digests(self._columns))
+        self._columns, self._numbers, self._last_rows = columns, numbers, _ascending(len(numbers))
+        digests = self.digests(columns)
+        if len(pc.unique(digests)) < len(digests):  # else no key comes twice
+            self._columns, self._numbers, self._last_rows = _each_once(columns, numbers)
+            digests = self.digests(self._columns)
+        self._by_digest = _told_apart(digests)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -115,7 +119,7 @@ class _Digested:
     keys: pa.Array
 
 
-def _each_once(columns: Sequence[pa.Array], numbers: pa.Array) -> tuple[list[pa.Array], pa.Array, pa.Array]:
+def _each_once(columns: Sequence[pa.Array], numbers: pa.Array) -> tuple[Sequence[pa.Array], pa.Array, pa.Array]:
     """Return each key once, the highest number of each, and the last row that each has among the given ones."""
     names = [str(place) for place in range(len(columns))]
     rows = pa.Table.from_arrays([*columns, numbers, _ascending(len(numbers))], names=[*names, _NUMBER, _ROW])
