@@ -157,7 +157,8 @@ def _doubtful(events: Mapping[int, pa.Table], sharing: Sequence[int], late: pa.T
     chosen = []
     for number, reported in events.items():
         wanted = pa.concat_arrays([*([several] if number in sharing else []), *of_late, several.slice(0, 0)])
-        chosen.append(reported.filter(pc.is_in(reported.column(DIGEST), value_set=wanted)))
+        if len(wanted):
+            chosen.append(reported.filter(pc.is_in(reported.column(DIGEST), value_set=wanted)))
     batches = pa.concat_tables(chosen).combine_chunks().to_batches() if chosen else []
     return batches[0] if batches else None
 

@@ -6,7 +6,8 @@ import decimal
 import itertools
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -127,8 +128,38 @@ def words_of(values: Sequence[int]) -> pa.Array:
     return pa.array(values, pa.uint64()).view(pa.int64())
 
 
+def four_longs(rows: Sequence[Sequence[int]]) -> list[pa.Array]:
+    """Return keys of four columns."""
+    return [words_of(column) for column in zip(*rows, strict=True)]
+
+
+def two_decimals(rows: Sequence[Sequence[int]]) -> list[pa.Array]:
+    """Return the same words as keys of two decimals, whatever their digits."""
+    return [
+        pa.Array.from_buffers(pa.decimal128(38, 0), len(rows), [None, pa.py_buffer(b"".join(column))])
+        for column in zip(*([texts(row[:2]), texts(row[2:])] for row in rows), strict=True)
+    ]
+
+
+def one_text(rows: Sequence[Sequence[int]], kind: pa.DataType) -> list[pa.Array]:
+    """Return the same words as keys of bytes."""
+    return [pa.array([texts(row) for row in rows], kind)]
+
+
+def texts(words: Sequence[int]) -> bytes:
+    """Return the bytes of words."""
+    return b"".join(word.to_bytes(8, "little") for word in words)
+
+
 @pytest.mark.parametrize("distance", range(1, 4))
-def test_keys_that_differ_in_a_few_bits_have_other_digests(distance: int) -> None:
+@pytest.mark.parametrize(
+    "keys_of",
+    [four_longs, two_decimals, partial(one_text, kind=pa.binary()), partial(one_text, kind=pa.binary(32))],
+    ids=["longs", "decimals", "binary", "fixed"],
+)
+def test_keys_that_differ_in_a_few_bits_have_other_digests(
+    keys_of: Callable[[list[list[int]]], list[pa.Array]], distance: int
+) -> None:
     """Whoever knows the package could make keys whose digests are equal under half of all seeds."""
     generator = random.Random(distance)  # noqa: S311  # the same keys every time
     high = [1 << bit for bit in (63, 31, 62, 30, 0)]
@@ -138,7 +169,7 @@ def test_keys_that_differ_in_a_few_bits_have_other_digests(distance: int) -> Non
         for one, other in itertools.product(flips, repeat=2)
         for first, second in [(generator.getrandbits(64), generator.getrandbits(64))]
     ]
-    left, right = ([words_of([pair[side][place] for pair in pairs]) for place in range(4)] for side in (0, 1))
+    left, right = (keys_of([pair[side] for pair in pairs]) for side in (0, 1))
 
     for number in range(50):
         seed = number.to_bytes(8, "big")
