@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from iceberg_ds.datasource import IcebergSink
+from iceberg_ds.secrets import spark_option_pattern, spark_text_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,26 +24,13 @@ _UNCHECKED = "2147483647"
 # Options whose name or value it matches are hidden in plans, in the UI and in event logs. Spark's own default, `url`,
 # and its `spark.redaction.regex` leave these in clear: access-key-id, account-key, header.*, addresses with passwords.
 _OPTIONS_REGEX = "spark.sql.redaction.options.regex"
-_TELLING_WORDS = (
-    "access-?key|account-?key|api-?key|authorization|connection-?string|cookie|credential|cryption-key|passw|private|"
-    r"secret|sse\.key|token|\bsas\b"
-)
-_PASSWORD_IN_URL = r"://[^/\s:@'\"]*:[^/\s'\"]*@"  # noqa: S105  # a pattern, no password
-_PARAMETER_OF_URL = r"[?&;](?:sig|[^=&\s]*(?:signature|key|passw|secret|token)[^=&\s]*)="
-_SECRET_OPTIONS = rf"(?i)url|header\.|{_TELLING_WORDS}|{_PASSWORD_IN_URL}|{_PARAMETER_OF_URL}"
 _NOT_HIDDEN_BY_SPARK = ("catalog.s3.access-key-id", "catalog.adls.account-key", "catalog.header.authorization")
 
 # What it matches is hidden in texts. Spark Connect puts every request as text, its options in clear, into the
-# descriptions of jobs, into the UI and into event logs; there the options are `key: "catalog.token" value: "..."`,
-# and in SQL they are `'catalog.token' = '...'`. Quotes within quotes are escaped. The possessive `*+` keeps Java from
-# running out of stack over a long value.
+# descriptions of jobs, into the UI and into event logs.
 _TEXT_REGEX = "spark.sql.redaction.string.regex"
 _TEXT_REGEX_OF_CONTEXT = "spark.redaction.string.regex"
-_SECRET_TEXT = (
-    rf"(?i)catalog\.[^'\"\\=\s]*(?:header\.|{_TELLING_WORDS})[^'\"\\=\s]*\\*['\"]\s*(?:=|,|value:)\s*"
-    r"(?<mark>\\*['\"])(?:(?!\k<mark>)(?:\\.|[^\\]))*+"
-    rf"|{_PASSWORD_IN_URL}|{_PARAMETER_OF_URL}[^&\s'\"\\]*"
-)
+_CATALOG_PREFIX = "catalog."
 
 
 def register(spark: SparkSession) -> None:
@@ -63,10 +51,10 @@ def register(spark: SparkSession) -> None:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
     _set_unless_set(spark, _MAX_BYTES_PER_BATCH, _UNCHECKED)
-    _set_unless_set(spark, _OPTIONS_REGEX, _SECRET_OPTIONS)
+    _set_unless_set(spark, _OPTIONS_REGEX, spark_option_pattern(_CATALOG_PREFIX))
     _warn_of_shown_options(str(spark.conf.get(_OPTIONS_REGEX, "")))
     if spark.conf.get(_TEXT_REGEX_OF_CONTEXT, None) is None:
-        _set_unless_set(spark, _TEXT_REGEX, _SECRET_TEXT)
+        _set_unless_set(spark, _TEXT_REGEX, spark_text_pattern(_CATALOG_PREFIX))
 
 
 def _warn_of_shown_options(regex: str) -> None:

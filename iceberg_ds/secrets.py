@@ -1,5 +1,6 @@
 """Pure: which properties are secret, how they look when shown, and which of them a task may have.
 
+The one list of what tells a secret, and the one masker; what `register` lets Spark hide is made from the same list.
 Imports nothing of the package. The rule errs on the side of hiding: a property whose key smells of
 a credential is masked, and a URL loses its user and password. Texts of other libraries are searched for the
 secrets in all the forms in which libraries quote them.
@@ -13,15 +14,23 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 MASK = "***"
 
-TELLING_WORDS = (
-    r"token|secret|passw|passphrase|pwd|credential|access-?key|account-?key|api-?key|connection-?string|"
-    r"(?<![a-z])sas(?![a-z])|auth|private|session|signature|cookie|cryption-key$|sse\.key$|user$|client-?id|"
-    r"(?:^|\.)header\."
+# The one list of words that tell a secret by its name, as a regular expression that Python and Java read alike. These
+# tell it wherever they stand, in values, too ...
+UNMISTAKABLE_WORDS = (
+    r"token|secret|passw|passphrase|credential|access[-_]?key|account[-_]?key|api[-_]?key|connection[-_]?string|"
+    r"odbc[-_]?connect|authorization|cookie"
 )
+# ... and these in names of properties alone: values such as `db.sessions` are no secrets.
+TELLING_WORDS = (
+    rf"{UNMISTAKABLE_WORDS}|pwd|auth|private|session|signature|(?<![a-z])sas(?![a-z])|client[-_]?id|"
+    r"(?<![\w-])header\.|[-._]key(?![\w.-])|user(?![\w.-])"
+)
+# The same in the query of an address, where names are short.
+TELLING_PARAMETERS = rf"{TELLING_WORDS}|sig|key"
 _SECRET_KEY = re.compile(TELLING_WORDS, re.IGNORECASE)
 # Keys that only sound like secrets; what they hold helps the user of an error.
 _PLAIN_KEYS = frozenset(
@@ -47,19 +56,43 @@ _PLAIN_KEYS = frozenset(
 )
 # What stands alone before @ in the address of storage is a container.
 _STORAGE_SCHEME = r"(?:s3[an]?|gs|abfss?|wasbs?|file|hdfs|oss)://"
-_URL_USERINFO = re.compile(
-    rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME}(?=[^/\s:@]+:))\S+(?=@)", re.IGNORECASE
+_SCHEME = rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME}(?=[^/\s:@]+:))"
+# In a property that is an address, all of it may be meant: a password may hold blanks. In a text, a password with
+# blanks stands behind a user, and what stands behind a host is a port.
+_USERINFO_OF_VALUE = re.compile(rf"{_SCHEME}[^\x00]+(?=@)", re.IGNORECASE)
+_USERINFO_IN_TEXT = re.compile(rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]+|\S+)(?=@)", re.IGNORECASE)
+_PARAMETER_NAME = rf"([?&;][^=&\s]*(?:{TELLING_PARAMETERS})[^=&\s]*=)"
+_PARAMETER_OF_VALUE = re.compile(rf"{_PARAMETER_NAME}[^&]+", re.IGNORECASE)
+_PARAMETER_IN_TEXT = re.compile(rf"{_PARAMETER_NAME}[^&\s'\"]+", re.IGNORECASE)
+_SCHEME_IN_HEADER = re.compile(r"\b(Bearer|bearer|BEARER|Basic) (?!\*\*\*)[\w.~+/=-]{6,}")
+_HEADER = re.compile(
+    r"(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]*(?:auth|key|secret|token|signature)[\w-]*)"
+    r"(\s*:\s*)(?!\*\*\*|(?:bearer|basic) \*\*\*)[^\s'\"][^\r\n'\"]*",
+    re.IGNORECASE,
 )
-_URL_PARAMETER = re.compile(rf"([?&;][^=&\s]*(?:{TELLING_WORDS}|sig|key)[^=&\s]*=)[^&\s'\"]+", re.IGNORECASE)
-_HEADER = re.compile(r"\b(Bearer|bearer|BEARER|Basic) (?!\*\*\*)[\w.~+/=-]{6,}")
-# An entry of JSON or of a dict's repr; the end of its value may be cut off.
-_QUOTED_ENTRY = re.compile(
-    rf"""(?P<before>(?P<mark>\\*["'])(?P<key>[\w.-]*(?:{TELLING_WORDS})[\w.-]*)(?P=mark)\s*[:=]\s*(?P<open>\\*["']))"""
-    r"(?P<value>(?:(?!(?P=open)).)*)",
-    re.IGNORECASE | re.DOTALL,
+_NAME = rf"[\w.-]*(?:{TELLING_WORDS})[\w.-]*"
+# A quoted value ends at a quote with as many backslashes as the one that it began with, and may be cut off before it.
+# Two quotes in a row are one in SQL, and belong to the value.
+_VALUE = r"(?P<open>\\*[\"'])(?P<value>(?:(?P=open){2}|(?!(?<!\\)(?P=open)).)*)"
+_KEY = rf"(?P<before>(?P<mark>\\*[\"'])(?P<key>{_NAME})(?P=mark)\s*"
+_FLAGS = re.IGNORECASE | re.DOTALL
+# An entry of JSON or of a dict's repr, with one value or several; and a pair, as in lists of headers.
+_QUOTED_ENTRY = re.compile(rf"{_KEY}[:=]\s*[bru]{{0,2}}){_VALUE}", _FLAGS)
+_QUOTED_LIST = re.compile(rf"{_KEY}[:=]\s*[\[({{])(?P<value>[^\])}}]+)", _FLAGS)
+_QUOTED_PAIR = re.compile(rf"(?<=[(\[]){_KEY},\s*[bru]{{0,2}}){_VALUE}(?=(?P=open)\s*[)\]])", _FLAGS)
+# A parameter of a database's connection, of a command or of an environment; also percent-encoded.
+_ASSIGNED = rf"(?P<before>(?<![\w.-])(?P<key>{_NAME})\s?=\s?)"
+_QUOTED_PARAMETER = re.compile(rf"{_ASSIGNED}{_VALUE}", _FLAGS)
+_PLAIN_WORD = r"(?:true|false|none|null)(?![\w.-])"
+_PARAMETER = re.compile(rf"{_ASSIGNED}(?!{_PLAIN_WORD})(?P<value>\{{(?:[^}}]|\}}\}})*\}}?|[^\s&,;'\")\]}}]+)", _FLAGS)
+_ENCODED_PARAMETER = re.compile(
+    rf"(?P<before>(?P<key>(?:{TELLING_WORDS}|header\.)[\w.-]*)%3D)(?P<value>[^\s&'\"]+)", _FLAGS
 )
-# A parameter of a database's connection.
-_PARAMETER = re.compile(r"\b((?:password|passwd|pwd|secret|token)=)[^\s&,;'\")]+", re.IGNORECASE)
+# An entry of a database's connection string.
+_DSN_ENTRY = re.compile(r"([\w .-]+)=(\{(?:[^}]|\}\})*\}|[^;]*)")
+# An address up to its user and password: a whole value, and in a text.
+_SPARK_ADDRESS = r"https?://[^/\s@'\"]+@|://[^/\s:@]*:[^\x00]*@"
+_SPARK_ADDRESS_IN_TEXT = r"https?://[^/\s@'\"]+@|://[^/\s:@'\"]*:[^\s'\"]*@|://[^/\s:@'\"]+:(?!\d+[/\s])[^/'\"\r\n]*@"
 # A shorter one is hidden only where it stands alone, else it would take letters out of every word.
 _LONG = 8
 _ALWAYS_PLAIN = frozenset({"", "true", "false", "none", "null"})
@@ -97,8 +130,9 @@ def _shown(key: str, value: object) -> str:
 
 
 def mask_url(text: str) -> str:
-    """Return `text` with the user, password and secret parameters of every URL in it as `***`."""
-    return _URL_PARAMETER.sub(rf"\1{MASK}", _URL_USERINFO.sub(rf"\1{MASK}", text))
+    """Return `text`, an address, with its user, password and secret parameters as `***`."""
+    text = _PARAMETER_OF_VALUE.sub(rf"\1{MASK}", _USERINFO_OF_VALUE.sub(rf"\1{MASK}", text))
+    return _PARAMETER.sub(_masked_entry, _ENCODED_PARAMETER.sub(_masked_entry, text))
 
 
 def mask_text(text: str, properties: Mapping[str, Any]) -> str:
@@ -108,8 +142,12 @@ def mask_text(text: str, properties: Mapping[str, Any]) -> str:
     and whatever else looks like a secret: entries with telling names, headers, users and passwords of URLs.
     """
     text = _without(text, {form for secret in _secrets(properties) for form in _forms(secret)})
-    text = _QUOTED_ENTRY.sub(_masked_entry, text)
-    return _PARAMETER.sub(rf"\1{MASK}", _HEADER.sub(rf"\1 {MASK}", mask_url(text)))
+    for entry in (_QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _ENCODED_PARAMETER):
+        text = entry.sub(_masked_entry, text)
+    text = _PARAMETER.sub(_masked_entry, text)
+    text = _PARAMETER_IN_TEXT.sub(rf"\1{MASK}", _USERINFO_IN_TEXT.sub(rf"\1{MASK}", text))
+    text = _SCHEME_IN_HEADER.sub(rf"\1 {MASK}", text)
+    return _HEADER.sub(rf"\1\2{MASK}", text)
 
 
 def masked_cause(error: Exception, properties: Mapping[str, Any]) -> Exception:
@@ -117,14 +155,27 @@ def masked_cause(error: Exception, properties: Mapping[str, Any]) -> Exception:
 
     It is `error` itself if neither it nor what caused it tells a secret, else its masked text and where it was raised.
     """
-    chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in chain:
-        chain.append(link)
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    if all(mask_text(str(link), properties) == str(link) for link in chain):
+    if all(mask_text(text, properties) == text for link in _chain(error) for text in _texts(link)):
         return error
     return RuntimeError(mask_text(f"{type(error).__name__}: {error}", properties)).with_traceback(error.__traceback__)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return the error and all that is printed with it: what caused it, and the members of groups."""
+    found: list[BaseException] = []
+    left: list[BaseException] = [error]
+    while left:
+        link = left.pop()
+        if any(link is known for known in found):
+            continue
+        found.append(link)
+        cause = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        left += [*([] if cause is None else [cause]), *getattr(link, "exceptions", ())]
+    return found
+
+
+def _texts(error: BaseException) -> list[str]:
+    return [str(error), *getattr(error, "__notes__", ())]
 
 
 def _secrets(properties: Mapping[str, Any], *, is_below_secret: bool = False) -> Iterator[str]:
@@ -141,15 +192,18 @@ def _secrets(properties: Mapping[str, Any], *, is_below_secret: bool = False) ->
 
 
 def _secrets_of_url(text: str) -> Iterator[str]:
-    for found in _URL_USERINFO.finditer(text):
+    for found in _USERINFO_OF_VALUE.finditer(text):
         userinfo = found.group().removeprefix(found.group(1))
         yield from (userinfo, unquote(userinfo))
         password = userinfo.partition(":")[2]
         # A password that should have been percent-encoded is taken apart by whoever parses the URL.
-        yield from (password, unquote(password), *re.split("[@/?]", password))
-    for parameter in _URL_PARAMETER.finditer(text):
+        yield from (password, unquote(password), *re.split(r"[@/?\s]", password))
+    for parameter in _PARAMETER_OF_VALUE.finditer(text):
         value = parameter.group().removeprefix(parameter.group(1))
-        yield from (value, unquote(value))
+        yield from (value, unquote(value), unquote_plus(value))
+    for name, entry in _DSN_ENTRY.findall(unquote_plus(text)):
+        if is_secret(name.strip().replace(" ", "-")):
+            yield from (entry, entry.strip("{}"))
 
 
 def _forms(secret: str) -> set[str]:
@@ -181,6 +235,30 @@ def _common_length(text: str, form: str) -> int:
 
 def _masked_entry(entry: re.Match[str]) -> str:
     return f"{entry['before']}{MASK}" if is_secret(entry["key"]) else entry.group()
+
+
+def spark_option_pattern(prefix: str) -> str:
+    """Return the pattern, of Java, of the names and values of options that Spark must not show.
+
+    Args:
+        prefix: How the options begin that are properties of a catalog, such as `catalog.`.
+    """
+    name = rf"^{re.escape(prefix)}[^=\s]*(?:{TELLING_WORDS})"
+    return rf"(?i)url|{name}|(?<![\w-])header\.|{UNMISTAKABLE_WORDS}|{_SPARK_ADDRESS}|{_PARAMETER_NAME}"
+
+
+def spark_text_pattern(prefix: str) -> str:
+    """Return the pattern, of Java, of what Spark must not show in texts, such as requests of Spark Connect and SQL.
+
+    Options stand there as `key: "catalog.token" value: "..."` and as `'catalog.token' = '...'`; quotes within quotes
+    are escaped or doubled. The possessive `*+` keeps Java from running out of stack over a long value.
+
+    Args:
+        prefix: How the options begin that are properties of a catalog, such as `catalog.`.
+    """
+    key = rf"{re.escape(prefix)}[^'\"\\=\s]*(?:{TELLING_WORDS})[^'\"\\=\s]*\\*['\"]\s*(?:=|,|value:)\s*"
+    value = r"(?<mark>\\*['\"])(?:\k<mark>\k<mark>|(?!(?<!\\)\k<mark>).)*+"
+    return rf"(?is){key}{value}|{_SPARK_ADDRESS_IN_TEXT}|{_PARAMETER_NAME}[^&\s'\"\\]*"
 
 
 def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:

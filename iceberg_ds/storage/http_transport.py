@@ -17,7 +17,7 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import ChunkedEncodingError, ConnectionError  # noqa: A004  # requests' own
 
 from iceberg_ds.option_values import count, positive_integer
-from iceberg_ds.secrets import mask_url
+from iceberg_ds.secrets import mask_text
 
 CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
 READ_TIMEOUT = "rest.client.socket-timeout-ms"
@@ -83,7 +83,7 @@ def _retries(properties: Mapping[str, str]) -> int:
 
 
 def _mask_logged_addresses(record: logging.LogRecord) -> bool:
-    record.msg, record.args = mask_url(record.getMessage()), ()
+    record.msg, record.args = mask_text(record.getMessage(), {}), ()
     return True
 
 

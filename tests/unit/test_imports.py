@@ -124,7 +124,7 @@ MAY_IMPORT = [
     ),
     (COMMAND, VALUES | PURE | DRIVER | CHECK | VERIFY | RESOLVE | COMMAND),
     (ADAPTER, VALUES | EXECUTOR | DRIVER | RESOLVE),
-    (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "_version"} | LOADED_LATER),
+    (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "secrets", "_version"} | LOADED_LATER),
 ]
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {

@@ -35,6 +35,14 @@ CREDENTIAL_KEYS = [
     "dynamodb.session-token",
     "password",
     "s3.sse.key",
+    "s3.sse-c.key",
+    "s3.customer-key",
+    "encryption.key",
+    "auth.basic.passphrase",
+    "auth.custom.anything",
+    "db.pwd",
+    "signature",
+    "adls.client-id",
 ]
 # Names that only sound like secrets.
 PLAIN_KEYS = [
@@ -51,6 +59,9 @@ PLAIN_KEYS = [
     "header.X-Iceberg-Access-Delegation",
     "client.refresh-credentials-endpoint",
     "s3.role-session-name",
+    "s3.sse-kms-key-id",
+    "encryption.key-id",
+    "write.distribution-mode",
 ]
 
 
@@ -82,6 +93,9 @@ def test_secret_values_are_masked(key: str) -> None:
         f"https://{SECRET}@catalog.example/api",
         f"postgresql://db.example/catalog?user=writer&password={SECRET}",
         f"https://catalog.example/api?access_token={SECRET}&x=1",
+        f"postgresql://writer:pass {SECRET} word@db.example/catalog",
+        f"mssql+pyodbc:///?odbc_connect=DRIVER%3D%7BODBC%7D%3BUID%3Du%3BPWD%3D{SECRET}%3B",
+        f"mssql+pyodbc:///?x=Server%3Dh%3BPWD%3D{SECRET}%3B",
     ],
 )
 def test_credentials_in_a_url_are_masked(uri: str) -> None:
@@ -179,6 +193,14 @@ def test_nested_properties_are_secret_below_a_secret_one() -> None:
         f"connection to 'host=db password={SECRET} user=x' failed",
         f"403, url=URL('https://a.blob.example/f?sv=1&sig={SECRET}&se=2')",
         f"GET /t?X-Amz-Signature={SECRET} HTTP/1.1",
+        f'{{"token": "a\\"{SECRET}", "x": 1}}',
+        f"{{'password': 'a\\'\"{SECRET}'}}",
+        f"cannot reach postgresql://writer:pass {SECRET} word@db.example",
+        f"DRIVER={{ODBC}};PWD={{a}}}};{SECRET}}};Server=h",
+        f"connect(password='a {SECRET}')",
+        f"Cookie: session={SECRET}; path=/",
+        f"X-Amz-Security-Token: {SECRET}",
+        f"AWS_SECRET_ACCESS_KEY={SECRET} python job.py",
     ],
 )
 def test_secrets_that_no_property_holds_are_found_by_what_names_them(text: str) -> None:
@@ -196,6 +218,11 @@ def test_secrets_that_no_property_holds_are_found_by_what_names_them(text: str) 
         "HTTPConnectionPool(host='127.0.0.1', port=8181): Max retries exceeded with url: /v1/config",
         "basic authentication is not known",
         "expected 'unauthorized_client', 'unsupported_grant_type' or 'invalid_scope'",
+        "NotAuthorizedException: Malformed request: no such table",
+        "cannot reach https://catalog.example:8181 as user@example.com",
+        "An error occurred (NoSuchKey): {'Key': 'db/t/data/x.parquet', 'Bucket': 'lake'}",
+        "client.refresh-credentials-enabled=true as a property of the catalog",
+        "table db.sessions has no column 'author'",
     ],
 )
 def test_text_without_secrets_stays_as_it_is(text: str) -> None:
@@ -231,6 +258,16 @@ def test_cause_of_a_cause_is_searched_too(*, is_explicit: bool) -> None:
     error.__suppress_context__ = is_explicit
 
     assert SECRET not in "".join(traceback.format_exception(masked_cause(error, {"s3.session-token": SECRET})))
+
+
+def test_notes_and_members_of_groups_are_searched_too() -> None:
+    """Python prints them with the error, and so does Spark."""
+    noted, group = OSError("refused"), OSError("refused")
+    noted.__notes__ = [f"key {SECRET}"]  # type: ignore[attr-defined]  # from Python 3.11 on
+    group.exceptions = (OSError(f"key {SECRET}"),)  # type: ignore[attr-defined]  # as of an ExceptionGroup
+
+    assert masked_cause(noted, {"s3.session-token": SECRET}) is not noted
+    assert masked_cause(group, {"s3.session-token": SECRET}) is not group
 
 
 def open_with(key: str) -> None:
