@@ -19,10 +19,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table.locations import LocationProvider
+from support.conversions import convert
 from support.hostile_tables import CANARY, Canary, Listener, give_properties, listening
+from support.keyed_messages import KEYED_SCHEMA, keyed_tasks, plan_by_keys
 from support.rest_fake import serve_rest_fake
 from support.rest_sinks import sink_of
 from support.tables import IDENTIFIER, Sink, embedded_options, local, paths_of, rows
+from support.upserts import ENCODINGS, commit_upsert, upsert, upsert_plan
 
 from iceberg_ds import convert_deletes, verify
 from iceberg_ds.catalogs.client import CatalogClient
@@ -31,6 +34,7 @@ from iceberg_ds.catalogs.settings import CatalogSettings
 from iceberg_ds.commits.abort import abort_write
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.locations import PROVIDER
+from iceberg_ds.resolving.values import RowEncoding
 
 
 class Mine(LocationProvider):
@@ -116,6 +120,25 @@ def test_functions_of_the_package_do_not_believe_a_hostile_table(
 
     assert result.ok
     assert converted.delete_files == 0
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_upserts_and_conversions_do_not_believe_a_hostile_table(
+    embedded: Sink, listener: Listener, encoding: RowEncoding
+) -> None:
+    """They look for rows in tasks of their own, and write files in the committer."""
+    embedded.create(KEYED_SCHEMA)
+    upsert(embedded, encoding, [("I", 1, "EU", 1, 1), ("I", 2, "EU", 2, 2)])
+    upserted, streamed = upsert_plan(embedded), plan_by_keys(embedded)
+    give_properties(embedded, **listener.properties)
+
+    result = commit_upsert(embedded, upserted, encoding, keyed_tasks(upserted, [("U", 2, "EU", 3, 3)]))
+    embedded.commit(keyed_tasks(streamed, [("U", 1, "EU", 4, 4)]))
+    converted = convert(embedded, encoding)
+
+    assert result.replaced_rows == 1
+    assert converted.delete_files == 1
+    assert [row["amount"] for row in embedded.rows()] == [4, 3]
 
 
 def test_what_a_rest_catalog_vends_counts_and_what_the_table_says_does_not(tmp_path: Path, listener: Listener) -> None:
