@@ -57,11 +57,14 @@ _PLAIN_KEYS = frozenset(
 # What stands alone before @ in the address of storage is a container.
 _STORAGE_SCHEME = r"(?:s3[an]?|gs|abfss?|wasbs?|file|hdfs|oss)://"
 _SCHEME = rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME}(?=[^/\s:@]+:))"
+# What a text may hold is bounded, so that no server can keep the masker busy with a long answer.
 # In a property that is an address, all of it may be meant: a password may hold blanks. In a text, a password with
 # blanks stands behind a user, and what stands behind a host is a port.
 _USERINFO_OF_VALUE = re.compile(rf"{_SCHEME}[^\x00]+(?=@)", re.IGNORECASE)
-_USERINFO_IN_TEXT = re.compile(rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]+|\S+)(?=@)", re.IGNORECASE)
-_PARAMETER_NAME = rf"([?&;][^=&\s]*(?:{TELLING_PARAMETERS})[^=&\s]*=)"
+_USERINFO_IN_TEXT = re.compile(
+    rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]{1, 999}|\S{1, 999})(?=@)", re.IGNORECASE
+)
+_PARAMETER_NAME = rf"([?&;][^=&;?\s]*(?:{TELLING_PARAMETERS})[^=&;?\s]*=)"
 _PARAMETER_OF_VALUE = re.compile(rf"{_PARAMETER_NAME}[^&]+", re.IGNORECASE)
 _PARAMETER_IN_TEXT = re.compile(rf"{_PARAMETER_NAME}[^&\s'\"]+", re.IGNORECASE)
 _SCHEME_IN_HEADER = re.compile(r"\b(Bearer|bearer|BEARER|Basic) (?!\*\*\*)[\w.~+/=-]{6,}")
@@ -74,7 +77,7 @@ _NAME = rf"[\w.-]*(?:{TELLING_WORDS})[\w.-]*"
 # A quoted value ends at a quote with as many backslashes as the one that it began with, and may be cut off before it.
 # Two quotes in a row are one in SQL, and belong to the value.
 _VALUE = r"(?P<open>\\*[\"'])(?P<value>(?:(?P=open){2}|(?!(?<!\\)(?P=open)).)*)"
-_KEY = rf"(?P<before>(?P<mark>\\*[\"'])(?P<key>{_NAME})(?P=mark)\s*"
+_KEY = rf"(?P<before>(?<!\\)(?P<mark>\\*[\"'])(?P<key>{_NAME})(?P=mark)\s*"
 _FLAGS = re.IGNORECASE | re.DOTALL
 # An entry of JSON or of a dict's repr, with one value or several; and a pair, as in lists of headers.
 _QUOTED_ENTRY = re.compile(rf"{_KEY}[:=]\s*[bru]{{0,2}}){_VALUE}", _FLAGS)
