@@ -43,6 +43,9 @@ def register(spark: SparkSession) -> None:
     * `spark.sql.redaction.options.regex` and `spark.sql.redaction.string.regex`, so that Spark shows no secret
       option in plans, in its UI and in event logs. Its own defaults leave some in clear, and all of them with
       Spark Connect.
+
+    Call it in each Python thread that writes, too: Spark looks for Python data sources in the active session of the
+    thread, and a new thread has none, `InheritableThread` included. There the session becomes the active one.
     """
     try:
         spark.dataSource.register(IcebergSink)
@@ -50,11 +53,19 @@ def register(spark: SparkSession) -> None:
         # Spark 4.0 refuses a name that it has already found by itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+    _activate(spark)
     _set_unless_set(spark, _MAX_BYTES_PER_BATCH, _UNCHECKED)
     _set_unless_set(spark, _OPTIONS_REGEX, spark_option_pattern(_CATALOG_PREFIX))
     _warn_of_shown_options(str(spark.conf.get(_OPTIONS_REGEX, "")))
     if spark.conf.get(_TEXT_REGEX_OF_CONTEXT, None) is None:
         _set_unless_set(spark, _TEXT_REGEX, spark_text_pattern(_CATALOG_PREFIX))
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make the session the active one of this thread, unless it has one."""
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is not None and jvm.SparkSession.getActiveSession().isEmpty():  # Spark Connect has no JVM, and needs none
+        jvm.SparkSession.setActiveSession(getattr(spark, "_jsparkSession"))  # noqa: B009  # PySpark has no public name
 
 
 def _warn_of_shown_options(regex: str) -> None:

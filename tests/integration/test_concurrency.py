@@ -11,14 +11,10 @@ from support.races import all_ids, leftovers, race, wins
 from support.spark_jobs import numbered
 from support.spark_tables import Warehouse
 
+import iceberg_ds
+
 WRITERS = 8
 TIMEOUT_S = 600
-
-
-def activate(spark: SparkSession) -> None:
-    """Make a session the active one of this thread: without, Spark 4.3 finds no Python data source in a new thread."""
-    if spark._jvm is not None:
-        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 @pytest.mark.parametrize("repetition", range(3))
@@ -52,7 +48,7 @@ def test_threads_of_one_session_append_at_once(spark: SparkSession, house: Wareh
     """Parallel jobs of one Spark session would fail, or take each other's commits."""
     frames = [numbered(spark, 100 * number, 100 * number + 50) for number in range(4)]
 
-    with ThreadPoolExecutor(max_workers=2, initializer=activate, initargs=(spark,)) as threads:
+    with ThreadPoolExecutor(max_workers=2, initializer=iceberg_ds.register, initargs=(spark,)) as threads:
         list(threads.map(house.append, frames))
 
     assert house.ids() == [100 * number + row for number in range(4) for row in range(50)]

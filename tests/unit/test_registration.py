@@ -53,6 +53,20 @@ class FakeSession:
         self.registered.append(source)
 
 
+class FakeThread:
+    """The active session of a thread, as Spark's JVM has it."""
+
+    def __init__(self, active: object = None) -> None:
+        self.active = active
+        self.SparkSession = SimpleNamespace(getActiveSession=self._get, setActiveSession=self._set)
+
+    def _get(self) -> SimpleNamespace:
+        return SimpleNamespace(isEmpty=lambda: self.active is None)
+
+    def _set(self, session: object) -> None:
+        self.active = session
+
+
 def refusal(condition: str) -> AnalysisException:
     """Return Spark's refusal for that reason."""
     error = AnalysisException("refused")
@@ -169,3 +183,16 @@ def test_pattern_that_only_java_knows_is_no_error(caplog: pytest.LogCaptureFixtu
 
     assert session.settings[OPTIONS_REGEX] == r"\p{Alpha}+"
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(None, "this one"), ("another", "another")], ids=["new thread", "active"]
+)
+def test_session_is_active_in_a_thread_that_has_none(before: str | None, after: str) -> None:
+    """Writes in a thread of one's own would fail: Spark looks for data sources in the thread's active session."""
+    session: Any = FakeSession()
+    session._jvm, session._jsparkSession = FakeThread(active=before), "this one"
+
+    register(session)
+
+    assert session._jvm.active == after
