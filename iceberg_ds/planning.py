@@ -231,7 +231,7 @@ def _check_columns(options: SinkOptions, dataframe: StructType) -> None:
     if not dataframe.fields:
         raise SchemaMismatchError(
             f"Cannot write to {identifier_text(options.table)}: the DataFrame has no columns, so that nothing of "
-            'could be written. Select the columns to write, e.g. df.select("its rows id").'
+            'its rows could be written. Select the columns to write, e.g. df.select("id").'
         )
 
 
