@@ -11,6 +11,7 @@ _CONVERTING = "unit/resolving/test_converting.py::"
 _LATE = "unit/upserts/test_late_rows.py::"
 _PUBLICATION = "unit/resolving/test_publication.py::"
 _BRANCHES = "unit/snapshots/test_branches.py::"
+_RACES = "acceptance/test_jvm_peer_races.py::"
 _COMMITTING = "unit/upserts/test_committing.py::"
 
 _PARTITIONS = "unit/upserts/test_every_partition.py::"
@@ -167,6 +168,7 @@ RESOLVING: tuple[Mutation, ...] = (
         before="        if missing:\n            raise StaleWorkError(",
         after="        if missing is None:\n            raise StaleWorkError(",
         tests=(_CONVERTING + "test_compaction_that_lands_meanwhile_brings_no_row_back",),
+        spark_tests=(_RACES + "test_sink_that_began_before_lands_rightly",),
     ),
     Mutation(
         name="a rewritten file takes the place of one that is gone",
@@ -194,6 +196,7 @@ RESOLVING: tuple[Mutation, ...] = (
             "unit/snapshots/test_snapshots.py::test_deletes_that_take_the_place_of_others_are_seen_by_compactions",
             _CONVERTING + "test_compaction_that_began_before_the_deletes_is_refused_after_their_conversion",
         ),
+        spark_tests=(_RACES + "test_runtime_that_began_before_lands_rightly_or_is_refused",),
     ),
     Mutation(
         name="rows that position deletes hid are not looked for again though these are gone",

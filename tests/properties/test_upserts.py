@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
+from support.conversions import CompactionRefusedError, compact, meanwhile
 from support.invariants import check_clean
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import rows_of
@@ -21,6 +25,7 @@ from support.upserts import ENCODINGS, SEQUENCED_SCHEMA, apart, commit_upsert, s
 
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.steps import Step
 
 LAYOUTS = {
     "none": PartitionSpec(),
@@ -34,20 +39,24 @@ changes = st.tuples(
     st.sampled_from(["EU", "US", "DE"]),
     st.one_of(st.none(), st.integers(0, 99)),
 )
-# How each batch of changes is written: by which kind of write, in files of one row or of all.
+# When another engine compacts the table: after a batch, begun before or after it, or between its search and its commit.
+OTHERS = ["nothing", "nothing", "compact", "compact late", "compact meanwhile"]
+
+# How each batch of changes is written: by which kind of write, in files of one row or of all, and what others do.
 batches = st.lists(
     st.tuples(
         st.lists(changes, max_size=10),
         st.sampled_from([*ENCODINGS, "equality"]),
         st.sampled_from([1, 2**29]),
         st.booleans(),
+        st.sampled_from(OTHERS),
     ),
     min_size=1,
     max_size=5,
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=30)
 @given(written=batches, layout=st.sampled_from(sorted(LAYOUTS)))
 def test_table_has_the_row_that_came_last_for_each_key(*, written: Any, layout: str) -> None:
     """A key would have two rows, an old one, or none, for some order of writes of each kind."""
@@ -57,26 +66,42 @@ def test_table_has_the_row_that_came_last_for_each_key(*, written: Any, layout: 
         expected: dict[int, tuple[Any, ...]] = {}
         numbers = itertools.count()
         has_deletes_by_key = False
-        for events, encoding, file_bytes, evolves in written:
+        for events, encoding, file_bytes, evolves, others in written:
+            begun = sink.table()
             feed: list[Event] = [(*change, next(numbers)) for change in events]
             for operation, key, region, amount in events:
                 expected.pop(key, None)
                 if operation != "D":
                     expected[key] = (key, region, amount)
-            if encoding == "equality":
-                # Of the whole table: files of several specs may have rows of a key.
-                spec = _global_spec(sink)
-                plan = plan_by_keys(sink, delete_spec=spec, target_file_size_bytes=file_bytes)
-                sink.commit(keyed_tasks(plan, *apart(feed)))
-                has_deletes_by_key = has_deletes_by_key or bool(feed)
-            else:
-                upsert(sink, encoding, *apart(feed), target_file_size_bytes=file_bytes)
+            with _beside(sink, begun, others):
+                if encoding == "equality":
+                    # Of the whole table: files of several specs may have rows of a key.
+                    spec = _global_spec(sink)
+                    plan = plan_by_keys(sink, delete_spec=spec, target_file_size_bytes=file_bytes)
+                    sink.commit(keyed_tasks(plan, *apart(feed)))
+                    has_deletes_by_key = has_deletes_by_key or bool(feed)
+                else:
+                    upsert(sink, encoding, *apart(feed), target_file_size_bytes=file_bytes)
             _check(sink, expected, reads_with_pyiceberg=not has_deletes_by_key)
             if evolves and layout == "none" and len(sink.table().specs()) == 1:
                 with sink.table().update_spec() as change_of_spec:
                     change_of_spec.add_identity("region")
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def _beside(sink: Sink, begun: Table, others: str) -> Iterator[None]:
+    """Let another engine compact the table while something is written, or begin before that and land after it."""
+    if begun.current_snapshot() is None or others == "nothing":
+        yield
+    elif others == "compact meanwhile":
+        with meanwhile(Step.COMMIT_BEGUN, lambda: compact(sink)):
+            yield
+    else:
+        yield
+        with suppress(CompactionRefusedError):
+            compact(sink, begun if others == "compact late" else None)
 
 
 sequenced_changes = st.tuples(

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +59,8 @@ _SETTINGS = {
 _ANY_KEY = {"AWS_ACCESS_KEY_ID": "peer", "AWS_SECRET_ACCESS_KEY": "peer", "AWS_REGION": "us-east-1"}
 
 Row = dict[str, Any]
+
+_numbers = itertools.count(1)
 
 
 class PeerError(RuntimeError):
@@ -249,6 +251,16 @@ class PeerCatalog:
         """
         answer = self.peer.ask("sql", timeout_s, session=self.session, statement=statement)
         return Answer(columns=answer["columns"], rows=decode(answer["rows"]), seconds=answer["seconds"])
+
+    def begin(self, statement: str) -> Callable[[], None]:
+        """Let a statement run beside those that follow; return what waits for its end, with the errors of `run`."""
+        name = f"statement-{next(_numbers)}"
+        self.peer.ask("begin", session=self.session, statement=statement, name=name)
+
+        def finish() -> None:
+            self.peer.ask("finish", name=name)
+
+        return finish
 
     def sql(self, statement: str) -> list[Row]:
         """Run a statement and return its rows by column names; errors are those of `run`."""

@@ -10,11 +10,14 @@ import os
 import sys
 import time
 import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from support.typed_json import decode, encode_rows
+
+_AT_ONCE = 16
 
 
 class Server:
@@ -23,6 +26,8 @@ class Server:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._sessions: dict[str, SparkSession] = {}
+        self._threads = ThreadPoolExecutor(_AT_ONCE)
+        self._begun: dict[str, Future[dict[str, Any]]] = {}
 
     def open(self, session: str, conf: dict[str, str]) -> dict[str, Any]:
         """Begin a session with settings of its own, and so with catalogs of its own."""
@@ -52,6 +57,15 @@ class Server:
             value = field.get(None)
             found[field.getName()] = sorted(value) if hasattr(value, "iterator") else value
         return {"constants": found}
+
+    def begin(self, session: str, statement: str, name: str) -> dict[str, Any]:
+        """Let a statement run beside what is asked for next, under a name."""
+        self._begun[name] = self._threads.submit(self.sql, session, statement)
+        return {}
+
+    def finish(self, name: str) -> dict[str, Any]:
+        """Wait for a statement that was begun, and return what it answers."""
+        return self._begun.pop(name).result()
 
     def view(self, session: str, name: str, schema: dict[str, Any], rows: list[Any]) -> dict[str, Any]:
         """Give rows a name in a session's statements."""

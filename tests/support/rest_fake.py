@@ -112,6 +112,7 @@ class RestFake:
         vend: Returns what a table's answer has beside its metadata.
         can_stage: Whether it stages tables.
         idle_s: Seconds after which it closes an idle connection without a word, None for never.
+        before: Called with each request before it is carried out; may take its time.
     """
 
     uri: str
@@ -127,6 +128,7 @@ class RestFake:
     vend: Callable[[Table], dict[str, Any]] = lambda _: {}
     can_stage: bool = True
     idle_s: float | None = None
+    before: Callable[[Recorded], None] = lambda _: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def asked(self, method: str, path: str) -> list[Recorded]:
@@ -177,7 +179,9 @@ class RestFake:
                 asked = {"location": None, **json.loads(request.body)}
                 return self._create(namespace, CreateTableRequest.model_validate(asked))
             case ["namespaces", namespace, "tables", name] if request.method == "POST":
-                return self._commit((namespace, name), CommitTableRequest.model_validate_json(request.body))
+                # Iceberg's Java library leaves the table to the path.
+                body = {"identifier": {"namespace": [namespace], "name": name}, **json.loads(request.body)}
+                return self._commit((namespace, name), CommitTableRequest.model_validate(body))
             case ["namespaces", namespace, "tables", name]:
                 return 200, self._shown(self.tables.load_table((namespace, name)))
             case ["namespaces", namespace, "tables", name, "credentials"]:
@@ -243,6 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Recorded(method=self.command, target=self.path, headers=headers, body=body)
+        self.fake.before(request)
         with self.fake.lock:
             self.fake.recorded.append(request)
             fault = self.fake.fault_for(request)

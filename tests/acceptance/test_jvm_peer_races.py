@@ -1,0 +1,270 @@
+"""What the sink does by keys beside Iceberg's own Spark runtime, each begun before the other and landed after it.
+
+A row may never change by that: the table has the rows of one after the other, or one of them is refused and says so.
+The runtime's statements are real ones, held when they send their commit (`held_commits`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import DataFileContent
+from support.conversions import convert, keyed_deletes, meanwhile
+from support.delete_files import delete_positions
+from support.held_commits import Held, HeldCatalog, serve_held_catalog
+from support.jvm_peer import CATALOG, JvmPeer
+from support.keyed_epochs import LAYOUTS
+from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.keyed_reader import listed, rows_of
+from support.publications import applied, tasks
+from support.tables import Sink
+from support.upserts import apart, upsert
+
+import iceberg_ds
+from iceberg_ds.errors import CommitConflictError
+from iceberg_ds.steps import Step
+
+pytestmark = [
+    pytest.mark.timeout(900),  # the first one may have to make the peer's environment
+    pytest.mark.usefixtures("waits"),
+]
+
+Rows = list[tuple[Any, ...]]
+
+LAYOUT_NAMES = ("none", "by the key")
+# Rows 3 and 7 are hidden by position deletes. The deletes by keys of `OLD`, if there are any, are older than all races.
+FIRST = [[(key, "EU", key) for key in range(4)], [(key, "US", key) for key in range(4, 8)]]
+OLD: list[Event] = [("U", 4, "DE", 40, 1), ("D", 5, "EU", None, 1)]
+NEW: list[Event] = [("U", 1, "DE", 100, 2), ("D", 2, "EU", None, 2), ("I", 9, "DE", 9, 2)]
+STEPS = (Step.TASK_WRITTEN, Step.COMMIT_BEGUN, Step.TABLE_LOADED, Step.MANIFESTS_WRITTEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """What the sink does.
+
+    Attributes:
+        events: The changes that it commits.
+        run: Does it.
+        has_old_deletes: Whether the table has deletes by keys before.
+        steps: Where the runtime may be faster.
+    """
+
+    events: list[Event]
+    run: Callable[[Sink], object]
+    has_old_deletes: bool = True
+    steps: Sequence[Step] = STEPS
+
+    def applied(self, rows: Rows) -> Rows:
+        """Return the rows after it."""
+        return applied(rows, self.events)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theirs:
+    """What the runtime does.
+
+    Attributes:
+        statement: Its statement, with `{t}` for the table.
+        applied: Returns the rows after it.
+        properties: Properties of the table that say how.
+    """
+
+    statement: str
+    applied: Callable[[Rows], Rows] = lambda rows: rows
+    properties: Mapping[str, str]
+
+
+def put(sink: Sink, *events: Event) -> None:
+    """Commit changes with deletes by keys."""
+    sink.commit(keyed_tasks(plan_by_keys(sink), *apart(events)))
+
+
+def put_and_convert(sink: Sink, encoding: Any) -> None:
+    """Commit changes, and convert their deletes."""
+    put(sink, *NEW)
+    convert(sink, encoding)
+
+
+def publish(sink: Sink) -> None:
+    """Publish an epoch converted; if others were faster, it comes again, as Spark repeats it."""
+    try:
+        sink.commit(tasks(sink, 0, *apart(NEW)))
+    except CommitConflictError as refused:
+        assert "Run the query again: they are written anew" in str(refused)  # noqa: PT017  # it may also land
+        sink.commit(tasks(sink, 0, *apart(NEW)))
+
+
+OURS = {
+    "conversion by marks": Ours(events=[], run=lambda sink: convert(sink, "position")),
+    "conversion by rewriting": Ours(events=[], run=lambda sink: convert(sink, "copy-on-write")),
+    "epoch and conversion by marks": Ours(events=NEW, run=lambda sink: put_and_convert(sink, "position")),
+    "epoch and conversion by rewriting": Ours(events=NEW, run=lambda sink: put_and_convert(sink, "copy-on-write")),
+    "epoch that is published converted": Ours(
+        events=NEW, run=publish, steps=(Step.COMMIT_BEGUN, Step.MANIFESTS_WRITTEN, Step.LANDED)
+    ),
+    "upsert by marks": Ours(events=NEW, run=lambda sink: upsert(sink, "position", *apart(NEW)), has_old_deletes=False),
+    "upsert by rewriting": Ours(
+        events=NEW, run=lambda sink: upsert(sink, "copy-on-write", *apart(NEW)), has_old_deletes=False
+    ),
+}
+
+
+def _changed(rows: Rows) -> Rows:
+    return [(key, region, amount + 1000 if key < 2 else amount) for key, region, amount in rows]
+
+
+def _deleted(rows: Rows) -> Rows:
+    return [row for row in rows if row[0] >= 2]
+
+
+def _merged(rows: Rows) -> Rows:
+    return [*(row for row in _changed(rows) if row[0] != 6), (20, "XX", 20)]
+
+
+def _of(verb: str, mode: str, isolation: str) -> dict[str, str]:
+    return {f"write.{verb}.mode": mode, f"write.{verb}.isolation-level": isolation}
+
+
+UPDATE = "UPDATE {t} SET amount = amount + 1000 WHERE id IN (0, 1)"
+DELETE = "DELETE FROM {t} WHERE id IN (0, 1)"
+MERGE = (
+    "MERGE INTO {t} t USING (SELECT col1 AS key FROM VALUES (0L), (1L), (6L), (20L)) s ON t.id = s.key "
+    "WHEN MATCHED AND key = 6 THEN DELETE WHEN MATCHED THEN UPDATE SET t.amount = t.amount + 1000 "
+    "WHEN NOT MATCHED THEN INSERT (id, region, amount) VALUES (key, 'XX', key)"
+)
+REWRITE = f"CALL {CATALOG}.system.rewrite_data_files(table => '{{t}}', options => map('rewrite-all', 'true'%s))"
+THEIRS = {
+    "compaction": Theirs(statement=REWRITE % "", properties={}),
+    "compaction with new numbers": Theirs(
+        statement=REWRITE % ", 'use-starting-sequence-number', 'false'", properties={}
+    ),
+    "compaction of position deletes": Theirs(
+        statement=f"CALL {CATALOG}.system.rewrite_position_delete_files("
+        "table => '{t}', options => map('rewrite-all', 'true'))",
+        properties={},
+    ),
+    **{
+        f"{verb}, {mode}, {isolation}": Theirs(
+            statement=statement, applied=after, properties=_of(verb, mode, isolation)
+        )
+        for verb, statement, after in (
+            ("update", UPDATE, _changed),
+            ("delete", DELETE, _deleted),
+            ("merge", MERGE, _merged),
+        )
+        for mode, isolation in (("copy-on-write", "serializable"), ("merge-on-read", "snapshot"))
+    },
+    "delete, merge-on-read, serializable": Theirs(
+        statement=DELETE, applied=_deleted, properties=_of("delete", "merge-on-read", "serializable")
+    ),
+    "merge, merge-on-read, serializable": Theirs(
+        statement=MERGE, applied=_merged, properties=_of("merge", "merge-on-read", "serializable")
+    ),
+}
+# What the runtime says of a commit that others were faster than.
+REFUSALS = ("found new delete", "new position delete", "conflicting", "missing data files", "Missing required files")
+
+
+@pytest.fixture(scope="module")
+def races(peer: JvmPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldCatalog]:
+    """Return a catalog of tables that both write to."""
+    with serve_held_catalog(peer, tmp_path_factory.mktemp("races")) as catalog:
+        yield catalog
+
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """A table, what is done to it, and the rows that it has before."""
+
+    sink: Sink
+    table: str
+    theirs: Theirs
+    before: Rows
+
+    @property
+    def statement(self) -> str:
+        """What the runtime runs."""
+        return self.theirs.statement.format(t=f"db.{self.table}")
+
+
+def prepare(races: HeldCatalog, ours: Ours, theirs: Theirs) -> Race:
+    """Make a table of two data files of which position deletes hide rows, and with older deletes by keys perhaps."""
+    number = next(_numbers)
+    table = f"t{number}"
+    sink = races.sink(table)
+    sink.create(KEYED_SCHEMA, LAYOUTS[LAYOUT_NAMES[number % 2]][0])
+    with sink.table().transaction() as change:
+        change.set_properties({"commit.retry.min-wait-ms": "1", **theirs.properties})
+    named = [[dict(zip(COLUMNS.names, row, strict=True)) for row in part] for part in FIRST]
+    sink.commit(sink.write(*named, schema=COLUMNS))
+    for found in listed(sink.table())[DataFileContent.DATA]:
+        for position, row in enumerate(found.rows()):
+            if row["id"] in {3, 7}:
+                delete_positions(sink, found.path, [position])
+    before = [row for part in FIRST for row in part if row[0] not in {3, 7}]
+    if ours.has_old_deletes:
+        put(sink, *OLD)
+        before = applied(before, OLD)
+    return Race(sink=sink, table=table, theirs=theirs, before=before)
+
+
+def check(races: HeldCatalog, tables: Mapping[str, tuple[Race, list[Rows]]]) -> None:
+    """Assert that each table, read by the runtime and by the spec, has rows that it may have, and is whole."""
+    scans = [f"SELECT '{name}', id, region, amount FROM db.{race.table}" for name, (race, _) in tables.items()]  # noqa: S608
+    read: dict[str, Rows] = {name: [] for name in tables}
+    for name, *row in races.jvm.run(" UNION ALL ".join(scans)).rows:
+        read[name].append(tuple(row))
+    for name, (race, allowed) in tables.items():
+        found = sorted(read[name])
+        assert found in [sorted(rows) for rows in allowed], name
+        assert sorted(tuple(row.values()) for row in rows_of(race.sink.table())) == found, name
+        if not keyed_deletes(race.sink.table()):
+            assert sorted(tuple(row.values()) for row in race.sink.rows()) == found, name
+        options = {"warehouse": str(race.sink.options.warehouse)}
+        verified = iceberg_ds.verify(f"db.{race.table}", options=options, deep=True)
+        assert verified.ok, f"{name}: {verified}"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_runtime_that_began_before_lands_rightly_or_is_refused(races: HeldCatalog, name: str) -> None:
+    """Rows that were deleted would come back with a compaction, or an update be lost or made of an old row."""
+    ours = OURS[name]
+    prepared = {kind: prepare(races, ours, theirs) for kind, theirs in THEIRS.items()}
+    held: dict[str, Held] = {kind: races.begin(race.table, race.statement) for kind, race in prepared.items()}
+    tables = {}
+
+    for kind, race in prepared.items():
+        held[kind].wait()
+        ours.run(race.sink)
+        refusal = held[kind].let_go()
+        assert refusal is None or any(text in refusal for text in REFUSALS), f"{kind}: {refusal}"
+        after, apply = ours.applied(race.before), race.theirs.applied
+        serial = [apply(after), ours.applied(apply(race.before))]
+        tables[kind] = race, serial if refusal is None else [after]
+
+    check(races, tables)
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name != "epoch and conversion by rewriting"])
+def test_sink_that_began_before_lands_rightly(races: HeldCatalog, name: str) -> None:
+    """Rows that the runtime changed or moved meanwhile would be there twice, be lost, or come back."""
+    ours = OURS[name]
+    tables = {}
+
+    for number, (kind, theirs) in enumerate(THEIRS.items()):
+        race = prepare(races, ours, theirs)
+        step = ours.steps[(number + list(OURS).index(name)) % len(ours.steps)]
+        with meanwhile(step, lambda race=race: races.jvm.run(race.statement)) as done:  # type: ignore[misc]  # bound now
+            ours.run(race.sink)
+        assert done, f"{kind}: it never came to {step}"
+        tables[kind] = race, [ours.applied(race.theirs.applied(race.before)), theirs.applied(ours.applied(race.before))]
+
+    check(races, tables)
