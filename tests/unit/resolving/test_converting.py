@@ -363,14 +363,14 @@ def test_position_deletes_that_are_taken_back_meanwhile_hide_what_deletes_by_key
     first = next(found for found in listed(sink.table())[REPLACED] if found.rows()[0]["id"] == 0)
     delete_positions(sink, first.path, [2, 3])
 
-    with meanwhile(Step.MANIFESTS_WRITTEN, lambda: set_back(sink, before)):
+    with meanwhile(Step.COMMIT_BEGUN, lambda: set_back(sink, before)):
         convert(sink, encoding)
 
     check(sink, [row for row in before_any() if row[0] not in {2, 4}])
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("step", [Step.COMMIT_BEGUN, Step.MANIFESTS_WRITTEN], ids=lambda step: step.name)
+@pytest.mark.parametrize("step", [Step.TASK_WRITTEN, Step.COMMIT_BEGUN], ids=lambda step: step.name)
 @pytest.mark.usefixtures("waits")
 def test_deletes_that_are_taken_back_meanwhile_hide_nothing(sink: Sink, encoding: RowEncoding, step: Step) -> None:
     """Rows of an epoch that is rolled back, while its deletes are converted, would be gone for good."""

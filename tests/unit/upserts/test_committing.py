@@ -228,7 +228,7 @@ def test_row_whose_position_delete_is_taken_back_meanwhile_is_not_doubled(keyed:
         with keyed.table().manage_snapshots() as refs:
             refs.set_current_snapshot(snapshot_id=before.snapshot_id)
 
-    with at_step(Step.MANIFESTS_WRITTEN, set_back):
+    with at_step(Step.COMMIT_BEGUN, set_back):
         upsert(keyed, encoding, *apart(SECOND))
 
     assert values(keyed) == AFTER
