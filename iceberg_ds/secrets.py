@@ -62,7 +62,7 @@ _SCHEME = rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME
 # blanks stands behind a user, and what stands behind a host is a port.
 _USERINFO_OF_VALUE = re.compile(rf"{_SCHEME}[^\x00]+(?=@)", re.IGNORECASE)
 _USERINFO_IN_TEXT = re.compile(
-    rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]{1, 999}|\S{1, 999})(?=@)", re.IGNORECASE
+    rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]{{1,999}}|\S{{1,999}})(?=@)", re.IGNORECASE
 )
 _PARAMETER_NAME = rf"([?&;][^=&;?\s]*(?:{TELLING_PARAMETERS})[^=&;?\s]*=)"
 _PARAMETER_OF_VALUE = re.compile(rf"{_PARAMETER_NAME}[^&]+", re.IGNORECASE)
