@@ -121,13 +121,23 @@ class UpsertCommit:
 
     def _check_losers(self, commits: Sequence[TaskCommit]) -> None:
         """Refuse rows that lose to other tasks' rows where no mark may hide them."""
-        if self._encoding == "copy-on-write" and KeyReports(commits[0].write, commits, self._storage_of).hidden_count:
+        if self._encoding == "copy-on-write" and self._count_losers(commits):
             self._give_up(commits)
             raise RefusedRowsError(
                 f"Cannot upsert into {self._plan.table}, nothing was committed: rows of one key came to several tasks, "
                 "because Spark and the table tell these keys apart in different ways, such as UUIDs as text. Bring "
                 "them into one form, or write with delete-encoding=position."
             )
+
+    def _count_losers(self, commits: Sequence[TaskCommit]) -> int | None:
+        try:
+            return KeyReports(commits[0].write, commits, self._storage_of).hidden_count
+        except Exception as problem:  # of whatever storage library: keys in doubt are read from files
+            self._give_up(commits)
+            raise DataFileError(
+                f"Cannot upsert into {self._plan.table}, nothing was committed: keys that came to several tasks cannot "
+                f"be read again: {self._catalog.describe(problem)}."
+            ) from None  # its own text may have secrets
 
     def _look_for_rows(self, goal: Goal, commits: Sequence[TaskCommit]) -> None:
         try:

@@ -27,12 +27,13 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 from support.colliding_digests import one_digest
-from support.invariants import check_clean
+from support.invariants import check_clean, stored_files
 from support.keyed_reader import rows_of
 from support.tables import Sink
 from support.upserts import commit_upsert
 
-from iceberg_ds.errors import RefusedRowsError
+from iceberg_ds.commits import settling
+from iceberg_ds.errors import DataFileError, RefusedRowsError
 from iceberg_ds.planning import WriteMode
 from iceberg_ds.resolving.values import RowEncoding
 
@@ -151,6 +152,23 @@ def test_files_are_rewritten_without_rows_of_their_keys_alone(sink: Sink) -> Non
     table.put([("u", one, 10, 2), ("d", third, 0, 2)], encoding="copy-on-write")
 
     assert table.amounts == [2, 10]
+
+
+def test_keys_in_doubt_that_cannot_be_read_leave_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files would lie around, and the error would not say what could not be done."""
+    table = Table(sink, "string", is_wide=True)
+    one, other, _ = table.keys
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(settling, "read_keys", fail)
+    with pytest.raises(
+        DataFileError, match=r"keys that came to several tasks cannot be read again: .*the disk is gone"
+    ):
+        table.put([("u", one, 1, 1)], [("u", other, 1, 1)], encoding="copy-on-write")
+
+    assert stored_files(sink.table().location()) == set()
 
 
 @pytest.mark.parametrize("is_wide", [False, True], ids=KINDS)
