@@ -6,12 +6,13 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.invariants import check_sound
-from support.others import cherry_pick, drop_branch, expire, plain_table, set_branch
+from support.others import cherry_pick, drop_branch, expire, plain_table, register_edited, set_branch
 from support.tables import IDENTIFIER, Sink, embedded_options, rows
 
 from iceberg_ds.catalogs.client import connect
@@ -39,6 +40,7 @@ class Others(RuleBasedStateMachine):
         options = embedded_options(self.folder)
         self.sink = Sink(catalog=connect(catalog_settings(options)), options=options)
         self.plain_ids = itertools.count(1000)
+        self.is_ahead = False
 
     @initialize()
     def create(self) -> None:
@@ -145,6 +147,26 @@ class Others(RuleBasedStateMachine):
             return
         cherry_pick(self.sink, head)
 
+    @rule(number=st.integers(0, 9))
+    def others_set_property(self, number: int) -> None:
+        """Set a property."""
+        with plain_table(self.sink).transaction() as change:
+            change.set_properties({"owner": f"team {number}"})
+
+    @precondition(lambda self: not self.is_ahead)
+    @rule()
+    def others_commit_with_a_clock_ahead(self) -> None:
+        """Change the table by a machine whose clock is an hour ahead."""
+        self.is_ahead = True
+        register_edited(self.sink, _an_hour_ahead)
+
+    @precondition(lambda self: "main" in self.refs())
+    @rule()
+    def others_compact(self) -> None:
+        """Write the rows of main into one file, by an overwrite of PyIceberg that keeps them."""
+        table = plain_table(self.sink)
+        table.overwrite(table.scan().to_arrow())
+
     @rule(cuts_parents=st.booleans())
     def others_expire(self, *, cuts_parents: bool) -> None:
         """Expire history, unless that takes the last proof of a write, which no sink can see afterwards."""
@@ -172,6 +194,10 @@ class Others(RuleBasedStateMachine):
     def table_is_whole(self) -> None:
         """Check that nothing refers to a file that is gone."""
         check_sound(self.sink.table())
+
+
+def _an_hour_ahead(document: dict[str, Any]) -> None:
+    document["last-updated-ms"] += 3_600_000
 
 
 def plain_append(sink: Sink, number: int) -> None:
