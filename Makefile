@@ -157,8 +157,9 @@ bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits besid
 
 ##@ Upkeep
 .PHONY: readme
-readme: $(TOOLS) ## Write the table of options into the README
+readme: $(TOOLS) ## Write the table of options into the README, and the verdicts of other writers' suites into the docs
 	$(BIN)/python .ci/write_options_table.py
+	$(BIN)/python .ci/write_peer_suites.py
 
 .PHONY: clean
 clean: ## Remove what the targets made
