@@ -34,10 +34,11 @@ def why_not_beside(configured: Mapping[str, Any], asked: Mapping[str, str]) -> s
 
     Args:
         configured: The properties that PyIceberg's configuration has for the catalog; none if it does not know it.
-        asked: The properties that options give, which take the place of configured ones of the same name.
+        asked: The properties that options give, which take the place of configured ones of the same name; empty ones
+            do not, in PyIceberg.
     """
     known = {str(key).lower(): str(value) for key, value in flat(configured)}
-    secrets = sorted(key for key, value in known.items() if key not in asked and _signs_in(key, value))
+    secrets = sorted(key for key, value in known.items() if not asked.get(key) and _signs_in(key, value))
     leading = sorted(
         key for key, value in asked.items() if known.get(key) != value and not _LEADS_NOWHERE.fullmatch(key)
     )

@@ -64,9 +64,12 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
 
 
 def configured_properties(settings: CatalogSettings) -> dict[str, str]:
-    """Return all properties of a catalog: those of options, and those of PyIceberg's own configuration."""
-    known = Config().get_catalog_config(settings.name) or {}
-    return {**{key: str(value) for key, value in known.items()}, **dict(settings.properties)}
+    """Return all properties of a catalog: those of options, and those of PyIceberg's own configuration.
+
+    As in PyIceberg, an option without a value takes the place of nothing.
+    """
+    known = {key: str(value) for key, value in (Config().get_catalog_config(settings.name) or {}).items()}
+    return {**known, **{key: value or known.get(key, value) for key, value in settings.properties}}
 
 
 def _check_history_is_shown(settings: CatalogSettings) -> None:

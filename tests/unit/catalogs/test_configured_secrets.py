@@ -9,7 +9,7 @@ import pytest
 from support.hostile_tables import listening
 
 from iceberg_ds.catalogs.configured_secrets import why_not_beside
-from iceberg_ds.catalogs.settings import CatalogSettings, catalog_settings
+from iceberg_ds.catalogs.settings import CatalogSettings, catalog_settings, configured_properties
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options import SinkOptions, parse_options
 
@@ -133,6 +133,27 @@ def test_nothing_is_sent_to_the_host_of_an_option_beside_a_configured_credential
             catalog_settings(asked)
 
         assert listener.received == []
+
+
+@pytest.mark.usefixtures("lake")
+def test_option_without_a_value_takes_no_configured_credential_away() -> None:
+    """An empty credential would count as the user's own, and the server's would be sent to a host of the user's."""
+    with listening() as listener:
+        asked = options(uri=f"http://{listener.address}", credential="")
+        with pytest.raises(OptionError, match=r"options catalog\.credential, catalog\.uri .*\(credential\)"):
+            catalog_settings(asked)
+
+        assert listener.received == []
+
+
+@pytest.mark.usefixtures("lake")
+def test_secret_beside_an_option_without_a_value_is_known_to_the_masker() -> None:
+    """Errors of a catalog would show the credential that is used, because the option seems to take it away."""
+    settings = CatalogSettings(name="lake", properties=(("credential", ""), ("warehouse", "mine")))
+
+    found = configured_properties(settings)
+
+    assert (found["credential"], found["warehouse"]) == (f"writer:{SECRET}", "mine")
 
 
 @pytest.mark.usefixtures("lake")
