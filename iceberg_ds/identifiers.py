@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+# What Iceberg's Spark runtime takes behind the name of a table, where no table has the whole name.
+_SELECTOR = re.compile(r"branch_(?P<branch>.+)|tag_.+|snapshot_id_\d+|at_timestamp_\d+", re.DOTALL)
 _PLAIN_LEVEL = re.compile(r"(?!\d+\Z)\w+")
 _LEVEL = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.]*?))\s*(?:(\.)|\Z)")
 
@@ -16,6 +18,16 @@ _LEVEL = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.]*?))\s*(?:(\.)|\Z)")
 def identifier_text(levels: Iterable[str]) -> str:
     """Return the text of an identifier, in backticks what is more than letters, digits and underscores."""
     return ".".join(level if _PLAIN_LEVEL.fullmatch(level) else f"`{level.replace('`', '``')}`" for level in levels)
+
+
+def names_branch(level: str) -> str | None:
+    """Return the branch that Iceberg's Spark runtime understands by the last level of a name, as in `db.t.branch_x`.
+
+    Returns:
+        The branch; empty text if the level names a tag, a snapshot or a time instead; None if it is none of these.
+    """
+    found = _SELECTOR.fullmatch(level)
+    return None if found is None else found["branch"] or ""
 
 
 def parse_identifier(text: str) -> tuple[str, ...]:

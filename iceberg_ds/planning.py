@@ -28,7 +28,7 @@ from iceberg_ds.commits.preparing import (
 )
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.file_settings import file_settings
-from iceberg_ds.identifiers import identifier_text
+from iceberg_ds.identifiers import identifier_text, names_branch
 from iceberg_ds.key_planning import KeyedWrite, why_not_keyed
 from iceberg_ds.locations import trusted_provider
 from iceberg_ds.manifests.manifest_file import layout_of
@@ -241,6 +241,7 @@ def _find_or_stage(
     """Return the table, None if the commit creates it, and its metadata."""
     table = catalog.find_table(options.table)
     if table is None:
+        _check_name(catalog, options.table)
         schema = _new_schema(options, written, keyed)
         if (staged := stage_table(catalog, options, schema)) is not None:
             staged = staged if keyed is None else keyed.staged(staged)
@@ -249,6 +250,19 @@ def _find_or_stage(
             create_without_rows(catalog, options.table, staged)
         table = catalog.load_table(options.table)
     return table, table.metadata
+
+
+def _check_name(catalog: CatalogClient, identifier: tuple[str, ...]) -> None:
+    """Refuse to create a table whose name means a part of another one to Iceberg's Spark runtime."""
+    *levels, last = identifier
+    branch = names_branch(last)
+    if branch is None or len(levels) < 2 or catalog.find_table(levels) is None:  # noqa: PLR2004, namespace and table
+        return
+    name = identifier_text(levels)
+    cause = f"Cannot write to {identifier_text(identifier)}: there is no such table, but there is {name}"
+    if branch:
+        raise OptionError(f"{cause}. To write to its branch '{branch}', name {name} and give option branch={branch}.")
+    raise OptionError(f"{cause}, whose tags and snapshots cannot be written to. Name {name}, or another table.")
 
 
 def _new_schema(options: SinkOptions, written: WrittenColumns, keyed: KeyedWrite | None) -> Schema:

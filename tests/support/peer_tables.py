@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -25,6 +24,7 @@ from support.tables import Row, Sink, epoch
 from iceberg_ds.catalogs.client import CatalogClient, connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.commit import CommitResult
+from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.options import parse_options
 from iceberg_ds.planning import WriteMode
 
@@ -129,6 +129,7 @@ class PeerTable:
     ) -> Table:
         """Create the table through PyIceberg; `_` in the name of a property stands for `-`, `__` for a dot."""
         settings = catalog_settings(parse_options(self._all_options({})))
+        self.warehouse.mkdir(parents=True, exist_ok=True)
         catalog = load_catalog(settings.name, **dict(settings.properties))
         catalog.create_namespace_if_not_exists(self.name.split(".")[0])
         named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
@@ -145,7 +146,7 @@ class PeerTable:
 
     def exists(self) -> bool:
         """Return whether the catalog has the table."""
-        with suppress(NoSuchTableError):
+        with suppress(TableNotFoundError):
             self.load()
             return True
         return False

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_ds.identifiers import identifier_text, parse_identifier
+from iceberg_ds.identifiers import identifier_text, names_branch, parse_identifier
 
 LEVELS = st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4)
 
@@ -65,3 +65,21 @@ def test_text_shows_what_belongs_to_which_level(levels: tuple[str, ...], text: s
 def test_text_is_parsed_to_the_levels_that_it_is_made_of(levels: list[str]) -> None:
     """A commit would go into another table than the one that was planned for."""
     assert parse_identifier(identifier_text(levels)) == tuple(levels)
+
+
+@pytest.mark.parametrize(
+    ("level", "branch"),
+    [
+        ("branch_audit", "audit"),
+        ("branch_a b", "a b"),
+        ("tag_v1", ""),
+        ("snapshot_id_17", ""),
+        ("at_timestamp_17", ""),
+        ("snapshot_id_x", None),
+        ("branch_", None),
+        ("my_branch_x", None),
+    ],
+)
+def test_what_the_runtime_reads_as_a_part_of_a_table(level: str, branch: str | None) -> None:
+    """A user of the runtime would write to a new table instead of the branch."""
+    assert names_branch(level) == branch

@@ -99,7 +99,7 @@ def test_nullability_is_always_checked(table: PeerTable) -> None:
     """A null would get into a required column, and readers would fail."""
     table.append(simple((0, "z")), partition_by="data")
 
-    with pytest.raises(OptionError, match="check-nullability"):
+    with pytest.raises(OptionError, match=r"check-nullability"):
         table.append(simple((1, "a")), schema=columns(data="string", id="integer"), check_nullability="false")
 
 
