@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.verification.contents import Contents, Entry
 
@@ -15,17 +16,45 @@ _OF_ROWS = ("data-files", "records")
 
 def summary_problems(contents: Contents) -> Iterator[str]:
     """Yield the entries of summaries that do not say what the manifests do; those that are absent say nothing."""
-    tallies = {path: ManifestTally(manifest.entries) for path, manifest in contents.manifests.items()}
-    for snapshot in contents.read_snapshots():
+    for snapshot, listed in _tallied(contents):
         if snapshot.summary is None:
             continue
-        listed = [tallies[used.manifest_path] for used in contents.lists[snapshot.snapshot_id]]
         for key, actual in expected_summary(snapshot.snapshot_id, listed).items():
             said = snapshot.summary[key]
             if said is not None and (not said.isdigit() or int(said) != actual):
                 yield (
                     f"the summary of snapshot {snapshot.snapshot_id} says {key}={said}, its manifests come to {actual}"
                 )
+
+
+def continuity_problems(contents: Contents) -> Iterator[str]:
+    """Yield the snapshots that do not have what their parent had, with what they added and without what they dropped.
+
+    Files that a commit leaves out without saying so are lost rows, although all that is listed is whole.
+    """
+    expected = {
+        snapshot.snapshot_id: (snapshot, expected_summary(snapshot.snapshot_id, listed))
+        for snapshot, listed in _tallied(contents)
+    }
+    for snapshot, now in expected.values():
+        if snapshot.parent_snapshot_id is None or snapshot.parent_snapshot_id not in expected:
+            continue
+        _, before = expected[snapshot.parent_snapshot_id]
+        for thing in _OF_ROWS:
+            total, added, dropped = (now[f"{verb}-{thing}"] for verb in ("total", "added", "deleted"))
+            had = before[f"total-{thing}"]
+            if had + added - dropped != total:
+                yield (
+                    f"snapshot {snapshot.snapshot_id} has {total} {thing.replace('-', ' ')}: its parent had {had}, it "
+                    f"adds {added} and says that it drops {dropped}"
+                )
+
+
+def _tallied(contents: Contents) -> Iterator[tuple[Snapshot, list[ManifestTally]]]:
+    """Yield each snapshot that could be read, and what its manifests come to."""
+    tallies = {path: ManifestTally(manifest.entries) for path, manifest in contents.manifests.items()}
+    for snapshot in contents.read_snapshots():
+        yield snapshot, [tallies[used.manifest_path] for used in contents.lists[snapshot.snapshot_id]]
 
 
 class ManifestTally:

@@ -22,13 +22,13 @@ from iceberg_ds.verification.streams import (
     property_marks,
     unrecorded_marks,
 )
-from iceberg_ds.verification.summaries import summary_problems
+from iceberg_ds.verification.summaries import continuity_problems, summary_problems
 
 TABLE = "table"
 HISTORY, METADATA_FILES = "history", "metadata files"
 EPOCHS, MARKS, LASTING = "epochs", "epoch marks", "lasting marks"
 MANIFESTS, REPEATED, NUMBERS, PARTITIONS = "manifests", "each file once", "sequence numbers", "partitions"
-SUMMARIES, STATISTICS = "summaries", "statistics files"
+SUMMARIES, CARRIED, STATISTICS = "summaries", "rows carried over", "statistics files"
 
 _ROLL_BACK = "Roll back to a snapshot that is whole, or restore the file from a backup of the store."
 _REPORT = "Find out who committed it before anyone writes again; a snapshot before it is whole."
@@ -141,6 +141,15 @@ def _check_manifests(checklist: Checklist, contents: Contents, reading_s: float)
         PARTITIONS, lambda: found(partition_problems(contents), f"of the types of their specs: {listed}", _REPORT)
     )
     checklist.attempt(SUMMARIES, lambda: _summaries(contents))
+    checklist.attempt(
+        CARRIED,
+        lambda: found(
+            continuity_problems(contents),
+            "what each snapshot has is what its parent had, with what it adds and without what it drops",
+            "Rows were lost or doubled by the commit of that snapshot: find out who made it; its parent is whole.",
+        ),
+        needs=[HISTORY],
+    )
 
 
 def _summaries(contents: Contents) -> tuple[str, None]:

@@ -53,12 +53,11 @@ LANDING = (
     Mutation(
         name="the first epoch after a restart is taken for a repeated one",
         file="snapshots/landing.py",
-        before="    if mark is None or mark.number < numbered.number:\n        return Landing.ABSENT",
+        before="    if mark is None or mark.number < numbered.number:\n",
         after="    run_id = getattr(numbered, 'run_id', None)\n"
-        "    if mark is None or (mark.number < numbered.number and mark.run_id == run_id):\n"
-        "        return Landing.ABSENT\n"
-        "    if mark.number < numbered.number:\n"
-        "        return Landing.REPLAYED",
+        "    if mark is not None and mark.number < numbered.number and mark.run_id != run_id:\n"
+        "        return Landing.REPLAYED\n"
+        "    if mark is None or mark.number < numbered.number:\n",
         spark_tests=(_CRASHES + "test_driver_dies_in_task",),
     ),
     Mutation(
@@ -67,6 +66,7 @@ LANDING = (
         before="mark.number < numbered.number:",
         after="mark.number <= numbered.number:",
         tests=(_LOOP + "test_restarted_run_skips_the_epoch_of_the_run_before",),
+        spark_tests=("faults/test_upsert_kills.py::test_upsert_that_is_killed_lands_once",),
     ),
     Mutation(
         name="a second driver is taken for an earlier run",
@@ -97,6 +97,7 @@ LANDING = (
             _LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",
             _LOOP + "test_request_that_arrives_after_giving_up_finds_its_files",
         ),
+        spark_tests=("faults/test_fault_matrix_upserts.py::test_upsert_lands_once_whatever_the_catalog_does",),
     ),
     Mutation(
         name="a race is believed to be lost although nobody is seen to have won it",
@@ -205,9 +206,9 @@ LANDING = (
     ),
     Mutation(
         name="the mark is not written as a table property",
-        file="snapshots/recording.py",
-        before="values = property_mark(kind_of(numbered), write.branch, numbered.writer, mark)",
-        after="values: dict[str, str] = {}",
+        file="snapshots/marks.py",
+        before="    return {branch_property(kind.property_prefix, branch, writer): json.dumps(value)}",
+        after="    return {}",
         tests=(
             _BATCHES + "test_version_survives_the_expiry_of_its_snapshot",
             _LOOP + "test_epoch_is_skipped_after_its_snapshot_expired",
@@ -312,8 +313,8 @@ LANDING = (
     Mutation(
         name="a skipped epoch leaves its files",
         file="commits/commit_loop.py",
-        before="        self._delete_if(finding, table)\n        reach(Step.SKIPPED)",
-        after="        reach(Step.SKIPPED)",
+        before="        self._delete_if(finding, table)\n        if not finding.is_recorded:",
+        after="        if not finding.is_recorded:",
         tests=(_LOOP + "test_replayed_epoch_is_skipped_and_its_files_deleted",),
     ),
     Mutation(

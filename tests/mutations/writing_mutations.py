@@ -607,8 +607,9 @@ WRITING = (
     Mutation(
         name="tasks get the options of the catalog",
         file="datasource.py",
-        before='"_options": None if is_for_tasks else self._options}',
-        after='"_options": self._options}',
+        before="for key, value in options.items() if key not in of_catalog}",
+        after="for key, value in options.items()}",
+        tests=("unit/test_datasource.py",),
         spark_tests=("integration/test_executor_secrets.py",),
     ),
     Mutation(
@@ -668,8 +669,8 @@ WRITING = (
     Mutation(
         name="a branch begins without the marks of its rows",
         file="snapshots/recording.py",
-        before="values, removals = _taken_over(metadata, base, write.branch)",
-        after="values, removals = {}, set()",
+        before="({}, set()) if base == write.branch else _taken_over(metadata, base, write.branch)",
+        after="({}, set())",
         tests=(
             "unit/commits/test_idempotent_batches.py::test_branch_has_the_versions_of_the_one_that_it_was_forked_from",
         ),
@@ -677,8 +678,8 @@ WRITING = (
     Mutation(
         name="rows are published without their marks",
         file="commits/publishing.py",
-        before="updates=(*published_marks(metadata, branch, to).updates, move_branch",
-        after="updates=(move_branch",
+        before="change = PropertyChange(values={**marks.values, **record})",
+        after="change = PropertyChange(values={**record})",
         tests=(
             "unit/commits/test_idempotent_batches.py::test_version_on_a_branch_that_is_published_is_recorded_on_main",
         ),
@@ -689,6 +690,28 @@ WRITING = (
         before="return Fate.PASSED_OVER if staged.follows in log else Fate.OPEN",
         after="return Fate.PASSED_OVER",
         tests=("unit/catalogs/test_staged_metadata.py",),
+    ),
+    Mutation(
+        name="a table chooses the class and the hosts of its storage",
+        file="catalogs/own_storage.py",
+        before="return load_file_io(self.properties, location)",
+        after="return load_file_io({**self.properties, **properties}, location)",
+        tests=("unit/catalogs/test_hostile_tables.py",),
+        spark_tests=("integration/catalogs/test_hostile_tables.py",),
+    ),
+    Mutation(
+        name="options lead configured credentials elsewhere",
+        file="catalogs/configured_secrets.py",
+        before="    if not secrets or not leading:",
+        after="    if secrets or leading:",
+        tests=("unit/catalogs/test_configured_secrets.py",),
+    ),
+    Mutation(
+        name="files that a commit has left out are not seen",
+        file="verification/summaries.py",
+        before="            if had + added - dropped != total:",
+        after="            if had + added - dropped < 0:",
+        tests=("unit/verification/test_damaged_tables.py::test_files_that_a_commit_has_left_out_are_found",),
     ),
     Mutation(
         name="orphans are deleted without a second look",

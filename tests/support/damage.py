@@ -84,6 +84,12 @@ def edit_entries(sink: Sink, edit: Callable[[list[ManifestEntry]], list[Manifest
     _correct_summary(sink)
 
 
+def leave_out_last_manifest(sink: Sink) -> None:
+    """Let the newest snapshot no longer list one of its parent's manifests; its summary agrees."""
+    edit_list(sink, lambda manifests: manifests[:-1])
+    _correct_summary(sink)
+
+
 def _correct_summary(sink: Sink) -> None:
     table = sink.table()
     snapshot = table.current_snapshot()

@@ -18,7 +18,16 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 from pyspark.sql.types import LongType as SparkLong
-from support.damage import Json, Listing, changed, edit_entries, edit_list, edit_metadata, edit_summary
+from support.damage import (
+    Json,
+    Listing,
+    changed,
+    edit_entries,
+    edit_list,
+    edit_metadata,
+    edit_summary,
+    leave_out_last_manifest,
+)
 from support.delete_files import delete_positions, entries
 from support.tables import NAME, QUERY, Sink, epoch, local, rows
 
@@ -438,6 +447,17 @@ def test_partitions_that_are_not_of_their_spec_are_found(sink: Sink, spec_id: in
     edit_list(sink, other_spec)
 
     assert list(failures(sink)) == ["partitions"]
+
+
+def test_files_that_a_commit_has_left_out_are_found(sink: Sink) -> None:
+    """Rows would be missing, although all that the table lists is whole and its totals agree."""
+    write_epochs(sink)
+    leave_out_last_manifest(sink)
+
+    found = failures(sink)
+
+    assert list(found) == ["rows carried over"]
+    assert "and says that it drops 0" in found["rows carried over"]
 
 
 @pytest.mark.parametrize(
