@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from iceberg_ds._version import __version__
+from iceberg_ds.configuration import read_configuration
 from iceberg_ds.datasource import IcebergSink
 from iceberg_ds.errors import (
     CatalogError,
@@ -50,6 +51,7 @@ _LATER = {
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module 'iceberg_ds' has no attribute {name!r}")
+    read_configuration()  # before PyIceberg does, whose errors show what stands in it
     return getattr(import_module(_LATER[name]), name)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
+from iceberg_ds.configuration import read_configuration
 from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
 from iceberg_ds.kept_on_driver import KeptOnDriver
 from iceberg_ds.spark_workers import acknowledging, ease_worker
@@ -180,6 +181,7 @@ def _refuse_reading() -> NoReturn:
 
 
 def _parse(options: Mapping[str, str]) -> SinkOptions:
+    read_configuration()  # before PyIceberg does, whose errors show what stands in it
     from iceberg_ds.options import parse_options
 
     return parse_options({key.lower(): value for key, value in options.items()})

@@ -22,7 +22,6 @@ from pyiceberg import serializers
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.serializers import Compressor, FromInputFile, ToOutputFile
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.utils.config import Config
 
 from iceberg_ds.catalogs.garbage_collection import no_garbage_collection
 from iceberg_ds.catalogs.metadata_words import (
@@ -33,6 +32,7 @@ from iceberg_ds.catalogs.metadata_words import (
     spoken,
     text_of,
 )
+from iceberg_ds.configuration import read_configuration
 from iceberg_ds.storage.known_files import KnownFiles
 
 # A file that cannot have been another one before: PyIceberg's, Iceberg's and Trino's names of it.
@@ -76,7 +76,7 @@ class MetadataFiles:
 
     def write(self, metadata: TableMetadata, file: OutputFile, *, overwrite: bool) -> None:
         """Write the file, byte for byte as PyIceberg does."""
-        if metadata.format_version != SPOKEN_VERSION or Config().get_bool("legacy-current-snapshot-id"):
+        if metadata.format_version != SPOKEN_VERSION or read_configuration().get_bool("legacy-current-snapshot-id"):
             _write_as_before(metadata, file, overwrite)
             return
         known = spoken(metadata, self._known.find_such(lambda known: known.metadata.table_uuid == metadata.table_uuid))

@@ -7,7 +7,9 @@ from typing import Any, cast
 
 from pyiceberg.catalog import PY_CATALOG_IMPL, TYPE, URI, CatalogType
 from pyiceberg.typedef import RecursiveDict
-from pyiceberg.utils.config import Config, merge_config
+from pyiceberg.utils.config import merge_config
+
+from iceberg_ds.configuration import configured_catalog
 
 # PyIceberg reads them as trees, and does not heed them flat, as options and the environment hold them.
 _TREES = ("ssl.", "auth.")
@@ -23,7 +25,7 @@ def rest_properties(name: str, properties: Mapping[str, str]) -> dict[str, Any] 
     Returns:
         None if it is a catalog of another kind, or if PyIceberg has to say what is wrong with them.
     """
-    merged = merge_config(Config().get_catalog_config(name) or {}, cast("RecursiveDict", dict(properties)))
+    merged = merge_config(configured_catalog(name) or {}, cast("RecursiveDict", dict(properties)))
     uri = str(merged.get(URI, ""))
     if not uri or PY_CATALOG_IMPL in merged:
         return None

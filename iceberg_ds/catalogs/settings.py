@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyiceberg.utils.config import Config
 from sqlalchemy.engine import URL
 
 from iceberg_ds.catalogs.configured_secrets import why_not_beside
+from iceberg_ds.configuration import configured_catalog, default_catalog, read_configuration
 from iceberg_ds.errors import OptionError
 from iceberg_ds.option_table import CATALOG_PREFIX
 from iceberg_ds.option_values import embedded_warehouse
@@ -36,11 +36,11 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
 
     Raises:
         OptionError: `catalog` names an unknown catalog, `warehouse` is given beside a configured one, options could
-            lead the credentials of a configured one elsewhere, or it is to show a part of a table's history only.
+            lead the credentials of a configured one elsewhere, or it is to show a part of a table's history only; or
+            PyIceberg's configuration is malformed.
     """
-    config = Config()
-    name = options.catalog or config.get_default_catalog_name()
-    configured = config.get_catalog_config(name)
+    name = options.catalog or default_catalog()
+    configured = configured_catalog(name)
     if options.catalog_properties or configured is not None:
         if (reason := why_not_beside(configured or {}, options.catalog_properties)) is not None:
             raise OptionError(
@@ -56,8 +56,9 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
         _check_history_is_shown(settings)
         return settings
     if options.catalog is not None:
+        known = ", ".join(sorted(read_configuration().get_known_catalogs())) or "none"
         raise OptionError(
-            f"Catalog '{name}' is not configured (known: {', '.join(sorted(config.get_known_catalogs())) or 'none'}): "
+            f"Catalog '{name}' is not configured (known: {known}): "
             f"describe it with '{CATALOG_PREFIX}*' options, in ~/.pyiceberg.yaml or in the environment."
         )
     return CatalogSettings(name=name, properties=_embedded(options.warehouse or embedded_warehouse(DEFAULT_WAREHOUSE)))
@@ -68,7 +69,7 @@ def configured_properties(settings: CatalogSettings) -> dict[str, str]:
 
     As in PyIceberg, an option without a value takes the place of nothing.
     """
-    known = {key: str(value) for key, value in (Config().get_catalog_config(settings.name) or {}).items()}
+    known = {key: str(value) for key, value in (configured_catalog(settings.name) or {}).items()}
     return {**known, **{key: value or known.get(key, value) for key, value in settings.properties}}
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
-from pyiceberg.utils.config import Config
 
+from iceberg_ds.configuration import configured_catalog
 from iceberg_ds.storage.object_io import OBJECT_IO, ObjectIO
 
 
@@ -37,7 +37,7 @@ def _file_io(properties: frozenset[tuple[str, str]], location: str) -> FileIO:
 
 def default_file_io(catalog: str) -> dict[str, str]:
     """Return the property that leads a catalog's tables to our FileIO; none if PyIceberg's configuration has it."""
-    configured = Config().get_catalog_config(catalog) or {}
+    configured = configured_catalog(catalog) or {}
     return {} if PY_IO_IMPL in configured else {PY_IO_IMPL: OBJECT_IO}
 
 

@@ -23,6 +23,7 @@ MODULES = sorted(
 # Layers of modules and packages; each may import itself and those that are named beside it.
 VALUES = {
     "_version",
+    "configuration",
     "errors",
     "identifiers",
     "kept_on_driver",
@@ -124,7 +125,7 @@ MAY_IMPORT = [
     ),
     (COMMAND, VALUES | PURE | DRIVER | CHECK | VERIFY | RESOLVE | COMMAND),
     (ADAPTER, VALUES | EXECUTOR | DRIVER | RESOLVE),
-    (ENTRANCE, ADAPTER | ENTRANCE | {"errors", "secrets", "_version"} | LOADED_LATER),
+    (ENTRANCE, ADAPTER | ENTRANCE | {"configuration", "errors", "secrets", "_version"} | LOADED_LATER),
 ]
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {

@@ -1,0 +1,61 @@
+"""PyIceberg's configuration, its file and its environment variables, read so that no error shows what stands in it.
+
+It holds credentials, and where it is malformed PyIceberg's error quotes its lines or a value. PyIceberg also reads it
+while its modules are loaded, so that the package's entrances read it before. Imports nothing of the package but errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from iceberg_ds.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyiceberg.utils.config import Config
+
+
+def read_configuration() -> Config:
+    """Return what PyIceberg's configuration says now.
+
+    Raises:
+        OptionError: It is malformed.
+    """
+    from pyiceberg.utils.config import Config  # noqa: PLC0415  # finding the data source must work without PyIceberg
+
+    with _not_shown():
+        return Config()
+
+
+def default_catalog() -> str:
+    """Return the name of the catalog of whoever names none; raises as `read_configuration` does."""
+    configuration = read_configuration()
+    with _not_shown():
+        return configuration.get_default_catalog_name()
+
+
+def configured_catalog(name: str) -> dict[str, Any] | None:
+    """Return the properties of a catalog, text or trees of it, None if it has none.
+
+    Raises:
+        OptionError: The configuration is malformed.
+    """
+    configuration = read_configuration()
+    with _not_shown():
+        return configuration.get_catalog_config(name)
+
+
+@contextmanager
+def _not_shown() -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:  # of PyIceberg, or of its YAML library
+        mark = getattr(problem, "problem_mark", None)
+        place = "" if mark is None else f" in line {mark.line + 1} of the file"
+        raise OptionError(
+            "Cannot read PyIceberg's configuration, which is the first .pyiceberg.yaml in $PYICEBERG_HOME, the home "
+            f"folder or the working folder, and the variables PYICEBERG_* of the environment: "
+            f"{type(problem).__name__}{place}. Its text is not shown here, because it may hold secrets. Mend it on "
+            "the machine of the driver; catalogs are objects of names and texts below 'catalog'."
+        ) from None
