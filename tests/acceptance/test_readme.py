@@ -170,7 +170,10 @@ def _leads_somewhere(document: Path, link: str) -> bool:
 
 def test_every_word_of_another_writer_has_a_test_or_is_said_to_be_missing() -> None:
     """A user who changes writers would find out in production what is not here."""
-    rows = [line.split("|") for line in COMING_FROM.read_text().splitlines() if line.startswith("| ")]
+    # The table of options is made from those that the sink knows, and has a test of its own.
+    written, _, _ = COMING_FROM.read_text().partition("<!-- options:")
+    _, _, rest = COMING_FROM.read_text().partition("<!-- end of options -->")
+    rows = [line.split("|") for line in (written + rest).splitlines() if line.startswith("| ")]
     words = [cells for cells in rows if cells[1].strip() != "there"]
 
     assert len(words) >= 30

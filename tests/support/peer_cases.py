@@ -98,6 +98,8 @@ class Peer:
 
 
 ICEBERG = Peer(name="apache/iceberg", suites="writes through Spark")
+DELTA = Peer(name="delta-io/delta", suites="writes through Spark")
+DELTA_RS = Peer(name="delta-io/delta-rs", suites="writes from Python")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
