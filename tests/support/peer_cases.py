@@ -16,7 +16,6 @@ the marks, which `make readme` writes.
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -39,7 +38,8 @@ and has one of two verdicts:
 - **differs**: the sink does something else on purpose. The test asserts what it does instead, and the link leads to
   where these docs say so.
 
-`make readme` writes this page from the tests in `tests/acceptance/peers`.
+`make readme` writes this page from the tests in `tests/acceptance/peers`; `tests/acceptance/peers/test_verdicts.py`
+fails if it does not say what they say.
 """
 
 
@@ -171,18 +171,3 @@ def repeated(cases: Iterable[Case]) -> list[str]:
     """Return the names of cases that several tests port."""
     counted = Counter((case.peer, case.name) for case in cases)
     return [name for (_, name), times in counted.items() if times > 1]
-
-
-def leads_nowhere(verdict: Verdict) -> bool:
-    """Return whether the verdict's link names a page, or a heading of it, that is not there."""
-    page, _, heading = verdict.see.partition("#")
-    path = PAGE.parent / page
-    if not path.is_file():
-        return True
-    return bool(heading) and heading not in _anchors(path.read_text())
-
-
-def _anchors(text: str) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub makes them."""
-    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
