@@ -21,8 +21,7 @@ BRANCH, AUDIT_ID = "spark.wap.branch", "spark.wap.id"
 @pytest.fixture
 def audited(spark: SparkSession, house: Warehouse) -> Iterator[Warehouse]:
     """Return a table whose writes are audited, with two rows; the settings are gone in the end."""
-    audits = {"table-property.write.wap.enabled": "true"}
-    house.append(numbered(spark, 0, 2), keys="id", **audits, **{"inserts-are-new": "true"})
+    house.append(numbered(spark, 0, 2), **{"table-property.write.wap.enabled": "true"})
     yield house
     for key in (BRANCH, AUDIT_ID):
         spark.conf.unset(key)
