@@ -193,7 +193,7 @@ class CommitLoop:
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
-            self._attempts.append(Attempt.on(table.metadata, self._write.branch, _reply(failure)))
+            self._attempts.append(Attempt.on(table.metadata, self._write, _reply(failure)))
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
         reach(Step.REQUEST_ANSWERED)

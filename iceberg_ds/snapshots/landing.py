@@ -22,6 +22,7 @@ from iceberg_ds.snapshots.branches import (
     branch_snapshot_id,
     find_snapshot,
     snapshots_since,
+    write_base,
 )
 from iceberg_ds.snapshots.epochs import QueryMark, find_last_epoch, has_committed, last_of_others
 from iceberg_ds.snapshots.marks import Mark, Marks, StrayMark, find_marks, kind_of, mark_in, writer_in
@@ -45,21 +46,24 @@ class Attempt:
 
     Attributes:
         parent_id: The branch's snapshot that the request asserted, None for "has none yet".
+        has_parent: Whether the snapshot has a parent; one that begins a branch may have that of another branch.
         sequence_number: The table's last sequence number; 0 in tables of format version 1.
         table_uuid: The table's UUID.
         reply: What the catalog said.
     """
 
     parent_id: int | None
+    has_parent: bool
     sequence_number: int
     table_uuid: UUID
     reply: Reply
 
     @classmethod
-    def on(cls, metadata: TableMetadata, branch: str, reply: Reply) -> Attempt:
-        """Return the attempt to commit to `branch` of the table."""
+    def on(cls, metadata: TableMetadata, write: WriteIdentity, reply: Reply) -> Attempt:
+        """Return the attempt to commit `write` to the table."""
         return cls(
-            parent_id=branch_snapshot_id(metadata, branch),
+            parent_id=branch_snapshot_id(metadata, write.branch),
+            has_parent=write_base(metadata, write.route) is not None,
             sequence_number=_last_sequence_number(metadata),
             table_uuid=metadata.table_uuid,
             reply=reply,
@@ -144,7 +148,7 @@ def find_landing(
         return Finding(landing=Landing.LANDED, is_final=True, mark=mark)
     if any(found.number > numbered.number for found in known):
         # Ours may have landed before the later one did, and have expired since, unless history shows that it did not.
-        is_final = all(
+        is_final = is_final and all(
             attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for attempt in attempts
         )
     holder = _other_holder(metadata, write)
@@ -258,17 +262,16 @@ def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[
 def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
     """Return whether a request that comes now, or later, fails, whatever others do to the branch.
 
-    That the branch has moved on is no proof: somebody may roll it back to where the request expects it. But a table's
-    last sequence number only grows, and no catalog takes a snapshot whose number is not above it, unless the snapshot
-    has no parent (table spec, "Sequence Numbers"; Iceberg's `TableMetadata.Builder.addSnapshot`).
+    That the branch has moved on is no proof: somebody may roll it back to where the request expects it, or replace the
+    table. But a table's last sequence number only grows, and no catalog takes a snapshot whose number is not above it,
+    unless the snapshot has no parent (table spec, "Sequence Numbers"; Iceberg's `TableMetadata.Builder.addSnapshot`).
+    Without such a number only an answer tells: a request that got one is taken not to come once more that late.
     """
     if metadata.table_uuid != attempt.table_uuid:
         return True
-    if attempt.parent_id is not None and metadata.format_version > 1:
+    if attempt.has_parent and metadata.format_version > 1:
         return _last_sequence_number(metadata) > attempt.sequence_number
-    if metadata.format_version == 1 and attempt.reply is Reply.LOST:
-        return False
-    return _has_moved_past(metadata, branch, attempt)
+    return attempt.reply is not Reply.LOST and _has_moved_past(metadata, branch, attempt)
 
 
 def _has_moved_past(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:

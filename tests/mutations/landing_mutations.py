@@ -111,6 +111,20 @@ LANDING = (
         ),
     ),
     Mutation(
+        name="a first snapshot whose answer was lost is given up, although the table may be replaced",
+        file="snapshots/landing.py",
+        before="    return attempt.reply is not Reply.LOST and _has_moved_past(metadata, branch, attempt)",
+        after="    return _has_moved_past(metadata, branch, attempt)",
+        tests=(_MODEL,),
+    ),
+    Mutation(
+        name="a later epoch that history shows makes a request that may still come forgotten",
+        file="snapshots/landing.py",
+        before="        is_final = is_final and all(",
+        after="        is_final = all(",
+        tests=("unit/snapshots/test_landing.py::test_landing_of_an_epoch",),
+    ),
+    Mutation(
         name="a branch that has moved on is taken for one that cannot come back",
         file="snapshots/landing.py",
         before="        return _last_sequence_number(metadata) > attempt.sequence_number",

@@ -42,6 +42,7 @@ def _attempt(parent_id: int | None, reply: Reply) -> Attempt:
     """Return an attempt on a table whose newest snapshot was `parent_id`; here its sequence number is the same."""
     return Attempt(
         parent_id=parent_id,
+        has_parent=parent_id is not None,
         sequence_number=parent_id or 0,
         table_uuid=TABLE_UUID,
         reply=reply,
@@ -210,7 +211,7 @@ BATCH = {
         history=after_expiry(8),
         attempts=(lost(None),),
         landing=Landing.UNDECIDED,
-        is_final=True,
+        is_final=False,
     ),
 }
 
@@ -313,6 +314,13 @@ STREAM = {
         attempts=(lost(HEAD),),
         landing=Landing.SURPASSED,
         is_final=True,
+    ),
+    "a later epoch is there again, after we were sent to where the branch was rolled back meanwhile": Situation(
+        history=line(1, HEAD, 3, s3=epoch_summary(6)),
+        properties=recorded(6, 3),
+        attempts=(replace(lost(HEAD), sequence_number=3),),
+        landing=Landing.SURPASSED,
+        is_final=False,
     ),
     "lost, and what is shown is older than what the request was made for": Situation(
         history=line(1), properties=recorded(4, 1), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=False
