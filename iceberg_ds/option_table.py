@@ -117,7 +117,7 @@ OPTIONS: tuple[Option, ...] = (
         name="location",
         default="the catalog's choice",
         parse=values.location,
-        doc="Location of a new table. An existing table keeps its own.",
+        doc="Location of a new table, which holds no other table. An existing table keeps its own.",
     ),
     Option(
         name="format-version",

@@ -6,6 +6,10 @@ changed in small commits of their own, each of which another writer may make at 
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
+from uuid import NAMESPACE_URL, uuid5
+
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -31,8 +35,14 @@ from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NewTable, SchemaChange
 from iceberg_ds.property_types import new_table_properties
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
+from iceberg_ds.storage.metadata_names import metadata_file_in
 from iceberg_ds.storage.places import misplaced, why_not_a_place
 from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
+
+logger = logging.getLogger(__name__)
+
+# Hexadecimal digits that tell a place from the one beside which it is.
+_SUFFIX_LENGTH = 8
 
 # What keeps the metadata of a busy stream small. How many old metadata files stay is left to Iceberg's default of 100:
 # maintenance jobs that run for minutes read the one that they began with.
@@ -45,9 +55,11 @@ NEW_TABLE_PROPERTIES = {
 def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:
     """Return the metadata of the table that the first commit of the write creates, None if it had to be created now.
 
+    A table is made in a folder that has no other's metadata: at the default location if there is none, else beside it.
+
     Raises:
         OptionError: `partition-by`, `sort-by` or a property do not fit the columns, or Iceberg does not take it; or
-            readers do not agree on where files go.
+            readers do not agree on where files go, or option `location` names the place of another table.
         TableNotFoundError: `create-table` is false.
         CatalogError: The catalog could not be reached or refused.
     """
@@ -74,7 +86,37 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             format_version=options.format_version,
             properties={**NEW_TABLE_PROPERTIES, **new_table_properties(options.table_properties, schema)},
         )
-    return catalog.stage_table(options.table, new_table)
+    if options.location is not None and (held := _held_by(catalog, options.location)) is not None:
+        raise OptionError(
+            f"Cannot create {name}: option 'location' is {options.location}, which holds the metadata of another table "
+            f"({held}). Choose another place, or remove what is left there of a table that no catalog has any more."
+        )
+    staged = catalog.stage_table(options.table, new_table)
+    if staged is None or options.location is not None:
+        return staged
+    if (place := _free_place(catalog, staged.location)) == staged.location:
+        return staged
+    return catalog.stage_table(options.table, replace(new_table, location=place))
+
+
+def _free_place(catalog: CatalogClient, location: str) -> str:
+    """Return `location`, or a place beside it if another table has it, as one has that was renamed.
+
+    Its name follows from what lies there, so that writers that create the table at the same moment agree on it.
+    """
+    place = location
+    while (held := _held_by(catalog, place)) is not None:
+        place = f"{location}-{uuid5(NAMESPACE_URL, held).hex[:_SUFFIX_LENGTH]}"
+    return place
+
+
+def _held_by(catalog: CatalogClient, location: str) -> str | None:
+    """Return a metadata file of a table at `location`; None if there is none, or nobody can tell."""
+    try:
+        return metadata_file_in(catalog.io_properties, location)
+    except Exception as error:  # writing does not need the right to list
+        logger.debug("Cannot tell whether another table is at %s: %s", location, catalog.describe(error))
+        return None
 
 
 def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Table) -> Table:

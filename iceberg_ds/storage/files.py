@@ -17,6 +17,8 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
 from iceberg_ds.configuration import configured_catalog
 from iceberg_ds.storage.object_io import OBJECT_IO, ObjectIO
 
+_LOCAL_SCHEME = re.compile("file:(//(localhost(?=/))?)?")
+
 
 def file_io(properties: Mapping[str, str], location: str) -> FileIO:
     """Return the FileIO that opens files below `location`.
@@ -53,7 +55,13 @@ def is_s3(path: str) -> bool:
 
 def local_path(path: str) -> Path:
     """Return where a local file is."""
-    return Path(re.sub("^file:(//)?", "", path))
+    return Path(path.removeprefix(local_scheme(path)))
+
+
+def local_scheme(path: str) -> str:
+    """Return how a local path begins before its first folder; Java writes `file:` with one slash after it or three."""
+    found = _LOCAL_SCHEME.match(path)
+    return found[0] if found else ""
 
 
 def local_size(path: str) -> int | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
-from iceberg_ds.storage.files import is_local, is_s3
+from iceberg_ds.storage.files import is_local, is_s3, local_path, local_scheme
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -48,10 +50,32 @@ def list_files(properties: Mapping[str, str], location: str) -> list[str]:
 def stored_files(properties: Mapping[str, str], location: str) -> Iterator[StoredFile]:
     """Yield what lies below `location`, with size and age; arguments as in `list_files`."""
     if is_local(location):
-        folder = location.removeprefix("file://")
-        yield from _local_files(Path(folder), location[: len(location) - len(folder)])
+        yield from _local_files(local_path(location), local_scheme(location))
     elif is_s3(location):
         yield from _objects(properties, location.rstrip("/") + "/")
+
+
+def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
+    """Return what time it is for a store, by which it says when files were written; ms since the Unix epoch.
+
+    S3 says so with each answer, in whole seconds. In a local folder, which may be another machine's, a hidden file is
+    made for a moment.
+
+    Args:
+        properties: What opens the storage.
+        location: A folder that is there, in a store that can be listed.
+
+    Raises:
+        LookupError: The store does not say.
+        OSError: No file can be made in the folder.
+    """
+    if is_local(location):
+        with NamedTemporaryFile(prefix=".clock-", dir=local_path(location)) as probe:
+            return os.fstat(probe.fileno()).st_mtime_ns // 1_000_000
+    bucket, key = _bucket_and_key(location)
+    answer = _client(frozenset(properties.items())).list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+    date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+    return int(parsedate_to_datetime(date).timestamp() * 1000)
 
 
 def _local_files(folder: Path, prefix: str) -> Iterator[StoredFile]:
@@ -67,13 +91,18 @@ def _local_files(folder: Path, prefix: str) -> Iterator[StoredFile]:
 
 
 def _objects(properties: Mapping[str, str], location: str) -> Iterator[StoredFile]:
-    bucket, _, key = location.partition("://")[2].partition("/")
+    bucket, key = _bucket_and_key(location)
     root = location.removesuffix(key)
     pages = _client(frozenset(properties.items())).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
     for page in pages:
         for entry in page.get("Contents", []):
             modified_ms = int(entry["LastModified"].timestamp() * 1000)
             yield StoredFile(path=f"{root}{entry['Key']}", size_bytes=entry["Size"], modified_ms=modified_ms)
+
+
+def _bucket_and_key(location: str) -> tuple[str, str]:
+    bucket, _, key = location.partition("://")[2].partition("/")
+    return bucket, key
 
 
 @lru_cache(maxsize=4)

@@ -38,7 +38,7 @@ def check_orphans(
     def load() -> Table:
         return catalog.load_table(identifier)
 
-    orphans = checklist.attempt(ORPHANS, lambda: _look(load, known, wish.grace_ms))
+    orphans = checklist.attempt(ORPHANS, lambda: _look(load, known, wish))
     if orphans is not None and orphans.files:
         step = "" if wish.delete else "They cost space, no rows: delete them with --delete-orphans."
         checklist.checks[-1] = replace(checklist.checks[-1], outcome="warning", next_step=step)
@@ -52,8 +52,8 @@ def check_orphans(
     return deleted if deleted is not None else orphans.files
 
 
-def _look(load: Callable[[], Table], known: Contents, grace_ms: int) -> tuple[str, Orphans]:
-    orphans = find_orphans(load, known, grace_ms)
+def _look(load: Callable[[], Table], known: Contents, wish: OrphanWish) -> tuple[str, Orphans]:
+    orphans = find_orphans(load, known, wish.grace_ms, by_store_clock=wish.delete)
     size = sum(orphan.size_bytes for orphan in orphans.files)
     young = f"; {counted(orphans.too_young, 'file')} too young to tell" if orphans.too_young else ""
     return f"nothing refers to {counted(len(orphans.files), 'file')} with {size:,} bytes{young}", orphans

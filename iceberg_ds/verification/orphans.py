@@ -1,14 +1,14 @@
 """Finds the files below a table's locations that nothing refers to, and deletes them with proof.
 
 Files are listed before the table is loaded: what was committed before the load is seen, and what is written after it
-is too young. Of a table whose metadata cannot be read whole, nothing is an orphan. What may be another table's is
-left alone.
+is too young. Of a table whose metadata cannot be read whole, nothing is an orphan. Where others may have a part in its
+folder, nothing is deleted (`neighbours.py`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import basename, dirname
 
@@ -19,14 +19,15 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.checks.checklist import CheckFailedError, NotTriedError
 from iceberg_ds.storage.cleanup import Proof, delete_files
-from iceberg_ds.storage.listing import StoredFile, can_list, stored_files
+from iceberg_ds.storage.listing import StoredFile, can_list, store_clock_ms, stored_files
+from iceberg_ds.storage.metadata_names import is_metadata_file
 from iceberg_ds.storage.places import FOLDER_PROPERTIES
 from iceberg_ds.verification.contents import Contents, read_contents
 from iceberg_ds.verification.findings import counted, why_unreadable
+from iceberg_ds.verification.neighbours import folders_of_others
 from iceberg_ds.verification.paths import file_key, folder_key, within_store
 from iceberg_ds.verification.result import Orphan
 
-_METADATA_SUFFIX = ".metadata.json"
 # Of tables without a catalog: it names the current metadata.
 _VERSION_HINT = "version-hint.text"
 
@@ -38,31 +39,36 @@ class Orphans:
     Attributes:
         files: The files, the oldest first.
         too_young: How many files that nothing refers to are younger than the grace time.
+        metadata_files: All metadata files in the table's folders, of any age and of any table.
         contents: The table as it was then.
     """
 
     files: tuple[Orphan, ...]
     too_young: int
+    metadata_files: tuple[str, ...]
     contents: Contents
 
 
-def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int) -> Orphans:
+def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, by_store_clock: bool) -> Orphans:
     """Return the files of a table that nothing refers to.
 
     Args:
         load: Loads the table afresh.
         known: What has been read of it.
         grace_ms: How old an orphan is at least.
+        by_store_clock: Whether to ask the store for the time, as before a deletion; else the machine's counts.
 
     Raises:
-        NotTriedError: Its store cannot be listed, or its metadata cannot be read whole.
+        NotTriedError: Its store cannot be listed or does not tell the time, or its metadata cannot be read whole.
     """
     table = load()
     folders = table_folders(table.metadata)
     if unlisted := [folder for folder in folders if not can_list(folder)]:
         raise NotTriedError(f"not looked for, because {unlisted[0]} cannot be listed: only local folders and S3 can be")
-    now_ms = time.time_ns() // 1_000_000
-    stored = {file_key(found.path): found for folder in folders for found in stored_files(table.io.properties, folder)}
+    properties = table.io.properties
+    # The earliest, so that no file of any of them seems older than it is.
+    now_ms = min(_now_ms(properties, folder, by_store_clock=by_store_clock) for folder in folders)
+    stored = {file_key(found.path): found for folder in folders for found in stored_files(properties, folder)}
     table = load()
     contents = read_contents(table.io, table.metadata, known)
     if (reason := _why_unknown(table, contents)) is not None:
@@ -75,8 +81,25 @@ def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int) -> O
         for key, found in stored.items()
         if key not in referenced and not key.startswith(tuple(foreign)) and not _is_hidden(key, own)
     ]
-    old = sorted((found for found in candidates if now_ms - found.modified_ms > grace_ms), key=lambda f: f.modified_ms)
-    return Orphans(files=tuple(map(_orphan, old)), too_young=len(candidates) - len(old), contents=contents)
+    # A store tells the time less exactly than the ages of its files.
+    ages = [(max(0, now_ms - found.modified_ms), found) for found in candidates]
+    old = sorted((found for age_ms, found in ages if age_ms >= grace_ms), key=lambda found: found.modified_ms)
+    return Orphans(
+        files=tuple(map(_orphan, old)),
+        too_young=len(candidates) - len(old),
+        metadata_files=tuple(found.path for found in stored.values() if is_metadata_file(found.path)),
+        contents=contents,
+    )
+
+
+def _now_ms(properties: Mapping[str, str], folder: str, *, by_store_clock: bool) -> int:
+    if not by_store_clock:
+        return time.time_ns() // 1_000_000
+    try:
+        return store_clock_ms(properties, folder)
+    except Exception as error:  # whatever a storage library raises
+        reason = f"not looked for, because the store of {folder} does not tell what time it is ({error!r})"
+        raise NotTriedError(reason) from None
 
 
 def _orphan(found: StoredFile) -> Orphan:
@@ -96,9 +119,11 @@ def delete_orphans(load: Callable[[], Table], orphans: Orphans) -> tuple[Orphan,
     referenced = referenced_keys(table, contents)
     still = [orphan for orphan in orphans.files if file_key(orphan.path) not in referenced]
     _refuse_other_stores(still, referenced)
-    unknown = _of_nobody(table, still)
     own = folder_key(table.metadata.location)
-    mine = [orphan for orphan in still if file_key(orphan.path).startswith(own) and orphan.path not in unknown]
+    mine = [orphan for orphan in still if file_key(orphan.path).startswith(own)]
+    if mine:
+        of_others = tuple(folders_of_others(table, orphans.metadata_files, referenced))
+        mine = [orphan for orphan in mine if not file_key(orphan.path).startswith(of_others)]
     delete_files(table.io, [orphan.path for orphan in mine], Proof.UNREFERENCED)
     gone = {orphan.path for orphan in mine if not _exists(table.io, orphan.path)}
     return tuple(replace(orphan, deleted=orphan.path in gone) for orphan in still)
@@ -173,7 +198,7 @@ def _is_hidden(key: str, own: Collection[str]) -> bool:
 
 def _other_tables(stored: Iterable[str], own: Collection[str]) -> set[str]:
     """Return the folders below a table's that another table has, as its metadata shows."""
-    roots = {_table_root(key) for key in stored if key.endswith(_METADATA_SUFFIX)}
+    roots = {_table_root(key) for key in stored if is_metadata_file(key)}
     return {root for root in roots if root not in own and any(root.startswith(folder) for folder in own)}
 
 
@@ -193,31 +218,3 @@ def _refuse_other_stores(orphans: Sequence[Orphan], referenced: Collection[str])
                 f"{orphan.path} was listed, and the table refers to {other}: it may be the same file",
                 "No file was deleted. Give the table one spelling of its store, or delete the orphans by hand.",
             )
-
-
-def _of_nobody(table: Table, orphans: Sequence[Orphan]) -> set[str]:
-    """Return the metadata files among orphans of which nobody can tell whose they are.
-
-    Raises:
-        CheckFailedError: One is of another table, whose other files would look like orphans, too.
-    """
-    unknown = set()
-    for orphan in orphans:
-        if not orphan.path.endswith(_METADATA_SUFFIX):
-            continue
-        found = _table_uuid(table.io, orphan.path)
-        if found is None:
-            unknown.add(orphan.path)
-        elif found != str(table.metadata.table_uuid):
-            raise CheckFailedError(
-                f"{orphan.path} is the metadata of another table (uuid {found}) in the same folder",
-                "No file was deleted. Make sure that no catalog has that table, and delete this file by hand first.",
-            )
-    return unknown
-
-
-def _table_uuid(io: FileIO, path: str) -> str | None:
-    try:
-        return str(FromInputFile.table_metadata(io.new_input(path)).table_uuid)
-    except Exception:  # half a file, or one of a version that cannot be read
-        return None

@@ -74,6 +74,7 @@ MEASURED: dict[str, int] = {
     "first batch write / commit: table metadata bytes": 1_611,
     "first batch write / commit: table metadata files": 1,
     "first batch write / commit: table metadata parsed": 2,
+    "first batch write / plan: S3 GET list": 1,
     "first batch write / plan: SQL CREATE": 2,
     "first batch write / plan: SQL INSERT": 1,
     "first batch write / plan: SQL PRAGMA": 4,

@@ -9,6 +9,8 @@ _COUNTS = "unit/test_row_counts.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
 
 _PLACES = "unit/storage/test_places.py::"
+_NEIGHBOURS = "unit/verification/test_neighbours.py::"
+_RANDOM_NEIGHBOURS = "properties/test_neighbours.py"
 
 WRITING = (
     Mutation(
@@ -719,6 +721,80 @@ WRITING = (
         before="still = [orphan for orphan in orphans.files if file_key(orphan.path) not in referenced]",
         after="still = list(orphans.files)",
         tests=("unit/verification/test_orphans.py::test_file_that_becomes_referenced_between_look_and_deletion_stays",),
+    ),
+    Mutation(
+        name="only old metadata files are asked whose they are",
+        file="verification/orphans.py",
+        before="folders_of_others(table, orphans.metadata_files, referenced)",
+        after="folders_of_others(table, [one.path for one in mine if is_metadata_file(one.path)], referenced)",
+        tests=(_NEIGHBOURS + "test_renamed_table_takes_nothing_of_one_made_at_its_place",),
+    ),
+    Mutation(
+        name="a table that shares the folder with another deletes its files",
+        file="verification/neighbours.py",
+        before="        if location.startswith(folder) or (",
+        after="        if folder is None and (",
+        tests=(_NEIGHBOURS + "test_renamed_table_takes_nothing_of_one_made_at_its_place", _RANDOM_NEIGHBOURS),
+    ),
+    Mutation(
+        name="a table below is taken for this one's rubbish where it says that its data is elsewhere",
+        file="verification/neighbours.py",
+        before="        if is_below:\n            yield folder",
+        after="        if not folder:\n            yield folder",
+        tests=(_NEIGHBOURS + "test_table_below_keeps_all_its_files_wherever_it_says_they_are",),
+    ),
+    Mutation(
+        name="a stale entry of a table deletes what another catalog has written",
+        file="verification/neighbours.py",
+        before="if state.sequence_number > newest or current in state.log:",
+        after="if state.sequence_number < 0:",
+        tests=(
+            _NEIGHBOURS + "test_stale_entry_deletes_nothing_that_another_catalog_has_written",
+            _NEIGHBOURS + "test_stale_entry_is_seen_though_no_rows_were_written_elsewhere",
+        ),
+    ),
+    Mutation(
+        name="the catalog with more commits deletes what another has written",
+        file="verification/neighbours.py",
+        before="if _has_gone_its_own_way(state, states, known):",
+        after="if state.sequence_number < 0:",
+        tests=(_NEIGHBOURS + "test_two_catalogs_that_have_both_gone_on_delete_nothing_of_each_other",),
+    ),
+    Mutation(
+        name="metadata that nobody can read stops no deletion",
+        file="verification/neighbours.py",
+        before="elif not isinstance(found, FileNotFoundError):",
+        after="elif not isinstance(found, Exception):",
+        tests=(_NEIGHBOURS + "test_metadata_that_cannot_be_understood_stops_the_deletion",),
+    ),
+    Mutation(
+        name="packed metadata of older engines is not seen",
+        file="storage/metadata_names.py",
+        before='(".metadata.json", ".metadata.json.gz")',
+        after='(".metadata.json",)',
+        tests=(_NEIGHBOURS + "test_packed_metadata_of_another_table_is_read_wherever_it_lies",),
+    ),
+    Mutation(
+        name="a machine's wrong clock makes young files old",
+        file="verification/orphan_checks.py",
+        before="by_store_clock=wish.delete",
+        after="by_store_clock=False",
+        tests=(_NEIGHBOURS + "test_clock_ahead_of_the_store_deletes_no_young_files",),
+        spark_tests=("integration/stores/test_verify.py::test_age_of_objects_is_told_by_the_clock_of_their_store",),
+    ),
+    Mutation(
+        name="a table is made in the folder of one that was renamed",
+        file="commits/preparing.py",
+        before="    if (place := _free_place(catalog, staged.location)) == staged.location:",
+        after="    if (place := staged.location) == staged.location:",
+        tests=(_NEIGHBOURS + "test_recreated_table_gets_a_place_of_its_own",),
+    ),
+    Mutation(
+        name="a table is made at a place that another one has, if the user says so",
+        file="commits/preparing.py",
+        before="    if options.location is not None and (held",
+        after="    if options.location == name and (held",
+        tests=(_NEIGHBOURS + "test_place_that_holds_another_table_is_refused_by_name",),
     ),
     Mutation(
         name="young files are taken for orphans unasked",

@@ -6,6 +6,8 @@ Done as Iceberg's Java library does it, through PyIceberg's catalog or by a meta
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,8 +15,9 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
-from support.tables import Sink, local
+from support.tables import Sink, embedded_options, local
 
+from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
 
 
@@ -96,6 +99,22 @@ def register_edited(sink: Sink, edit: Any) -> None:
     edited.write_text(json.dumps(document))
     catalog.drop_table(sink.options.table)
     catalog.register_table(sink.options.table, edited.as_uri())
+
+
+def rename(sink: Sink, name: str) -> Sink:
+    """SQL's ALTER TABLE RENAME TO: the table keeps its location; return it under its new name."""
+    plain_catalog(sink).rename_table(sink.options.table, name)
+    return replace(sink, options=replace(sink.options, table=tuple(name.split("."))))
+
+
+def register_elsewhere(sink: Sink, warehouse: Path) -> Sink:
+    """Let another catalog have the table as it stands, too (`register_table`); return it as that catalog has it."""
+    other_options = embedded_options(warehouse)
+    other = Sink(catalog=connect(catalog_settings(other_options)), options=other_options)
+    catalog = plain_catalog(other)
+    catalog.create_namespace_if_not_exists(other.options.table[:-1])
+    catalog.register_table(other.options.table, sink.table().metadata_location)
+    return other
 
 
 def _commit(sink: Sink, *updates: TableUpdate) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from support.bucket import Bucket
+from support.others import plain_catalog, rename
 from support.tables import NAME, SCHEMA, Sink, epoch, rows
 
 import iceberg_ds
@@ -55,6 +57,33 @@ def test_table_in_s3_is_verified_and_cleaned_up(sink: Sink, options: dict[str, s
     assert iceberg_ds.verify(NAME, options=options, older_than="0s").orphans == ()
     assert sink.ids() == [0, 1, 2]
     assert bucket.pending_uploads() == []
+
+
+def test_age_of_objects_is_told_by_the_clock_of_their_store(
+    sink: Sink, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The objects of a write that runs would be deleted by a machine whose clock is ahead."""
+    sink.write(rows(9), schema=SCHEMA)
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 30 * 86_400 * 10**9)
+
+    result = iceberg_ds.verify(NAME, options=options, delete_orphans=True)
+
+    assert result.ok, str(result)
+    assert result.orphans == ()
+
+
+def test_table_in_s3_that_was_renamed_shares_its_folder_with_none(sink: Sink, options: dict[str, str]) -> None:
+    """Two tables in one folder of a bucket could not be cleaned up any more, or take each other's rows."""
+    old = rename(sink, "db.t_old")
+    sink.append(9)
+    place = old.table().metadata.location
+
+    assert sink.table().metadata.location.startswith(f"{place}-")
+    made = plain_catalog(sink).create_table("db.beside", sink.table().schema(), location=place)
+    result = iceberg_ds.verify("db.t_old", options=options, older_than="0s", delete_orphans=True, force=True)
+    assert f"another table (uuid {made.metadata.table_uuid}, at {place})" in result.failures[0].detail
+    assert old.ids() == [0, 1, 2]
 
 
 def test_object_that_is_missing_is_found_and_no_secret_is_shown(sink: Sink, options: dict[str, str]) -> None:

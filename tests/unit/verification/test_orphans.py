@@ -216,19 +216,6 @@ def test_metadata_of_another_table_in_the_same_folder_stops_the_deletion(sink: S
     assert other.exists()
 
 
-def test_half_a_metadata_file_stays_and_the_rest_is_deleted(sink: Sink) -> None:
-    """One kill would keep all that others left behind for ever."""
-    sink.append(1)
-    path = left_behind(sink)
-    half = local(sink.table().metadata.location) / "metadata" / "00009-half.metadata.json"
-    half.write_text('{"format-version": 2')
-    age(half, 5)
-
-    result = verified(sink, delete_orphans=True)
-
-    assert {local(orphan.path).name: orphan.deleted for orphan in result.orphans} == {half.name: False, path.name: True}
-
-
 def test_store_that_is_spelled_differently_stops_the_deletion(sink: Sink) -> None:
     """All files of a table would be deleted whose store has a second name."""
     sink.append(1)
