@@ -16,6 +16,7 @@ the marks, which `make readme` writes.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -129,6 +130,7 @@ def _cases_of(path: Path) -> Iterable[Case]:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their module there
     spec.loader.exec_module(module)
     return [case for test in vars(module).values() for case in getattr(test, _MARK, [])]
 

@@ -107,10 +107,25 @@ class PeerTable:
 
         Options are given as a mapping, or by name, with `_` for `-`. With `of_epoch` it is that epoch of a stream.
         """
-        sink = self._sink({**self.options, **(options or {}), **_named(named)})
+        choices: dict[str, Any] = {"of_epoch": of_epoch, "query": query, "options": options, **named}
+        return self.begin(*parts, schema=schema, mode=mode, **choices)()
+
+    def begin(
+        self,
+        *parts: Sequence[Mapping[str, Any]],
+        schema: StructType = SIMPLE,
+        mode: WriteMode = WriteMode.APPEND,
+        of_epoch: int | None = None,
+        query: str | None = None,
+        options: Mapping[str, str] | None = None,
+        **named: str,
+    ) -> Callable[[], CommitResult]:
+        """Plan and write as `write` does, and return what commits, for others to be faster."""
+        sink = self.sink({**(options or {}), **_named(named)})
         plan = sink.plan(schema, mode, is_stream=of_epoch is not None)
         of = None if of_epoch is None else epoch(of_epoch, query) if query else epoch(of_epoch)
-        return sink.commit(sink.hand_over(*parts, schema=schema, plan=plan, of_epoch=of))
+        messages = sink.hand_over(*parts, schema=schema, plan=plan, of_epoch=of)
+        return lambda: sink.commit(messages)
 
     def append(self, *parts: Sequence[Mapping[str, Any]], **choices: Any) -> CommitResult:
         """Write with `mode("append")`."""
@@ -137,8 +152,7 @@ class PeerTable:
 
     def load(self) -> Table:
         """Load the table afresh."""
-        sink = self._sink(self.options)
-        return sink.table()
+        return self.sink().table()
 
     def change(self, change: Callable[[Table], object]) -> None:
         """Let somebody else change the table through PyIceberg."""
@@ -185,7 +199,9 @@ class PeerTable:
         """Return all Parquet files of the warehouse, whether a snapshot names them or not."""
         return set(self.warehouse.rglob("*.parquet"))
 
-    def _sink(self, options: Mapping[str, str]) -> Sink:
+    def sink(self, options: Mapping[str, str] | None = None) -> Sink:
+        """Return the steps of a write with these options, beside those of the table."""
+        options = {**self.options, **(options or {})}
         parsed = parse_options(self._all_options(options))
         return Sink(catalog=self._connect(parsed), options=parsed)
 

@@ -403,7 +403,7 @@ def test_tag_is_no_place_to_write_to(table: PeerTable) -> None:
 
 def with_settings(table: PeerTable, settings: Mapping[str, str], **options: str) -> None:
     """Check a write as its tasks do in a session with these settings, for a table whose writes are audited first."""
-    sink = table.with_options(**options)._sink(table.with_options(**options).options)
+    sink = table.with_options(**options).sink()
     check_audit_settings(replace(sink.plan(columns(id="integer", data="string")), is_audited=True), settings.get)
 
 
