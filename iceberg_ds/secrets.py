@@ -21,12 +21,14 @@ MASK = "***"
 # The one list of words that tell a secret by its name, as a regular expression that Python and Java read alike. These
 # tell it wherever they stand, in values, too ...
 UNMISTAKABLE_WORDS = (
-    r"token|secret|passw|passphrase|credential|access[-_]?key|account[-_]?key|api[-_]?key|connection[-_]?string|"
+    r"token|secret|passw|passphrase|passcode|credential|access[-_.]?key|account[-_.]?key|api[-_.]?key|"
+    r"connection[-_]?string|"
     r"odbc[-_]?connect|authorization|cookie"
 )
 # ... and these in names of properties alone: values such as `db.sessions` are no secrets.
 TELLING_WORDS = (
-    rf"{UNMISTAKABLE_WORDS}|pwd|auth|private|session|signature|(?<![a-z])sas(?![a-z])|client[-_]?id|"
+    rf"{UNMISTAKABLE_WORDS}|pwd|auth|private|session|signature|bearer|assertion|client[-_]?id|"
+    r"(?<![a-z])(?:pass|sas|jwt)(?![a-z])|"
     r"(?<![\w-])header\.|[-._]key(?![\w.-])|user(?![\w.-])"
 )
 # The same in the query of an address, where names are short.
@@ -64,7 +66,7 @@ _USERINFO_OF_VALUE = re.compile(rf"{_SCHEME}[^\x00]+(?=@)", re.IGNORECASE)
 _USERINFO_IN_TEXT = re.compile(
     rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]{{1,999}}|\S{{1,999}})(?=@)", re.IGNORECASE
 )
-_PARAMETER_NAME = rf"([?&;][^=&;?\s]*(?:{TELLING_PARAMETERS})[^=&;?\s]*=)"
+_PARAMETER_NAME = rf"([?&;][^=&;?\s]{{0,99}}(?:{TELLING_PARAMETERS})[^=&;?\s]{{0,99}}=)"
 _PARAMETER_OF_VALUE = re.compile(rf"{_PARAMETER_NAME}[^&]+", re.IGNORECASE)
 _PARAMETER_IN_TEXT = re.compile(rf"{_PARAMETER_NAME}[^&\s'\"]+", re.IGNORECASE)
 _SCHEME_IN_HEADER = re.compile(r"\b(Bearer|bearer|BEARER|Basic) (?!\*\*\*)[\w.~+/=-]{6,}")
@@ -73,7 +75,7 @@ _HEADER = re.compile(
     r"(\s*:\s*)(?!\*\*\*|(?:bearer|basic) \*\*\*)[^\s'\"][^\r\n'\"]*",
     re.IGNORECASE,
 )
-_NAME = rf"[\w.-]*(?:{TELLING_WORDS})[\w.-]*"
+_NAME = rf"[\w.-]{{0,99}}(?:{TELLING_WORDS})[\w.-]{{0,99}}"
 # A quoted value ends at a quote with as many backslashes as the one that it began with, and may be cut off before it.
 # Two quotes in a row are one in SQL, and belong to the value.
 _VALUE = r"(?P<open>\\*[\"'])(?P<value>(?:(?P=open){2}|(?!(?<!\\)(?P=open)).)*)"
@@ -89,7 +91,16 @@ _QUOTED_PARAMETER = re.compile(rf"{_ASSIGNED}{_VALUE}", _FLAGS)
 _PLAIN_WORD = r"(?:true|false|none|null)(?![\w.-])"
 _PARAMETER = re.compile(rf"{_ASSIGNED}(?!{_PLAIN_WORD})(?P<value>\{{(?:[^}}]|\}}\}})*\}}?|[^\s&,;'\")\]}}]+)", _FLAGS)
 _ENCODED_PARAMETER = re.compile(
-    rf"(?P<before>(?P<key>(?:{TELLING_WORDS}|header\.)[\w.-]*)%3D)(?P<value>[^\s&'\"]+)", _FLAGS
+    rf"(?P<before>(?P<key>(?:{TELLING_WORDS}|header\.)[\w.-]{{0,99}})%3D)(?P<value>[^\s&'\"]+)", _FLAGS
+)
+# An element of XML, of the answer of a store, say.
+_ELEMENT = re.compile(rf"(?P<before><(?:\w+:)?(?P<key>{_NAME})(?:\s[^<>]*)?>)(?P<value>[^<]+)", _FLAGS)
+# An entry of a map of Scala's; and of YAML or a list of headers, whose names may be words of a sentence, too.
+_MAP_ENTRY = re.compile(rf"(?P<before>(?<![\w.-])(?P<key>{_NAME})\s?->\s?)(?!{_PLAIN_WORD})(?P<value>[^\s,)]+)", _FLAGS)
+_LINE = re.compile(
+    rf"(?P<before>(?<![\w.-])(?P<key>pass(?:word|wd)?|pwd|secret|\w{{1,99}}[._-]{_NAME})\s?:\s{{1,9}})"
+    rf"(?!{_PLAIN_WORD}|\*\*\*|(?:bearer|basic) \*\*\*)(?:{_VALUE}|[^\s,;'\")\]}}]+)",
+    _FLAGS,
 )
 # An entry of a database's connection string.
 _DSN_ENTRY = re.compile(r"([\w .-]+)=(\{(?:[^}]|\}\})*\}|[^;]*)")
@@ -141,16 +152,18 @@ def mask_url(text: str) -> str:
 def mask_text(text: str, properties: Mapping[str, Any]) -> str:
     """Return `text` (an error of another library, say) without any secret.
 
-    Hidden are the secret values of `properties`, also percent-encoded, escaped, in Base64 or cut off at their end,
-    and whatever else looks like a secret: entries with telling names, headers, users and passwords of URLs.
+    Hidden are the secret values of `properties`, also percent-encoded, escaped (both up to twice), in Base64, alone or
+    with what stands around them, or cut off at their end; and whatever else looks like a secret: entries with telling
+    names, headers, users and passwords of URLs.
     """
     text = _without(text, {form for secret in _secrets(properties) for form in _forms(secret)})
-    for entry in (_QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _ENCODED_PARAMETER):
+    for entry in (_QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _ENCODED_PARAMETER, _ELEMENT):
         text = entry.sub(_masked_entry, text)
     text = _PARAMETER.sub(_masked_entry, text)
     text = _PARAMETER_IN_TEXT.sub(rf"\1{MASK}", _USERINFO_IN_TEXT.sub(rf"\1{MASK}", text))
     text = _SCHEME_IN_HEADER.sub(rf"\1 {MASK}", text)
-    return _HEADER.sub(rf"\1\2{MASK}", text)
+    text = _HEADER.sub(rf"\1\2{MASK}", text)
+    return _LINE.sub(_masked_entry, _MAP_ENTRY.sub(_masked_entry, text))
 
 
 def masked_cause(error: Exception, properties: Mapping[str, Any]) -> Exception:
@@ -213,22 +226,40 @@ def _forms(secret: str) -> set[str]:
     """Return the ways in which libraries quote a secret."""
     encoded = secret.encode()
     percent = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    percent |= {quote(form, safe="") for form in percent}
     lower = {re.sub("%[0-9A-F]{2}", lambda code: code.group().lower(), form) for form in percent}
-    in_base64 = {base64.b64encode(encoded).decode(), base64.urlsafe_b64encode(encoded).decode()}
-    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
+    in_base64 = {base64.b64encode(encoded).decode(), base64.urlsafe_b64encode(encoded).decode(), *_in_base64(encoded)}
+    escaped = {repr(encoded)[2:-1], *_escaped(secret)}
+    escaped |= {again for form in escaped for again in _escaped(form)}
     return {form for form in {secret, *percent, *lower, *escaped, *in_base64} if form.lower() not in _ALWAYS_PLAIN}
+
+
+def _escaped(text: str) -> set[str]:
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+
+
+def _in_base64(secret: bytes) -> Iterator[str]:
+    """Yield what Base64 makes of a secret that is not too short within a longer text, such as `user:secret`."""
+    for before in range(3):
+        # Three bytes make four characters; those at both ends hold bits of the neighbours, too.
+        first, end = -(-8 * before // 6), 8 * (before + len(secret)) // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            inner = encode(bytes(before) + secret).decode()[first:end]
+            if len(inner) > _LONG:
+                yield inner
 
 
 def _without(text: str, forms: set[str]) -> str:
     short = {form for form in forms if len(form) <= _LONG}
-    for form in sorted(short, key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, text)
     heads = "|".join(re.escape(form[:_LONG]) for form in forms - short)
     parts, start = [], 0
     while heads and (found := re.compile(heads).search(text, start)) is not None:
         parts += [text[start : found.start()], MASK]
         start = found.start() + max(_common_length(text[found.start() :], form) for form in forms - short)
-    return "".join([*parts, text[start:]])
+    text = "".join([*parts, text[start:]])
+    for form in sorted(short, key=len, reverse=True):  # which may be parts of the long ones
+        text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, text)
+    return text
 
 
 def _common_length(text: str, form: str) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import traceback
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.secret_places import NAMES, PLACES, SECRETS
 
@@ -45,7 +46,17 @@ def test_secret_that_only_its_surroundings_tell_is_hidden(place: str, name: str,
 @given(
     name=NAMES,
     secret=SECRETS,
-    quoted=st.sampled_from([str, repr, json.dumps, quote, quote_plus, lambda text: quote(text, safe="").lower()]),
+    quoted=st.sampled_from(
+        [
+            *(str, repr, json.dumps, quote, quote_plus, lambda text: quote(text, safe="").lower()),
+            *(
+                lambda text: repr(text.encode()),
+                lambda text: repr(repr(text)),
+                lambda text: json.dumps(json.dumps(text)),
+            ),
+            lambda text: quote(quote(text, safe=""), safe=""),
+        ]
+    ),
 )
 def test_secret_of_a_property_is_hidden_wherever_it_is_quoted(
     name: str, secret: tuple[str, str], quoted: type[str]
@@ -56,6 +67,20 @@ def test_secret_of_a_property_is_hidden_wherever_it_is_quoted(
 
     assert core not in masked
     assert masked.startswith("refused <")
+
+
+@given(name=NAMES, secret=SECRETS, before=st.binary(max_size=7), after=st.binary(max_size=7))
+def test_secret_of_a_property_is_hidden_in_base64_of_a_longer_text(
+    name: str, secret: tuple[str, str], before: bytes, after: bytes
+) -> None:
+    """A proxy, or a library, shows the header of a user and a password, without the word Basic before it."""
+    whole, core = secret
+    encoded = base64.b64encode(before + whole.encode() + after).decode()
+    assume(len(whole.encode()) > 8)  # a shorter one is hidden only where it stands alone
+
+    masked = mask_text(f"refused <{encoded}>", {name: whole}).removeprefix("refused <").removesuffix(">")
+
+    assert all(base64.b64encode(bytes(shift) + core.encode()).decode()[4:-4] not in masked for shift in range(3))
 
 
 @given(secret=SECRETS, user=st.sampled_from(["writer", ""]), scheme=st.sampled_from(["postgresql", "mysql+pymysql"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
+from xml.sax.saxutils import escape
 
 from hypothesis import strategies as st
 
@@ -82,6 +83,11 @@ PLACES: dict[str, Place] = {
     "query": lambda name, secret: f"GET https://h.example/t?x=1&{name}={quote(secret, safe='')}&y=2 HTTP/1.1",
     "encoded query": lambda name, secret: f"https://h.example/t?c=Server%3Dh%3B{name}%3D{quote(secret, safe='')}%3B",
     "bearer": lambda _, secret: f"Authorization: Bearer {quote(secret, safe='')}",
+    "XML": lambda name, secret: f"invalid XML: <r><{name}>{escape(secret)}</{name}><Expiration>1</Expiration></r>",
+    "XML with a namespace": lambda name, secret: f"<r><ns:{name} a='b'>{escape(secret)}</ns:{name}></r>",
+    "map of Scala": lambda name, secret: f"Map(x -> plain, {name} -> {quote(secret, safe='')}, y -> plain)",
+    "line of YAML": lambda name, secret: f"line 4:\n    s3.{name}: {quote(secret, safe='')}\n    ^",
+    "quoted line of YAML": lambda name, secret: f"line 4:\n    s3.{name}: {json.dumps(secret)}\n    ^",
     "address": lambda _, secret: f"cannot reach postgresql://writer:{quote(secret, safe='')}@db.example/catalog now",
     "address without a user": lambda _, secret: f"cannot reach https://{quote(secret, safe='')}@h.example/api now",
 }

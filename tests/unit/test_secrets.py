@@ -332,3 +332,10 @@ def test_keys_for_all_services_go_to_tasks_only_where_the_store_has_none_of_its_
 
     assert storage_properties(shared) == shared
     assert storage_properties({**shared, **own}) == own
+
+
+def test_part_of_a_password_that_is_a_word_does_not_uncover_the_rest() -> None:
+    """A parser that splits an address at `?` would make a short word of a long password, and leave what follows."""
+    uri = "postgresql://writer:0?0:hunter2-s3cr3t@db.example/catalog"
+
+    assert "hunter2" not in mask_text("0?0:hunter2-s3cr3t is no host", {"uri": uri})
