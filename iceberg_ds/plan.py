@@ -114,12 +114,27 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundColumn:
+    """What a name in a predicate means.
+
+    Attributes:
+        field_id: The column, or the field of a struct.
+        type: Its type, as predicates compare it.
+    """
+
+    field_id: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OverwriteByFilter:
     """The write replaces the rows that satisfy a predicate, and all of its own rows satisfy it.
 
     Attributes:
         predicate: Says which rows, in the words of `predicates.parse_predicate`; `true` for all rows of the branch.
         case_sensitive: Whether its names of columns must have the case of the table's.
+        columns: What its names mean in the table that was planned for; if they mean anything else at the commit, that
+            is a conflict.
         time_zone: Where its times without a zone are, None if that is not known.
         isolation_level: Whether rows that come into that range meanwhile are a conflict, stay, or are replaced, too.
         base_snapshot_id: The snapshot since which rows count as having come meanwhile, None if there was none.
@@ -129,6 +144,7 @@ class OverwriteByFilter:
     case_sensitive: bool
     isolation_level: IsolationLevel
     base_snapshot_id: int | None
+    columns: tuple[BoundColumn, ...] = ()
     time_zone: str | None = None
 
 

@@ -7,6 +7,7 @@ that tasks get.
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from enum import Enum, auto
 
 from pyiceberg.schema import Schema
@@ -26,6 +27,7 @@ from iceberg_ds.commits.preparing import (
     stage_table,
     with_columns_of,
 )
+from iceberg_ds.commits.retyping import check_replaceable
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.identifiers import identifier_text, names_branch
@@ -132,6 +134,8 @@ def plan_write(
         io_properties = catalog.plan_properties(table)
     file_io(io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
     route = plan_branches(options, metadata, is_new=table is None)
+    if table is not None and schema_change is not None:
+        check_replaceable(table, schema_change, route)
     operation_id, snapshot_id = new_operation()
     keys = None if keyed is None else keyed.plan(metadata)
     return WritePlan(
@@ -321,7 +325,7 @@ def _overwrite(options: SinkOptions, metadata: TableMetadata, route: Route) -> O
         base_snapshot_id=base_id,
     )
     try:
-        RowFilter.of(overwrite, metadata.schema())
+        row_filter = RowFilter.of(overwrite, metadata.schema())
     except ValueError as problem:
         raise OptionError(f"Cannot write to {name}: option 'replace-where': {problem}.") from problem
-    return overwrite
+    return replace(overwrite, columns=row_filter.columns)

@@ -25,6 +25,7 @@ from iceberg_ds.commits.manifests import (
 )
 from iceberg_ds.commits.merging import Merged, merged_for
 from iceberg_ds.commits.replacing import Replacement, find_replacement
+from iceberg_ds.commits.retyping import check_no_row_stays
 from iceberg_ds.commits.rewriting import PartialRewriter
 from iceberg_ds.commits.swapping import Swap
 from iceberg_ds.messages import WriteIdentity
@@ -95,7 +96,7 @@ class SnapshotProducer:
         A version of an application is recorded even if it has no rows: its snapshot adds nothing but the mark.
 
         Raises:
-            CommitConflictError: Another writer changed what this write replaces.
+            CommitConflictError: Another writer changed what this write replaces, or rows stay whose types it replaces.
             StaleWorkError: The same of a swap.
             UnsupportedTableError: What it replaces cannot be told, or not be read.
         """
@@ -103,6 +104,7 @@ class SnapshotProducer:
         added = self._fitting(table)
         swap = self._swap
         replacement = find_replacement(table, write, added.data_files) if swap is None else swap.replacement(table)
+        check_no_row_stays(table, write, replacement)
         again = self._rewrite(table, replacement)
         change = Change(
             added=[*added.files, *again],

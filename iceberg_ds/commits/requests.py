@@ -7,6 +7,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 
+from iceberg_ds.commits.retyping import standing_refs
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.snapshots.branches import base_branch, branch_snapshot_id
@@ -61,5 +62,6 @@ def write_request(  # noqa: PLR0913  # one for each thing that the loop knows
         return request
     before = schema_request(table.metadata, change.schema, table_name=write.table)
     return CommitRequest(
-        requirements=(*request.requirements, *before.requirements), updates=(*before.updates, *request.updates)
+        requirements=(*request.requirements, *before.requirements, *standing_refs(table.metadata, write)),
+        updates=(*before.updates, *request.updates),
     )

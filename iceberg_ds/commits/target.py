@@ -12,10 +12,15 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from iceberg_ds.changes.values import ChangeFeed
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.schemas.fit import can_still_read
+from iceberg_ds.plan import OverwriteByFilter
+from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.schemas.fit import can_still_read, taken_names
 from iceberg_ds.snapshots.branches import why_not_writable
+
+_AGAIN = "Run the write again."
 
 
 def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: AbstractSet[int]) -> None:
@@ -25,17 +30,10 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: Abstra
         CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
         SchemaMismatchError: Its schema has changed so that the files cannot be read in it.
         CommitConflictError: Another writer created it first, with other columns or partitions; or changed what deletes
-            by keys rest on.
+            by keys rest on; or a name that was written, or says what is replaced, means another column by now.
     """
-    if str(metadata.table_uuid) != write.table_uuid:
-        written = _check_adoptable(metadata, write)
-    else:
-        written = metadata.schema_by_id(write.schema_id) or metadata.schema()
-    if write.schema_change is not None and write.schema_change.base_schema_id != metadata.current_schema_id:
-        raise CommitConflictError(
-            f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
-            "were written. Run the write again."
-        )
+    is_same_table = str(metadata.table_uuid) == write.table_uuid
+    written = _written_schema(metadata, write) if is_same_table else _check_adoptable(metadata, write)
     reason = why_not_writable(metadata, write.route)
     if reason is not None:
         raise CommitConflictError(f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began.")
@@ -46,30 +44,74 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: Abstra
     if problems:
         cause = (
             "its schema changed while the rows were written"
-            if str(metadata.table_uuid) == write.table_uuid
+            if is_same_table
             else "another writer created it at the same moment, with other columns"
         )
         raise SchemaMismatchError(
             f"Cannot commit to {write.table}: {cause}: {'; '.join(problems)}. Run the write again."
         )
-    if (change := _change_under_keys(metadata, write)) is not None:
+    change = _change_under_names(metadata, write, written) or _change_under_keys(metadata, write, written)
+    if change is not None:
+        raise CommitConflictError(f"Cannot commit to {write.table}, nothing was committed: {change}. {_AGAIN}")
+
+
+def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
+    """Return the schema of the table that the write was planned for, as it was before a change of its own."""
+    change = write.schema_change
+    if change is not None and change.base_schema_id != metadata.current_schema_id:
         raise CommitConflictError(
-            f"Cannot commit to {write.table}, nothing was committed: {change} while rows were written by keys. "
-            "Run the write again."
+            f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
+            f"were written. {_AGAIN}"
         )
+    if change is not None:
+        return metadata.schema()
+    written = metadata.schema_by_id(write.schema_id)
+    if written is None:
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}, nothing was committed: schema {write.schema_id}, by which its rows were "
+            f"written, was removed from the table. {_AGAIN}"
+        )
+    return written
 
 
-def _change_under_keys(metadata: TableMetadata, write: WriteIdentity) -> str | None:
+def _change_under_names(metadata: TableMetadata, write: WriteIdentity, written: Schema) -> str | None:
+    """Return which name that was written, or that says what to replace, means something else by now."""
+    if taken := taken_names(written, metadata.schema()):
+        return f"column '{taken[0]}' is another one than when its rows were written, under the same name"
+    overwrite = write.overwrite
+    if not isinstance(overwrite, OverwriteByFilter):
+        return None
+    try:
+        is_same = RowFilter.of(overwrite, metadata.schema()).columns == overwrite.columns
+    except ValueError as problem:
+        return f"its columns changed, and rows cannot be told by {overwrite.predicate} any more: {problem}"
+    return None if is_same else f"its columns changed, and {overwrite.predicate} means other rows by now"
+
+
+def _change_under_keys(metadata: TableMetadata, write: WriteIdentity, written: Schema) -> str | None:
     """Return what has changed in the table so that deletes by keys may not reach the rows they are meant for."""
     if write.changes is None:
         return None
-    schema, key_ids = metadata.schema(), set(write.changes.key_ids)
+    reason = _change_of_keys(metadata.schema(), write.changes, written)
+    if reason is None and write.delete_spec_id is not None:
+        reason = _change_of_specs(metadata, write.delete_spec_id)
+    return None if reason is None else f"{reason} while rows were written by keys"
+
+
+def _change_of_keys(schema: Schema, feed: ChangeFeed, written: Schema) -> str | None:
+    key_ids = set(feed.key_ids)
+    compared = {field.field_id for field in feed.sequence} if feed.counts_stored else set()
     if not key_ids <= schema.field_ids:
         return "a key column was dropped"
-    if set(schema.identifier_field_ids) != (key_ids if write.changes.are_identifiers else set()):
+    if not compared <= schema.field_ids:
+        return "a sequence column was dropped"
+    # The rows that the table has are looked up, and compared, by values of the type that was planned for.
+    if any(schema.find_type(number) != written.find_type(number) for number in key_ids | compared):
+        return "the type of a key or of a sequence column changed"
+    if set(schema.identifier_field_ids) != (key_ids if feed.are_identifiers else set()):
         names = ", ".join(sorted(str(schema.find_column_name(number)) for number in schema.identifier_field_ids))
         return f"its identifier fields became {names or 'none'}"
-    return None if write.delete_spec_id is None else _change_of_specs(metadata, write.delete_spec_id)
+    return None
 
 
 def _change_of_specs(metadata: TableMetadata, delete_spec_id: int) -> str | None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from iceberg_ds.plan import OverwriteByFilter
+from iceberg_ds.plan import BoundColumn, OverwriteByFilter
 from iceberg_ds.predicates.expressions import Constant
 from iceberg_ds.predicates.predicates import Tree, parse_predicate
 from iceberg_ds.predicates.typed import typed_predicate
@@ -35,6 +35,12 @@ class RowFilter:
     def positions(self) -> tuple[int, ...]:
         """Where the columns that the predicate looks at stand in the schema, ascending; none if it looks at none."""
         return tuple(sorted({column.path[0] for column in self._expression.columns()}))
+
+    @property
+    def columns(self) -> tuple[BoundColumn, ...]:
+        """What the names of the columns mean that the predicate looks at, each once, by their ids."""
+        found = {column.field_id: str(column.type) for column in self._expression.columns()}
+        return tuple(BoundColumn(field_id=number, type=found[number]) for number in sorted(found))
 
     @classmethod
     def of(cls, overwrite: OverwriteByFilter, schema: Schema) -> RowFilter:

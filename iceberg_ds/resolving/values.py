@@ -6,7 +6,7 @@ Frozen and picklable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -99,9 +99,12 @@ class ResolvePlan:
     def of(
         cls, write: WritePlan, metadata: TableMetadata, key_types: Mapping[int, IcebergType], encoding: RowEncoding
     ) -> ResolvePlan:
-        """Return the plan of a search in a table as its metadata describe it."""
+        """Return the plan of a search in a table as its metadata describe it.
+
+        Files are written again with the columns of the table, whatever the rows were written with that replace theirs.
+        """
         return cls(
-            write=write,
+            write=replace(write, schema=metadata.schema()),
             specs=metadata.specs(),
             sort_orders={order.order_id: order for order in metadata.sort_orders},
             key_types=key_types,

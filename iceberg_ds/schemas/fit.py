@@ -1,4 +1,4 @@
-"""Pure: the error for a DataFrame that does not fit a table, and whether files of an older schema still do."""
+"""Pure: the error for a DataFrame that does not fit a table, and what an older schema has to do with a new one."""
 
 from __future__ import annotations
 
@@ -66,6 +66,30 @@ def _unreadable(written: IcebergType, current: IcebergType, path: str) -> list[s
         if old is not None:
             problems += _unreadable(old.field_type, field.field_type, name)
     return problems
+
+
+def taken_names(before: Schema, after: Schema) -> list[str]:
+    """Return the fields of `before`, at any depth, whose names are those of other fields in `after`.
+
+    So it is where a column was dropped and added again, or two have swapped their names: what was written or meant by
+    the name is not what is read by it. Names count as the same in whatever case where the old field is gone.
+    """
+    return _taken(before.as_struct(), after.as_struct(), "")
+
+
+def _taken(before: IcebergType, after: IcebergType, path: str) -> list[str]:
+    now = {field.field_id: field for field in children(after)}
+    known = {field.field_id for field in children(before)}
+    others = {field.name: field.field_id for field in now.values()}
+    new = {field.name.lower() for field in now.values() if field.field_id not in known}
+    found = []
+    for field in children(before):
+        name, same = join_path(path, field.name), now.get(field.field_id)
+        if others.get(field.name, field.field_id) != field.field_id or (same is None and field.name.lower() in new):
+            found.append(name)
+        elif same is not None:
+            found += _taken(field.field_type, same.field_type, name)
+    return found
 
 
 def children(parent: IcebergType) -> tuple[NestedField, ...]:

@@ -12,7 +12,80 @@ _PLACES = "unit/storage/test_places.py::"
 _NEIGHBOURS = "unit/verification/test_neighbours.py::"
 _RANDOM_NEIGHBOURS = "properties/test_neighbours.py"
 
+_COLUMNS = "unit/commits/test_columns_changed_by_others.py::"
+_TYPES = "unit/commits/test_schema_change.py::"
+
 WRITING = (
+    Mutation(
+        name="values of a column that was dropped and added again meanwhile are lost",
+        file="commits/target.py",
+        before="    if taken := taken_names(written, metadata.schema()):",
+        after="    if taken := taken_names(written, written):",
+        tests=(_COLUMNS + "test_name_that_means_another_column_by_now_is_a_conflict",),
+    ),
+    Mutation(
+        name="a column that comes again in another case is another one",
+        file="schemas/fit.py",
+        before="new = {field.name.lower() for field in",
+        after="new = {field.name for field in",
+        tests=(_COLUMNS + "test_name_that_means_another_column_by_now_is_a_conflict",),
+    ),
+    Mutation(
+        name="what names a predicate looks at is found out again at the commit",
+        file="commits/target.py",
+        before="is_same = RowFilter.of(overwrite, metadata.schema()).columns == overwrite.columns",
+        after="is_same = RowFilter.of(overwrite, metadata.schema()).columns is not None",
+        tests=(
+            _COLUMNS + "test_new_column_that_fits_a_name_better_is_a_conflict",
+            _COLUMNS + "test_change_of_what_the_range_looks_at_is_a_conflict",
+        ),
+    ),
+    Mutation(
+        name="rows of a schema that is gone are taken for rows of the present one",
+        file="commits/target.py",
+        before="    written = metadata.schema_by_id(write.schema_id)\n",
+        after="    written = metadata.schema_by_id(write.schema_id) or metadata.schema()\n",
+        tests=(_COLUMNS + "test_schema_that_was_removed_meanwhile_is_a_conflict",),
+    ),
+    Mutation(
+        name="keys are looked up by values of another type than the table's",
+        file="commits/target.py",
+        before="for number in key_ids | compared):",
+        after="for number in ()):",
+        tests=(_COLUMNS + "test_type_by_which_rows_are_looked_up_may_not_change_meanwhile",),
+    ),
+    Mutation(
+        name="an upsert writes files again without columns that it does not know",
+        file="resolving/values.py",
+        before="write=replace(write, schema=metadata.schema()),",
+        after="write=write,",
+        tests=(_COLUMNS + "test_values_of_a_column_that_is_new_survive_an_upsert_that_does_not_know_it",),
+    ),
+    Mutation(
+        name="types are replaced under rows of other branches",
+        file="commits/retyping.py",
+        before="if name != branch and any(",
+        after="if name == branch and any(",
+        tests=(
+            _TYPES + "test_types_are_not_replaced_under_rows_of_another_branch",
+            _TYPES + "test_types_are_not_replaced_under_rows_of_a_tag",
+            _TYPES + "test_branch_that_others_make_meanwhile_is_a_conflict",
+        ),
+    ),
+    Mutation(
+        name="types are replaced under rows that others appended meanwhile",
+        file="commits/retyping.py",
+        before="    if _keeps_rows(replacement):",
+        after="    if not change:",
+        tests=(_TYPES + "test_rows_that_others_append_meanwhile_keep_their_values",),
+    ),
+    Mutation(
+        name="other branches may move between the look at them and the request",
+        file="commits/requests.py",
+        before="*before.requirements, *standing_refs(table.metadata, write)),",
+        after="*before.requirements),",
+        tests=(_TYPES + "test_branch_that_moves_to_rows_in_the_moment_of_the_request_keeps_their_values",),
+    ),
     Mutation(
         name="a place that readers do not agree on is written to",
         file="storage/places.py",
@@ -182,8 +255,8 @@ WRITING = (
     Mutation(
         name="rows go into another table of the same name",
         file="commits/target.py",
-        before="if str(metadata.table_uuid) != write.table_uuid:",
-        after="if not metadata.table_uuid:",
+        before="is_same_table = str(metadata.table_uuid) == write.table_uuid",
+        after="is_same_table = bool(metadata.table_uuid)",
         tests=(
             _LOOP + "test_recreated_table_is_refused",
             "unit/commits/test_target.py::test_another_table_of_the_same_name_is_refused",

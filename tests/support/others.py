@@ -1,4 +1,4 @@
-"""What others do to a table between two commits of the sink: to its branches, its history, its place in the catalog.
+"""What others do to a table between two commits of the sink: to its branches, history, columns and catalog entry.
 
 Done as Iceberg's Java library does it, through PyIceberg's catalog or by a metadata file of its own.
 """
@@ -12,13 +12,21 @@ from typing import Any
 from uuid import uuid4
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
+from pyiceberg.table.update import (
+    RemoveSnapshotRefUpdate,
+    SetCurrentSchemaUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+from pyiceberg.types import NestedField
 from support.tables import Sink, embedded_options, local
 
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.table_requests import LAST_ADDED, AddSchema
 
 
 def plain_catalog(sink: Sink) -> Catalog:
@@ -43,6 +51,11 @@ def set_branch(sink: Sink, branch: str, snapshot_id: int) -> None:
     _commit(sink, move)
 
 
+def set_tag(sink: Sink, tag: str, snapshot_id: int) -> None:
+    """SQL's CREATE TAG or REPLACE TAG."""
+    _commit(sink, SetSnapshotRefUpdate(ref_name=tag, type=SnapshotRefType.TAG, snapshot_id=snapshot_id))
+
+
 def drop_branch(sink: Sink, branch: str) -> None:
     """SQL's DROP BRANCH; for `main` what CREATE OR REPLACE TABLE does: uuid, properties and snapshots stay."""
     _commit(sink, RemoveSnapshotRefUpdate(ref_name=branch))
@@ -63,6 +76,19 @@ def cherry_pick(sink: Sink, snapshot_id: int, branch: str = "main") -> None:
     with table.transaction() as change, change.update_snapshot(source, branch=branch).fast_append() as append:
         for data_file in picked:
             append.append_data_file(data_file)
+
+
+def set_columns(sink: Sink, *fields: NestedField) -> None:
+    """Give the table these columns, as SQL's ALTER TABLE does one by one; keys that are among them stay keys."""
+    metadata, kept = plain_table(sink).metadata, {field.field_id for field in fields}
+    schema = Schema(
+        *fields,
+        schema_id=1 + max(schema.schema_id for schema in metadata.schemas),
+        identifier_field_ids=[key for key in metadata.schema().identifier_field_ids if key in kept],
+    )
+    last_column_id = max(metadata.last_column_id, schema.highest_field_id)
+    added = AddSchema(schema_=schema, last_column_id=last_column_id)
+    _commit(sink, added, SetCurrentSchemaUpdate(schema_id=LAST_ADDED))
 
 
 def expire(sink: Sink, *, cuts_parents: bool = False) -> None:

@@ -90,7 +90,7 @@ def test_failures_below_the_limit_end_with_the_rows_replaced_once(
 
     assert result.snapshot_id == messages[0].write.snapshot_id
     assert ids_by_region(regions) == WRITES[kind][1]
-    assert len(regions.table().metadata.snapshots) == 2
+    assert len(regions.table().metadata.snapshot_log) == 2
     check_clean(regions.table())
     assert faulty_catalog.commits == (1 if when is When.AFTER else times + 1)
 
