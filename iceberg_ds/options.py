@@ -28,7 +28,7 @@ from iceberg_ds.option_table import (
 )
 from iceberg_ds.plan import IsolationLevel, ParquetEncodings
 from iceberg_ds.schemas.evolution import SchemaEvolution
-from iceberg_ds.secrets import is_credential, mask_properties, mask_url
+from iceberg_ds.secrets import has_password, is_credential, mask_properties, mask_url
 
 DEFAULT_WAREHOUSE = Path("iceberg-warehouse")
 
@@ -252,7 +252,13 @@ def _contradictions(
     if parsed.get("accept-new-checkpoint") and parsed.get("stream-name") is None:
         problems.append("option 'accept-new-checkpoint' needs 'stream-name'")
     problems += contradictions_of_keys(parsed)
-    public = [f"{prefix}{key}" for prefix in _PUBLIC_PREFIXES for key in groups[prefix] if is_credential(key)]
+    public = [
+        f"{prefix}{key}"
+        for prefix in _PUBLIC_PREFIXES
+        for key, value in groups[prefix].items()
+        if is_credential(key) or has_password(value)
+    ]
+    public += ["location"] if has_password(raw.get("location", "")) else []
     if public:
         problems.append(
             f"options {', '.join(public)} would write secrets into the table's metadata, which all of its readers can "

@@ -62,6 +62,7 @@ _SCHEME = rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME
 # What a text may hold is bounded, so that no server can keep the masker busy with a long answer.
 # In a property that is an address, all of it may be meant: a password may hold blanks. In a text, a password with
 # blanks stands behind a user, and what stands behind a host is a port.
+_PASSWORD = re.compile(r"(?<![\w+.-])([a-z][\w+.-]*://)[^/?#\s@:]*:[^/?#\s@]+(?=@)", re.IGNORECASE)
 _USERINFO_OF_VALUE = re.compile(rf"{_SCHEME}[^\x00]+(?=@)", re.IGNORECASE)
 _USERINFO_IN_TEXT = re.compile(
     rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]{{1,999}}|\S{{1,999}})(?=@)", re.IGNORECASE
@@ -147,6 +148,16 @@ def mask_url(text: str) -> str:
     """Return `text`, an address, with its user, password and secret parameters as `***`."""
     text = _PARAMETER_OF_VALUE.sub(rf"\1{MASK}", _USERINFO_OF_VALUE.sub(rf"\1{MASK}", text))
     return _PARAMETER.sub(_masked_entry, _ENCODED_PARAMETER.sub(_masked_entry, text))
+
+
+def has_password(text: str) -> bool:
+    """Return whether an address with a user and a password stands in a text for certain."""
+    return _PASSWORD.search(text) is not None
+
+
+def mask_password(location: str) -> str:
+    """Return `location` with its user and password as `***`; nothing else of it is hidden."""
+    return _PASSWORD.sub(rf"\1{MASK}", location)
 
 
 def mask_text(text: str, properties: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from iceberg_ds.secrets import has_password, mask_password
+
 # Properties of a table that say where its files go.
 FOLDER_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 _CUT_OFF, _CONTROL = re.compile("[#?]"), re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -20,6 +22,8 @@ _STEPS = frozenset({".", ".."})
 
 def why_not_a_place(location: str) -> str | None:
     """Return why readers would not agree on which file a location names, None if they do."""
+    if has_password(location):
+        return "it has a password in it, which some readers take for a part of a name, and errors and logs show"
     if (found := _CUT_OFF.search(location)) is not None:
         return f"it has '{found[0]}' in it, from which on some readers cut it off"
     if (found := _CONTROL.search(location)) is not None:
@@ -40,7 +44,7 @@ def check_place(location: str) -> None:
         ValueError: Says why.
     """
     if (reason := why_not_a_place(location)) is not None:
-        raise ValueError(f"Location {location!r} names no one file: {reason}. Use a place without it.")
+        raise ValueError(f"Location {mask_password(location)!r} names no one file: {reason}. Use a place without it.")
 
 
 def misplaced(location: str, properties: Mapping[str, str]) -> list[str]:
@@ -55,7 +59,7 @@ def misplaced(location: str, properties: Mapping[str, str]) -> list[str]:
     # Files are below these folders.
     reasons = {name: (place, why_not_a_place(f"{place}/")) for name, place in places.items()}
     return [
-        f"its {name} is {place!r}, which readers do not agree on: {reason}"
+        f"its {name} is {mask_password(place)!r}, which readers do not agree on: {reason}"
         for name, (place, reason) in reasons.items()
         if reason is not None
     ]

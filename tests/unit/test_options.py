@@ -224,6 +224,23 @@ def test_secret_as_a_property_of_table_or_snapshot_is_refused(option: str) -> No
     assert SECRET not in refused
 
 
+@pytest.mark.parametrize("option", ["table-property.comment", "snapshot-property.source", "location"])
+def test_address_with_a_password_is_kept_out_of_metadata(option: str) -> None:
+    """The name of a property tells nothing, and the password would stand in the metadata, in errors and in logs."""
+    refused = refusal({"table": "db.t", option: f"s3a://writer:{SECRET}@bucket/x"})
+
+    assert f"options {option} would write secrets into the table's metadata" in refused
+    assert SECRET not in refused
+
+
+@pytest.mark.parametrize(
+    "text", ["see https://wiki/@me", "mailto:me@x", "s3://b/a:b@c", "abfss://c@a.dfs.core.windows.net/x"]
+)
+def test_property_that_only_looks_like_an_address_with_a_password_is_taken(text: str) -> None:
+    """Comments of tables would be refused."""
+    assert parse_options({"table": "db.t", "table-property.comment": text}).table_properties["comment"] == text
+
+
 @pytest.mark.parametrize(
     "option",
     [

@@ -18,7 +18,7 @@ from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, UnsupportedTableError
 from iceberg_ds.storage.object_io import ObjectIO
-from iceberg_ds.storage.places import why_not_a_place
+from iceberg_ds.storage.places import check_place, misplaced, why_not_a_place
 
 # Of a folder's name.
 TAKEN = [
@@ -54,6 +54,16 @@ STORES = ["file://", "file:", "", "s3://bucket", "gs://bucket", "abfss://c@a.dfs
 def test_most_characters_are_taken_as_they_stand(store: str, name: str) -> None:
     """Tables that other engines write and read would be refused."""
     assert why_not_a_place(f"{store}/x/{name}/f.parquet") is None
+
+
+def test_place_with_a_password_is_refused_without_showing_it() -> None:
+    """Hadoop took keys in locations; every error and log line of a file below would show them."""
+    location = "s3a://writer:hunter2@bucket/db/t"
+
+    assert "password" in str(why_not_a_place(location))
+    assert "hunter2" not in misplaced(location, {"write.data.path": f"{location}/data"})[0]
+    with pytest.raises(ValueError, match=r"s3a://\*\*\*@bucket/db/t.* has a password in it"):
+        check_place(location)
 
 
 @pytest.mark.parametrize("store", STORES)
