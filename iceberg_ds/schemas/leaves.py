@@ -1,7 +1,8 @@
 """Pure: the leaf columns of a table's Parquet files, and what is kept of each one's metrics.
 
 Reads the table's `write.metadata.metrics.*` properties as Iceberg's own writers do: a mode for all, one
-for each column, and by default only the first 100 columns of a wide table.
+for each column, and by default only the first 100 columns of a wide table. Columns that rows are sorted by keep
+bounds whatever the mode for all is: they are what readers skip files by.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
 
 _T = TypeVar("_T")
@@ -82,12 +84,13 @@ class Leaf:
 LIST_STEP, KEY_STEP, VALUE_STEP = "element", "key", "value"
 
 
-def leaf_columns(schema: Schema, properties: Mapping[str, str]) -> tuple[Leaf, ...]:
+def leaf_columns(schema: Schema, properties: Mapping[str, str], order: SortOrder | None = None) -> tuple[Leaf, ...]:
     """Return the leaf columns of a file of `schema`, in Parquet's order, with their metrics modes.
 
     Args:
         schema: Schema that the file is written with.
         properties: The table's `write.metadata.metrics.*` properties.
+        order: The order that the file's rows are in, None for none.
 
     Raises:
         ValueError: A property names an unknown mode, or is no number where one belongs; names it.
@@ -97,10 +100,13 @@ def leaf_columns(schema: Schema, properties: Mapping[str, str]) -> tuple[Leaf, .
     if inferred is not None and _MAX_INFERRED_KEY in properties:
         inferred = _parsed(properties, _MAX_INFERRED_KEY, int)
     default = _parsed(properties, _DEFAULT_KEY, parse_mode) if _DEFAULT_KEY in properties else _DEFAULT_MODE
+    sorted_by = {field.source_id for field in order.fields if field.transform.preserves_order} if order else set()
     for position, (field_id, field_type, path) in enumerate(_walk(schema.as_struct(), ())):
         name = schema.find_column_name(field_id)
         beyond_inferred = inferred is not None and position >= inferred
         mode = _NONE if beyond_inferred else default
+        if field_id in sorted_by and not mode.bounds:
+            mode = _DEFAULT_MODE
         if (key := f"{_COLUMN_PREFIX}{name}") in properties:
             mode = _parsed(properties, key, parse_mode)
         is_repeated = any(isinstance(step, str) for step in path)

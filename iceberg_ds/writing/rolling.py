@@ -168,7 +168,7 @@ class TaskFiles:
         self._io = file_io(plan.io_properties, plan.location)
         places = data_locations(plan.location, plan.properties, plan.location_provider)
         self._paths = FilePaths(places, plan.schema, name_prefix, are_deletes=equality_ids is not None)
-        self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties)
+        self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties, plan.sort_order)
         self._encodings = ChosenEncodings(self._leaves, plan.files, layout_options(plan.files))
         # In the order of use: the first is the least recently used.
         self._open: dict[RollingWriter, ParquetFile] = {}

@@ -371,7 +371,7 @@ PRIMITIVES: dict[str, tuple[IcebergType, str, Any]] = {
 }
 
 
-@ICEBERG.case("TestParquetDataFrameWrite.testTypeSchema", "TestSparkDataFile.testValueConversion")
+@ICEBERG.case("TestParquetDataFrameWrite.testTypeSchema")
 @pytest.mark.parametrize("kind", PRIMITIVES)
 def test_primitive_values_come_back_as_they_were(table: PeerTable, kind: str) -> None:
     """Values at the edge of their type would be changed."""

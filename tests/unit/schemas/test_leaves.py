@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import NestedField
 
 from iceberg_ds.schemas.leaves import MetricsMode, leaf_columns, parse_mode
@@ -104,6 +106,29 @@ def test_column_setting_reaches_nested_fields_by_full_name() -> None:
     result = leaf_columns(NESTED, {f"{PREFIX}column.s.x": "none", f"{PREFIX}column.m.value.y": "counts"})
 
     assert {leaf.field_id: leaf.mode for leaf in result if leaf.mode != TRUNCATE_16} == {3: NONE, 9: COUNTS}
+
+
+@pytest.mark.parametrize(
+    ("properties", "modes_of_columns"),
+    [
+        ({f"{PREFIX}default": "counts"}, [COUNTS, TRUNCATE_16, TRUNCATE_16, COUNTS]),
+        ({f"{PREFIX}default": "none"}, [NONE, TRUNCATE_16, TRUNCATE_16, NONE]),
+        ({f"{PREFIX}default": "full"}, [FULL] * 4),
+        ({f"{PREFIX}max-inferred-column-defaults": "1"}, [TRUNCATE_16] * 3 + [NONE]),
+        ({f"{PREFIX}default": "counts", f"{PREFIX}column.c2": "none"}, [COUNTS, NONE, TRUNCATE_16, COUNTS]),
+    ],
+)
+def test_columns_that_rows_are_sorted_by_keep_bounds(
+    properties: dict[str, str], modes_of_columns: list[MetricsMode]
+) -> None:
+    """Readers could not skip files by the columns that a table is sorted by, as with Iceberg's own writers."""
+    order = SortOrder(
+        SortField(source_id=2, transform=IdentityTransform()),
+        SortField(source_id=3, transform=TruncateTransform(8)),
+        SortField(source_id=4, transform=BucketTransform(8)),
+    )
+
+    assert [leaf.mode for leaf in leaf_columns(wide(4), properties, order)] == modes_of_columns
 
 
 @pytest.mark.parametrize("key", ["default", "column.id", "max-inferred-column-defaults"])
