@@ -146,7 +146,8 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
 def _request(metadata: TableMetadata, branch: str, to: str, target: int, record: Mapping[str, str]) -> CommitRequest:
     """Return what moves `to` to `target`, the snapshot of `branch`, and sets the properties `record` besides marks."""
     marks = published_marks(metadata, branch, to)
-    change = PropertyChange(values={**marks.values, **record})
+    values = {**marks.values, **record}
+    change = PropertyChange(values=values, removals=tuple(key for key in marks.removals if key not in values))
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),

@@ -223,26 +223,36 @@ def place_in(metadata: TableMetadata, branch: str, snapshot_id: int, *, sequence
     for oldest in branch_history(metadata, branch):
         if oldest.snapshot_id == snapshot_id or _builds_on(oldest) == str(snapshot_id):
             return Place.WITHIN
-    if oldest is not None and oldest.parent_snapshot_id == snapshot_id:
-        return Place.WITHIN
-    present = find_snapshot(metadata, snapshot_id)
-    return behind(oldest, present.sequence_number if present is not None else sequence_number)
+    return behind(metadata, oldest, snapshot_id, sequence_number)
 
 
-def behind(oldest: Snapshot | None, sequence_number: int | None) -> Place:
+def behind(
+    metadata: TableMetadata, oldest: Snapshot | None, snapshot_id: int, sequence_number: int | None = None
+) -> Place:
     """Return where a snapshot that a branch does not show stands to it.
 
-    A branch's sequence numbers ascend, so one above that of the oldest snapshot would be shown.
+    A branch's sequence numbers ascend, so one above that of the oldest snapshot would be shown. And what has the end of
+    the branch's history behind itself does not lie behind it.
 
     Args:
+        metadata: The table.
         oldest: The oldest snapshot that the branch shows, None if it has none at all.
-        sequence_number: That of the snapshot in question; None if it is not known.
+        snapshot_id: The snapshot in question; a tag or another branch may have kept it from expiring.
+        sequence_number: Its sequence number, if the caller knows it; None if not, or in tables of format version 1.
 
     Returns:
-        `OUTSIDE`, or `UNKNOWN` if it may lie behind the end of what the branch shows.
+        `UNKNOWN` if it may lie behind the end of what the branch shows, and nothing tells.
     """
     if oldest is None or begins_a_table(oldest):
         return Place.OUTSIDE
+    end_id = oldest.parent_snapshot_id
+    if end_id == snapshot_id:
+        return Place.WITHIN
+    present = find_snapshot(metadata, snapshot_id)
+    if present is not None:
+        sequence_number = present.sequence_number
+        if end_id is not None and any(known.parent_snapshot_id == end_id for known in _lineage(metadata, present)):
+            return Place.OUTSIDE
     if not oldest.sequence_number or not sequence_number:
         return Place.UNKNOWN
     return Place.OUTSIDE if sequence_number >= oldest.sequence_number else Place.UNKNOWN
@@ -252,15 +262,14 @@ def begins_a_table(snapshot: Snapshot) -> bool:
     """Return whether no snapshot came before: the table's first one, or the first one after a replacement.
 
     Some engines cut off what expired, so that no parent is no proof. Then the totals tell: what was there before is
-    counted in them, or was removed.
+    counted in them, or was removed. Without totals the first sequence number does, although a table that was upgraded
+    from format version 1 gives it to a later snapshot.
     """
     if snapshot.parent_snapshot_id is not None:
         return False
-    if snapshot.sequence_number == 1:
-        return True
     summary = snapshot.summary
     if summary is None or summary["total-data-files"] is None:
-        return False
+        return snapshot.sequence_number == 1
     removed = (summary[key] or "0" for key in ("deleted-data-files", "removed-delete-files"))
     return all(count == "0" for count in removed) and all(
         (summary[f"total-{kind}"] or "0") == (summary[f"added-{kind}"] or "0")

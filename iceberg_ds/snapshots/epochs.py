@@ -14,8 +14,7 @@ from iceberg_ds.snapshots.marks import (
     Mark,
     find_last_mark,
     mark_in,
-    named_properties,
-    read_mark,
+    recorded_marks,
     writer_in,
 )
 
@@ -65,8 +64,8 @@ def last_of_others(metadata: TableMetadata, branch: str, known: frozenset[str]) 
 
 
 def _queries(metadata: TableMetadata, branch: str) -> Iterator[QueryMark]:
-    for query_id, text in named_properties(metadata, EPOCHS.property_prefix, branch):
-        yield QueryMark(query_id=query_id, mark=read_mark(EPOCHS, text))
+    for query_id, mark in recorded_marks(metadata, branch, EPOCHS):
+        yield QueryMark(query_id=query_id, mark=mark)
     for snapshot in branch_history(metadata, branch):  # the JVM sink leaves no property
         if (writer := writer_in(snapshot, EPOCHS)) is not None:
             yield QueryMark(query_id=writer, mark=mark_in(snapshot, EPOCHS))

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from uuid import UUID
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, NumberedWrite, TxnId
@@ -25,7 +26,7 @@ from iceberg_ds.snapshots.branches import (
     write_base,
 )
 from iceberg_ds.snapshots.epochs import QueryMark, find_last_epoch, has_committed, last_of_others
-from iceberg_ds.snapshots.marks import Mark, Marks, StrayMark, find_marks, kind_of, mark_in, writer_in
+from iceberg_ds.snapshots.marks import Mark, Marks, StrayMark, find_marks, is_number, kind_of, mark_in, writer_in
 from iceberg_ds.snapshots.streams import find_stream, named_queries, next_record
 
 # Summary key of the snapshot that Iceberg's `cherrypick_snapshot` took the files of another one from.
@@ -189,12 +190,17 @@ def _picked(metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWri
         if last is not None and snapshot.snapshot_id == last.snapshot_id:
             return None
         source_id = snapshot.summary[_PICKED_KEY] if snapshot.summary is not None else None
-        source = find_snapshot(metadata, int(source_id)) if source_id is not None and source_id.isdecimal() else None
+        source = find_snapshot(metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
         if source is None or writer_in(source, kind) != numbered.writer:
             continue
         if (mark := mark_in(source, kind)).number == numbered.number:
             return replace(mark, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
     return None
+
+
+def is_picked(snapshot: Snapshot) -> bool:
+    """Return whether somebody has cherry-picked what the snapshot adds."""
+    return snapshot.summary is not None and snapshot.summary[_PICKED_KEY] is not None
 
 
 def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMark | None:

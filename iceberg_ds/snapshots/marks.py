@@ -10,7 +10,8 @@ The mark of a write is made in the same commit as its rows, twice:
 
 The newer of the two counts. But a property is proof of rows only as long as the branch has the snapshot that it names,
 or may have it behind where its history ends: somebody may have rolled the branch back, dropped it and made another one
-of its name, or replaced the table. Else the mark is stray, and proves nothing. Knows table metadata and nothing else.
+of its name, or replaced the table. Else the mark is stray, and proves nothing; the next commit to the branch writes
+that into the property (`recording`), because history expires. Knows table metadata and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -35,10 +36,11 @@ from iceberg_ds.snapshots.branches import (
     branch_history,
     branch_property,
     contains,
-    find_snapshot,
 )
 
 RUN_ID_KEY = "icebergsink.run-id"
+_HIGHEST = 2**63
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that Python can put into words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class Mark:
         previous_run_id: The other run that committed last before this one, None if there is none or it is not known.
         record_count: How many rows the write had, None if that is not known.
         sequence_number: That of the snapshot, None if it is not known, or in tables of format version 1.
+        is_disproved: Whether a commit has seen that the branch does not have the snapshot, while history still told.
     """
 
     number: int
@@ -93,6 +96,7 @@ class Mark:
     previous_run_id: str | None = None
     record_count: int | None = None
     sequence_number: int | None = None
+    is_disproved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +170,8 @@ def property_mark(kind: MarkKind, branch: str, writer: str, mark: Mark) -> dict[
         value["record-count"] = mark.record_count
     if mark.sequence_number is not None:
         value["sequence-number"] = mark.sequence_number
+    if mark.is_disproved:
+        value["disproved"] = True
     return {branch_property(kind.property_prefix, branch, writer): json.dumps(value)}
 
 
@@ -197,7 +203,7 @@ def find_marks(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str
         if is_recorded or (newest is not None and (recorded is None or recorded.number <= newest.number)):
             return _newer(recorded if is_recorded else None, newest)
     on_main = partial(find_last_mark, metadata, MAIN_BRANCH, kind, writer)
-    if recorded is None or not _is_stray(metadata, branch, recorded, oldest, on_main):
+    if recorded is None or not is_stray(metadata, branch, recorded, oldest, on_main):
         return _newer(recorded, newest)
     return Marks(last=newest, stray=_stray(branch, kind, writer, recorded))
 
@@ -217,7 +223,7 @@ def find_all_marks(metadata: TableMetadata, branch: str, kind: MarkKind) -> dict
     found = {writer: Marks(last=mark) for writer, mark in newest.items()}
     for writer, recorded in recorded_marks(metadata, branch, kind):
         last, on_main = newest.get(writer), partial(find_last_mark, metadata, MAIN_BRANCH, kind, writer)
-        if recorded.snapshot_id in history or not _is_stray(metadata, branch, recorded, oldest, on_main):
+        if recorded.snapshot_id in history or not is_stray(metadata, branch, recorded, oldest, on_main):
             found[writer] = _newer(recorded, last)
         elif last is None or last.number < recorded.number:
             found[writer] = Marks(last=last, stray=_stray(branch, kind, writer, recorded))
@@ -239,7 +245,7 @@ def _recorded(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str)
 
 def _newer(recorded: Mark | None, newest: Mark | None) -> Marks:
     if recorded is not None and (newest is None or newest.number <= recorded.number):
-        return Marks(last=recorded, is_recorded=True)
+        return Marks(last=replace(recorded, is_disproved=False), is_recorded=True)
     return Marks(last=newest)
 
 
@@ -247,13 +253,14 @@ def _stray(branch: str, kind: MarkKind, writer: str, mark: Mark) -> StrayMark:
     return StrayMark(mark=mark, branch=branch, key=branch_property(kind.property_prefix, branch, writer))
 
 
-def _is_stray(
+def is_stray(
     metadata: TableMetadata, branch: str, mark: Mark, oldest: Snapshot | None, on_main: Callable[[], Mark | None]
 ) -> bool:
     """Return whether `branch` has no claim to a mark whose snapshot it does not show.
 
-    What lies behind the end of a branch that ends within `main` is in `main`, and publishing takes marks along. So a
-    mark that `main` does not know is of an earlier branch of that name.
+    A commit that saw so has written it down, because later on history does not tell. What lies behind the end of a
+    branch that ends within `main` is in `main`, and publishing takes marks along. So a mark that `main` does not know
+    is of an earlier branch of that name.
 
     Args:
         metadata: The table.
@@ -262,30 +269,34 @@ def _is_stray(
         oldest: The oldest snapshot that the branch shows, None if it has none.
         on_main: Returns the newest mark of the same writer that counts on `main`; asked only if that decides.
     """
-    if oldest is None:
-        return True
-    if oldest.parent_snapshot_id == mark.snapshot_id:
-        return False
-    is_present = find_snapshot(metadata, mark.snapshot_id) is not None
-    if is_present or behind(oldest, mark.sequence_number) is Place.OUTSIDE:
-        return True
-    if branch == MAIN_BRANCH or not contains(metadata, MAIN_BRANCH, oldest.snapshot_id):
+    place = behind(metadata, oldest, mark.snapshot_id, mark.sequence_number)
+    if place is not Place.UNKNOWN or mark.is_disproved:
+        return place is not Place.WITHIN
+    if oldest is None or branch == MAIN_BRANCH or not contains(metadata, MAIN_BRANCH, oldest.snapshot_id):
         return False
     known = on_main()
     return known is None or known.number < mark.number
 
 
 def read_mark(kind: MarkKind, text: str) -> Mark:
-    """Return the mark that a table property records."""
+    """Return the mark that a table property records.
+
+    Raises:
+        ValueError, KeyError, TypeError: It is none.
+    """
     value: dict[str, Any] = json.loads(text)
+    numbers = (value[kind.number_entry], value["snapshot-id"], value["timestamp-ms"], value.get("sequence-number", 0))
+    if not all(type(number) is int and 0 <= number < _HIGHEST for number in numbers):
+        raise ValueError(f"no numbers: {numbers}")
     return Mark(
-        number=int(value[kind.number_entry]),
-        snapshot_id=int(value["snapshot-id"]),
-        timestamp_ms=int(value["timestamp-ms"]),
+        number=value[kind.number_entry],
+        snapshot_id=value["snapshot-id"],
+        timestamp_ms=min(value["timestamp-ms"], _LATEST_MS),
         run_id=value.get("run-id"),
         previous_run_id=value.get("previous-run-id"),
         record_count=value.get("record-count"),
         sequence_number=value.get("sequence-number"),
+        is_disproved=value.get("disproved") is True,
     )
 
 
@@ -298,7 +309,12 @@ def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
     if summary is None or (writer := summary[kind.writer_key]) is None:
         return None
     number = summary[kind.number_key]
-    return writer if number is not None and number.isascii() and number.isdecimal() else None
+    return writer if is_number(number) else None
+
+
+def is_number(text: str | None) -> bool:
+    """Return whether a text of the table is a whole number that Iceberg's library can hold, none below 0."""
+    return text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(_HIGHEST))
 
 
 def mark_in(snapshot: Snapshot, kind: MarkKind) -> Mark:

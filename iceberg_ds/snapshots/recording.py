@@ -2,13 +2,14 @@
 
 Marks belong to rows. So they go where the rows go: a branch that begins anew from another one takes over
 that one's marks, and has none of an earlier branch of its name; publishing a branch takes its marks along; and those of
-a branch that is gone go with the next commit. Stray marks go nowhere (`marks`). A mark that a commit meets in
-the branch's history alone it writes down as a property, too, because history expires.
+a branch that is gone go with the next commit. Stray marks go nowhere (`marks`). Because history expires, a commit
+writes down what it tells: that a mark is stray, and the marks that it meets in the branch's history alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -22,7 +23,15 @@ from pyiceberg.table.update import (
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, NumberedWrite
-from iceberg_ds.snapshots.branches import MAIN_BRANCH, PUBLISHED_PREFIX, base_branch, branch_history, branch_property
+from iceberg_ds.snapshots.branches import (
+    MAIN_BRANCH,
+    PUBLISHED_PREFIX,
+    Place,
+    base_branch,
+    behind,
+    branch_history,
+    branch_property,
+)
 from iceberg_ds.snapshots.epochs import run_before
 from iceberg_ds.snapshots.marks import (
     EPOCHS,
@@ -31,6 +40,9 @@ from iceberg_ds.snapshots.marks import (
     MarkKind,
     Marks,
     find_all_marks,
+    find_last_mark,
+    is_number,
+    is_stray,
     kind_of,
     mark_in,
     named_properties,
@@ -89,7 +101,8 @@ def record_write(
         record_count: How many rows it has, None if that is not to be recorded.
     """
     base = base_branch(metadata, write.route)
-    values, removals = ({}, set()) if base == write.branch else _taken_over(metadata, base, write.branch)
+    of_branch = _disproved(metadata, base) if base == write.branch else _taken_over(metadata, base, write.branch)
+    values, removals = of_branch
     if write.numbered is not None:
         if base == write.branch:
             values |= _met_in_history(metadata, base)
@@ -104,7 +117,8 @@ def record_write(
 
 def published_marks(metadata: TableMetadata, branch: str, to: str) -> PropertyChange:
     """Return the properties that branch `to` gets when it is fast-forwarded to `branch`: each writer's newer mark."""
-    values = _streams_of(metadata, branch, to)
+    disproved, removals = _disproved(metadata, to)
+    values = {**disproved, **_streams_of(metadata, branch, to)}
     for kind in _KINDS:
         present = find_all_marks(metadata, to, kind)
         for writer, marks in find_all_marks(metadata, branch, kind).items():
@@ -112,7 +126,7 @@ def published_marks(metadata: TableMetadata, branch: str, to: str) -> PropertyCh
             recorded = known.last if known.is_recorded else None
             if marks.last is not None and (recorded is None or recorded.number < marks.last.number):
                 values |= property_mark(kind, to, writer, marks.last)
-    return PropertyChange(values=values)
+    return PropertyChange(values=values, removals=tuple(sorted(removals)))
 
 
 def published_record(branch: str, to: str, snapshot_id: int) -> dict[str, str]:
@@ -164,6 +178,37 @@ def _taken_over(metadata: TableMetadata, base: str, branch: str) -> tuple[dict[s
         for name, _ in named_properties(metadata, prefix, branch)
     }
     return {key: text for key, text in values.items() if metadata.properties.get(key) != text}, stale - values.keys()
+
+
+def _disproved(metadata: TableMetadata, branch: str) -> tuple[dict[str, str], set[str]]:
+    """Return what to set and remove because a branch does not have, or has again, the snapshots that properties name.
+
+    While history lasts it tells whether the branch has them. Ends, in most commits, at the newest one.
+    """
+    marks = [(kind, writer, mark) for kind in _KINDS for writer, mark in recorded_marks(metadata, branch, kind)]
+    published = {
+        key: int(text)
+        for key, text in metadata.properties.items()
+        if (parts := split_name(PUBLISHED_PREFIX, key)) is not None and parts[0] == branch and is_number(text)
+    }
+    unseen = {*(mark.snapshot_id for _, _, mark in marks), *published.values()}
+    oldest: Snapshot | None = None
+    for oldest in branch_history(metadata, branch) if unseen else ():
+        unseen.discard(oldest.snapshot_id)
+        if not unseen:
+            break
+    values: dict[str, str] = {}
+    for kind, writer, mark in marks:
+        on_main = partial(find_last_mark, metadata, MAIN_BRANCH, kind, writer)
+        is_disproved = mark.snapshot_id in unseen and is_stray(metadata, branch, mark, oldest, on_main)
+        if is_disproved != mark.is_disproved:
+            values |= property_mark(kind, branch, writer, replace(mark, is_disproved=is_disproved))
+    gone = {
+        key
+        for key, snapshot_id in published.items()
+        if snapshot_id in unseen and behind(metadata, oldest, snapshot_id) is Place.OUTSIDE
+    }
+    return values, gone
 
 
 def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]:

@@ -7,10 +7,12 @@ a query under that name, so that of two queries that claim a name at once one ge
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 
+from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.plan import StreamName
 from iceberg_ds.snapshots.branches import branch_property
 from iceberg_ds.snapshots.marks import named_properties
@@ -33,14 +35,30 @@ class StreamRecord:
 
 
 def find_stream(metadata: TableMetadata, branch: str, name: str) -> StreamRecord | None:
-    """Return which query writes to `branch` under `name`, None if none has so far."""
-    text = metadata.properties.get(branch_property(STREAM_PREFIX, branch, name))
-    return None if text is None else _parse(text)
+    """Return which query writes to `branch` under `name`, None if none has so far.
+
+    Raises:
+        UnsupportedTableError: The table property that says so is no such record.
+    """
+    key = branch_property(STREAM_PREFIX, branch, name)
+    if (text := metadata.properties.get(key)) is None:
+        return None
+    try:
+        return _parse(text)
+    except (ValueError, KeyError, TypeError) as malformed:
+        raise UnsupportedTableError(
+            f"Cannot tell which query writes stream '{name}' to branch '{branch}': table property '{key}' is no record "
+            f"of one ({text!r}). Set it back to what it was, or remove it: the next query under that name takes it."
+        ) from malformed
 
 
 def named_queries(metadata: TableMetadata, branch: str) -> frozenset[str]:
-    """Return the ids of the queries that write to `branch` under a name."""
-    return frozenset(_parse(text).query_id for _, text in named_properties(metadata, STREAM_PREFIX, branch))
+    """Return the ids of the queries that write to `branch` under a name; what is no record says nothing."""
+    found: set[str] = set()
+    for _, text in named_properties(metadata, STREAM_PREFIX, branch):
+        with suppress(ValueError, KeyError, TypeError):
+            found.add(_parse(text).query_id)
+    return frozenset(found)
 
 
 def next_record(last: StreamRecord | None, stream: StreamName, query_id: str) -> StreamRecord | None:
@@ -62,4 +80,4 @@ def stream_property(branch: str, name: str, record: StreamRecord) -> dict[str, s
 
 def _parse(text: str) -> StreamRecord:
     value = json.loads(text)
-    return StreamRecord(query_id=value["query-id"], was_accepted=bool(value["accepted-new-checkpoint"]))
+    return StreamRecord(query_id=str(value["query-id"]), was_accepted=bool(value["accepted-new-checkpoint"]))

@@ -15,7 +15,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.snapshots.branches import branch_history, branch_property
+from iceberg_ds.snapshots.branches import Place, branch_history, branch_property, find_snapshot, place_in
+from iceberg_ds.snapshots.landing import is_picked
 from iceberg_ds.snapshots.marks import EPOCHS, TXNS, Mark, MarkKind, find_all_marks, named_properties, read_mark
 from iceberg_ds.snapshots.streams import STREAM_PREFIX, find_stream
 
@@ -200,10 +201,9 @@ def mark_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> 
     """Return where the marks in the table's properties and the summaries disagree."""
     marks, problems = property_marks(metadata, branches)
     by_name = {branch.branch: branch for branch in branches}
-    present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     highest: dict[Writer, int] = {}
     for mark in marks:
-        problems += _disagreements(mark, by_name[mark.branch], present)
+        problems += _disagreements(metadata, mark, by_name[mark.branch])
         highest[mark.writer] = max(mark.mark.number, highest.get(mark.writer, -1))
     for branch in branches:
         problems += _unmarked(branch, highest)
@@ -231,7 +231,7 @@ def _is_own(branch: BranchWrites, mark: Mark) -> bool:
     return any(landed.is_own and landed.snapshot_id == mark.snapshot_id for landed in branch.writes)
 
 
-def _disagreements(recorded: PropertyMark, branch: BranchWrites, present: set[int]) -> Iterator[str]:
+def _disagreements(metadata: TableMetadata, recorded: PropertyMark, branch: BranchWrites) -> Iterator[str]:
     mark = recorded.mark
     name = f"the mark of {recorded.writer.describe(mark.number)} on branch '{branch.branch}'"
     writes = branch.of_writer(recorded.writer)
@@ -239,11 +239,19 @@ def _disagreements(recorded: PropertyMark, branch: BranchWrites, present: set[in
     if held and held[0].number != mark.number:
         yield f"{name} names snapshot {mark.snapshot_id}, which holds {held[0].number}"
     elif not held and mark.snapshot_id in branch.snapshot_ids:
-        yield f"{name} names snapshot {mark.snapshot_id}, which holds nothing of it"
-    elif not held and mark.snapshot_id in present:
+        snapshot = find_snapshot(metadata, mark.snapshot_id)
+        if snapshot is None or not is_picked(snapshot):
+            yield f"{name} names snapshot {mark.snapshot_id}, which holds nothing of it"
+    elif not held and (mark.is_disproved or _is_elsewhere(metadata, branch.branch, mark.snapshot_id)):
         yield f"{name} names snapshot {mark.snapshot_id}, which is not in the branch: it was rolled back"
     elif not held and writes and writes[-1].number < mark.number:
         yield f"{name} is of a snapshot that is gone, and the branch ends with {writes[-1].number}"
+
+
+def _is_elsewhere(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:
+    """Return whether the table has a snapshot that the branch does not have, as far as history tells."""
+    is_present = find_snapshot(metadata, snapshot_id) is not None
+    return is_present and place_in(metadata, branch, snapshot_id) is Place.OUTSIDE
 
 
 def _unmarked(branch: BranchWrites, highest: Mapping[Writer, int]) -> Iterator[str]:

@@ -162,13 +162,27 @@ LANDING = (
     Mutation(
         name="a mark whose snapshot the branch does not have counts",
         file="snapshots/marks.py",
-        before="    if is_present or behind(oldest, mark.sequence_number) is Place.OUTSIDE:\n        return True",
-        after="    if is_present:\n        return False",
+        before="        return place is not Place.WITHIN",
+        after="        return False",
         tests=(
             _STRAY + "test_version_of_a_dropped_branch_is_not_skipped_on_its_successor",
             _STRAY + "test_epoch_that_was_rolled_back_is_neither_skipped_nor_added_unasked",
             _STRAY + "test_version_before_a_replacement_of_the_table_is_not_skipped",
         ),
+    ),
+    Mutation(
+        name="a mark that was rolled back counts once history has expired",
+        file="snapshots/recording.py",
+        before="        if is_disproved != mark.is_disproved:",
+        after="        if is_disproved is None:",
+        tests=(_STRAY + "test_version_that_was_rolled_back_is_not_skipped_after_expiry",),
+    ),
+    Mutation(
+        name="what was published and rolled back counts as published once history has expired",
+        file="snapshots/recording.py",
+        before="        if snapshot_id in unseen and behind(metadata, oldest, snapshot_id) is Place.OUTSIDE",
+        after="        if snapshot_id is None",
+        tests=(_STRAY + "test_what_was_published_and_rolled_back_is_not_called_published_after_expiry",),
     ),
     Mutation(
         name="a mark of an earlier branch of that name counts once history has expired",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -55,7 +56,8 @@ class Others(RuleBasedStateMachine):
 
     def refs(self) -> dict[str, int]:
         """Return the branches and their snapshots."""
-        return {name: ref.snapshot_id for name, ref in self.sink.table().metadata.refs.items()}
+        refs = self.sink.table().metadata.refs
+        return {name: ref.snapshot_id for name, ref in refs.items() if name in BRANCHES}
 
     def ids(self, branch: str) -> list[int]:
         """Return the ids of a branch."""
@@ -147,6 +149,13 @@ class Others(RuleBasedStateMachine):
             return
         cherry_pick(self.sink, head)
 
+    @rule(branch=branches)
+    def others_tag(self, branch: str) -> None:
+        """Tag where a branch stands, which keeps that snapshot from expiring."""
+        if (head := self.refs().get(branch)) is not None:
+            with plain_table(self.sink).manage_snapshots() as change:
+                change.create_tag(head, f"tag-{head}")
+
     @rule(number=st.integers(0, 9))
     def others_set_property(self, number: int) -> None:
         """Set a property."""
@@ -174,12 +183,14 @@ class Others(RuleBasedStateMachine):
             expire(self.sink, cuts_parents=cuts_parents)
 
     def unproven(self) -> bool:
-        """Return whether a branch has a version that its properties do not tell of."""
+        """Return whether a branch has a version that its properties do not tell of, or lacks one that they tell of."""
         properties = self.sink.table().metadata.properties
         for branch in self.refs():
             versions = [number for number in self.ids(branch) if number < 1000]
             text = properties.get(f"icebergsink.last-txn.{branch}.load", "")
             if versions and f'"version": {max(versions)},' not in text:
+                return True
+            if text and '"disproved"' not in text and json.loads(text)["version"] not in versions:
                 return True
         return False
 

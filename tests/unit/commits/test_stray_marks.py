@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.invariants import check_clean
+from support.metadata import ID_AND_NAME
 from support.others import cherry_pick, drop_branch, expire, head_of, plain_table, set_branch
 from support.tables import IDENTIFIER, NAME, QUERY, Sink, epoch, rows
 
@@ -170,6 +171,122 @@ def test_versions_survive_expiry(sink: Sink, *, cuts_parents: bool) -> None:
     assert sink.ids() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_version_that_a_tag_keeps_is_skipped_after_expiry(sink: Sink, *, cuts_parents: bool) -> None:
+    """A repeated batch, or a stream's epoch, would be refused for good, with advice that doubles it."""
+    sink.append(1)
+    append(sink, 1, 2)
+    with plain_table(sink).manage_snapshots() as change:
+        change.create_tag(head_of(sink), "nightly")
+    sink.append(3)
+    sink.append(4)
+    expire(sink, cuts_parents=cuts_parents)
+
+    assert append(sink, 1, 2).was_replayed
+    sink.append(5)
+    assert append(sink, 1, 2).was_replayed
+    assert sink.ids() == [1, 2, 3, 4, 5]
+    result = iceberg_ds.verify(NAME, options={"warehouse": str(sink.options.warehouse)})
+    assert result.ok, result
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_published_version_is_skipped_after_expiry(sink: Sink, *, cuts_parents: bool) -> None:
+    """The staging branch keeps the snapshot, and main has it behind what has expired: the same refusal."""
+    sink.append(1)
+    append(sink, 1, 2, staging_branch="stage")
+    sink.append(3)
+    sink.append(4)
+    expire(sink, cuts_parents=cuts_parents)
+
+    assert append(sink, 1, 2, staging_branch="stage").was_replayed
+    assert sink.ids() == [1, 2, 3, 4]
+
+
+def test_version_of_before_an_upgrade_is_skipped_after_expiry(sink: Sink) -> None:
+    """The first sequence number of an upgraded table was taken for the table's beginning, and the batch refused."""
+    sink.create(ID_AND_NAME, format_version="1")
+    sink.append(1)
+    append(sink, 1, 2)
+    with plain_table(sink).transaction() as change:
+        change.upgrade_table_version(2)
+    sink.append(3)
+    expire(sink, cuts_parents=True)
+
+    assert append(sink, 1, 2).was_replayed
+    assert sink.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+@pytest.mark.parametrize("next_write", ["plain", "numbered", "published"])
+def test_version_that_was_rolled_back_is_not_skipped_after_expiry(
+    sink: Sink, next_write: str, *, cuts_parents: bool
+) -> None:
+    """Expired history does not tell that the rows were taken out: the batch would be lost without a word."""
+    sink.append(1)
+    at = head_of(sink)
+    append(sink, 1, 2)
+    set_branch(sink, "main", at)
+    options: dict[str, Any] = {
+        "plain": {},
+        "numbered": {"txn_app_id": "other", "txn_version": 1},
+        "published": {"staging_branch": "stage"},
+    }[next_write]
+    sink.commit(sink.write(rows(3), plan=sink.plan(**options)))
+    sink.append(4)
+    sink.append(5)
+    expire(sink, cuts_parents=cuts_parents)
+
+    with pytest.raises(CommitConflictError, match="does not have that snapshot"):
+        append(sink, 1, 2)
+
+    append(sink, 2, 6)
+    assert sink.ids() == [1, 3, 4, 5, 6]
+    assert append(sink, 2, 6).was_replayed
+
+
+def test_version_that_came_back_is_skipped_again(sink: Sink) -> None:
+    """A rollback that somebody takes back would leave a mark that is refused for good."""
+    sink.append(1)
+    at = head_of(sink)
+    append(sink, 1, 2)
+    landed = head_of(sink)
+    set_branch(sink, "main", at)
+    sink.append(3)
+    set_branch(sink, "main", landed)
+    sink.append(4)
+    sink.append(5)
+    expire(sink)
+
+    assert append(sink, 1, 2).was_replayed
+    assert sink.ids() == [1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_what_was_published_and_rolled_back_is_not_called_published_after_expiry(sink: Sink, commits: int) -> None:
+    """`publish` would say that readers have the rows, and the next staged write would drop them."""
+    sink.append(1)
+    at = head_of(sink)
+    append(sink, 1, 2, staging_branch="stage")
+    set_branch(sink, "main", at)
+    for number in range(commits):
+        sink.append(3 + number)
+    expire(sink)
+
+    with pytest.raises(CommitConflictError, match=r"history has expired|has moved on"):
+        fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+    with pytest.raises(OptionError, match="stage"):
+        sink.plan(staging_branch="stage")
+
+
+def test_verify_believes_a_mark_that_somebody_cherry_picked(audited: Sink) -> None:
+    """A whole table would be called broken."""
+    cherry_pick(audited, head_of(audited, "audit"))
+    assert append(audited, 1, 2).was_replayed
+
+    assert iceberg_ds.verify(NAME, options={"warehouse": str(audited.options.warehouse)}).ok
+
+
 def test_mark_that_only_history_holds_is_written_down(sink: Sink) -> None:
     """After a fork by SQL and an expiry, rows of the forked branch would be doubled."""
     append(sink, 1, 1)
@@ -237,6 +354,56 @@ def test_marks_of_a_branch_that_appears_meanwhile_stay(audited: Sink, monkeypatc
 
     assert append(audited, 5, 4, branch="audit").was_replayed
     assert audited.ids() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"version": 1e400, "snapshot-id": 2, "timestamp-ms": 5}',
+        '{"version": 1, "snapshot-id": 2, "timestamp-ms": 5, "sequence-number": "3"}',
+        "[1]",
+    ],
+)
+def test_mark_of_odd_values_stops_its_writer_by_name(sink: Sink, text: str) -> None:
+    """A write would end with an error of Python, which says nothing of the table."""
+    sink.append(1)
+    with plain_table(sink).transaction() as change:
+        change.set_properties({branch_property(TXNS.property_prefix, "main", "load"): text})
+
+    with pytest.raises(UnsupportedTableError, match="is no mark of a write"):
+        append(sink, 1, 2)
+    sink.append(3)
+
+
+def test_records_of_others_that_are_none_stop_no_stream(sink: Sink) -> None:
+    """The first epoch of a stream would land, and end with an error of Python all the same."""
+    sink.append(1)
+    odd = {branch_property(EPOCHS.property_prefix, "main", "q"): "x", "icebergsink.stream.main.orders": "x"}
+    with plain_table(sink).transaction() as change:
+        change.set_properties(odd)
+    plan = sink.plan(is_stream=True, stream_name="clicks")
+
+    sink.append(2, of_epoch=epoch(0))
+    sink.commit(sink.write(rows(3), plan=plan, of_epoch=epoch(0, "other")))
+
+    assert sink.ids() == [1, 2, 3]
+    mine = sink.plan(is_stream=True, stream_name="orders")
+    with pytest.raises(UnsupportedTableError, match=r"icebergsink.stream.main.orders' is no record"):
+        sink.commit(sink.write(rows(4), plan=mine, of_epoch=epoch(0, "third")))
+
+
+@pytest.mark.parametrize(
+    "summary", [{"source-snapshot-id": "9" * 5000}, {EPOCHS.writer_key: QUERY, EPOCHS.number_key: "9" * 5000}]
+)
+def test_number_of_a_strangers_summary_stops_no_stream(sink: Sink, summary: dict[str, str]) -> None:
+    """A stream would end with an error of Python for as long as that snapshot is in the branch."""
+    sink.append(1)
+    table = plain_table(sink)
+    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=summary)
+
+    sink.append(2, of_epoch=epoch(0))
+
+    assert sink.ids() == [1, 2]
 
 
 def test_property_that_is_no_mark_stops_its_writer_by_name(sink: Sink) -> None:
