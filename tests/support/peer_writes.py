@@ -46,12 +46,16 @@ def tasks(
     query: str | None = None,
     **options: str,
 ) -> Written:
-    """Plan a write with these options, and run a task for each of `parts`; `_` in a name is `-`."""
-    sink = sink_of(table, **options)
+    """Plan a write with these options, and run a task for each of `parts`; `_` in a name is `-`.
+
+    Tasks write their own files, however few rows they have: some cases are about files.
+    """
+    own_files = {} if "keys" in options else {"small_task_size_bytes": "0"}
+    sink = sink_of(table, **own_files, **options)
     plan = sink.plan(schema, mode, is_stream=of_epoch is not None)
     of = None if of_epoch is None else epoch(of_epoch, query) if query else epoch(of_epoch)
     sent = [[dict(zip(schema.names, row, strict=True)) for row in part] for part in parts]
-    return Written(sink=sink, plan=plan, messages=sink.write(*sent, schema=schema, plan=plan, of_epoch=of))
+    return Written(sink=sink, plan=plan, messages=sink.hand_over(*sent, schema=schema, plan=plan, of_epoch=of))
 
 
 def put(table: PeerTable, schema: StructType, *parts: Sequence[Values], **choices: Any) -> CommitResult:
