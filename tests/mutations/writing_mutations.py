@@ -10,7 +10,6 @@ _CRASHES = "faults/test_stream_crashes.py::"
 
 _PLACES = "unit/storage/test_places.py::"
 _NEIGHBOURS = "unit/verification/test_neighbours.py::"
-_RANDOM_NEIGHBOURS = "properties/test_neighbours.py"
 
 _COLUMNS = "unit/commits/test_columns_changed_by_others.py::"
 _TYPES = "unit/commits/test_schema_change.py::"
@@ -807,7 +806,7 @@ WRITING = (
         file="verification/neighbours.py",
         before="        if location.startswith(folder) or (",
         after="        if folder is None and (",
-        tests=(_NEIGHBOURS + "test_renamed_table_takes_nothing_of_one_made_at_its_place", _RANDOM_NEIGHBOURS),
+        tests=(_NEIGHBOURS + "test_renamed_table_takes_nothing_of_one_made_at_its_place",),
     ),
     Mutation(
         name="a table below is taken for this one's rubbish where it says that its data is elsewhere",
