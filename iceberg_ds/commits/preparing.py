@@ -69,8 +69,6 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             f"Table {name} does not exist in {catalog!r}, and option 'create-table' is false: "
             "create it, or allow its creation with create-table=true."
         )
-    if problems := misplaced(options.location or "", options.table_properties):
-        raise OptionError(f"Cannot create {name}: {'; '.join(problems)}.")
     # Catalogs make locations of names.
     if options.location is None and (reason := why_not_a_place("/".join(options.table))) is not None:
         raise OptionError(
@@ -86,6 +84,8 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             format_version=options.format_version,
             properties={**NEW_TABLE_PROPERTIES, **new_table_properties(options.table_properties, schema)},
         )
+    if problems := misplaced(options.location or "", options.table_properties):
+        raise OptionError(f"Cannot create {name}: {'; '.join(problems)}.")
     if options.location is not None and (held := _held_by(catalog, options.location)) is not None:
         raise OptionError(
             f"Cannot create {name}: option 'location' is {options.location}, which holds the metadata of another table "
