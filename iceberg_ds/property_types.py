@@ -7,11 +7,12 @@ a table is loaded or written, and refuses the table, reads and all, if one does 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 
 from iceberg_ds.option_table import COMPRESSION_CODECS
 from iceberg_ds.option_values import boolean, location, one_of
@@ -76,12 +77,29 @@ def _any(text: str) -> str:
 
 def _name_mapping(text: str) -> object:
     try:
-        return parse_mapping_from_json(text)
+        mapping = parse_mapping_from_json(text)
     except ValueError:
         raise ValueError(
             'expected a name mapping in JSON, such as [{"field-id": 1, "names": ["id"]}]; drop it for a table whose '
             "files all have field ids, as those of this sink"
         ) from None
+    for kind, found in (("field id", _mapped_ids(mapping.root)), ("name", _mapped_names(mapping.root))):
+        if several := sorted(str(one) for one, count in Counter(found).items() if count > 1):
+            raise ValueError(f"expected each {kind} once in the name mapping, and {', '.join(several)} is there again")
+    return mapping
+
+
+def _mapped_ids(fields: Iterable[MappedField]) -> Iterator[int | None]:
+    for field in fields:
+        yield from (field.field_id, *_mapped_ids(field.fields))
+
+
+def _mapped_names(fields: Iterable[MappedField]) -> Iterator[str]:
+    """Yield the whole names of the fields, such as `place.city`."""
+    for field in fields:
+        # PyIceberg's default, where a field has no names, is no list.
+        for name in set(field.names) if isinstance(field.names, list) else ():
+            yield from (name, *(f"{name}.{inner}" for inner in _mapped_names(field.fields)))
 
 
 def _metrics_mode(text: str) -> object:

@@ -55,6 +55,16 @@ REFUSED = [
     ("schema.name-mapping.default", "x", "expected a name mapping in JSON"),
     ("schema.name-mapping.default", "", "expected a name mapping in JSON"),
     ("schema.name-mapping.default", '{"field-id": 1}', "expected a name mapping in JSON"),
+    (
+        "schema.name-mapping.default",
+        '[{"field-id": 1, "names": ["id"]}, {"field-id": 1, "names": ["x"]}]',
+        "each field id once in the name mapping, and 1 is there again",
+    ),
+    (
+        "schema.name-mapping.default",
+        '[{"names": ["a.b"]}, {"field-id": 2, "names": ["a"], "fields": [{"field-id": 3, "names": ["b"]}]}]',
+        "each name once in the name mapping, and a.b is there again",
+    ),
     ("read.split.target-size", "0", "expected a whole number from 1"),
     ("gc.enabled", "1", "expected true or false"),
     ("uuid", "7d3b0c52-6b1f-4f0e-8a0b-0e0f5a3d9f11", "Iceberg keeps that name"),
