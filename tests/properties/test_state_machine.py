@@ -1,12 +1,13 @@
-"""Random writes of all kinds to several branches, failing now and then: the table equals a serial model all along."""
+"""Random writes of all kinds to several branches, beside others: the table equals a serial model all along."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import operator
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, LessThan
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
 from pyiceberg.types import IntegerType, NestedField
@@ -23,6 +25,8 @@ from pyspark.sql import types as spark
 from support.delete_files import entries
 from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal, timed_out
 from support.invariants import check_clean
+from support.keyed_reader import rows_of
+from support.others import set_columns
 from support.predicate_strategies import KINDS, Kind, Predicate, predicates, values
 from support.tables import IDENTIFIER, Row, Sink, embedded_options, epoch
 
@@ -33,8 +37,6 @@ from iceberg_ds.commits.publishing import fast_forward
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning import WriteMode
-from iceberg_ds.predicates.predicates import parse_predicate
-from iceberg_ds.predicates.typed import typed_predicate
 
 COLUMNS: dict[str, Kind] = {
     "id": replace(KINDS["long"], values=tuple(range(0, 40, 7))),
@@ -47,9 +49,14 @@ PARTITIONINGS: list[tuple[str, Transform[Any, Any]]] = [
     ("id", BucketTransform(2)),
     ("x", IdentityTransform()),
 ]
+# PyIceberg's scan loses NaN: Arrow takes the bounds in Parquet's footer, which leave them out, for all values.
+FILTERED = [name for name, kind in COLUMNS.items() if not kind.has_nan]
+COMPARISONS = {"=": (EqualTo, operator.eq), "<": (LessThan, operator.lt), ">=": (GreaterThanOrEqual, operator.ge)}
 KINDS_OF_WRITES = ["append", "static", "dynamic", "where"]
 BRANCHES = ["main", "audit", "release"]
 MAX_ADDED_COLUMNS = 2
+# What others do to columns that were added: each is one change of the schema.
+CHANGES_OF_COLUMNS = ["drop", "drop and add", "rename", "swap"]
 FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
 
 some_rows = st.lists(
@@ -89,6 +96,8 @@ class Write:
         branch: The branch that its rows become part of.
         rows: What it writes.
         is_in_range: Tells which rows it replaces; none of them if it appends.
+        range_text: The predicate that says so, empty if none does.
+        fields: Which field each name was of when the write began.
         is_serializable: Rows that come into its range meanwhile are a conflict.
         base: The branch when the write began.
         specs: The partition specs of the table and of the branch's files then, the table's first.
@@ -98,6 +107,8 @@ class Write:
     branch: str
     rows: list[Row]
     is_in_range: Callable[[Row], bool]
+    range_text: str
+    fields: dict[str, str]
     is_serializable: bool
     base: Branch
     specs: tuple[int, ...]
@@ -117,7 +128,8 @@ class Writes(RuleBasedStateMachine):
         self.sink = Sink(catalog=connect(catalog), options=options)
         self.failing = Sink(catalog=client, options=options)
         self.model: dict[str, Branch] = {"main": Branch()}
-        self.added: list[str] = []
+        # The fields behind the names of columns that were added; rows of the model go by fields.
+        self.added: dict[str, str] = {}
         self.pending: list[Write] = []
         self.ids = itertools.count()
         self.numbers = itertools.count()
@@ -157,6 +169,15 @@ class Writes(RuleBasedStateMachine):
             for row in drawn
         ]
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """Which field each column is by now."""
+        return {name: name for name in COLUMNS} | self.added
+
+    def by_field(self, rows: Sequence[Row]) -> list[Row]:
+        """Return rows by fields."""
+        return [{self.fields[name]: value for name, value in row.items()} for row in rows]
+
     def begin(self, kind: str, branch: str, drawn: Sequence[Row], data: st.DataObject, **options: Any) -> Write:
         """Plan a write and run its task; before the first snapshot there is only main."""
         branch = branch if any(known.history for known in self.model.values()) else "main"
@@ -176,8 +197,10 @@ class Writes(RuleBasedStateMachine):
         of_epoch = epoch(0, f"query-{next(self.numbers)}") if "staging_branch" not in options else None
         return Write(
             branch=branch,
-            rows=rows,
+            rows=self.by_field(rows),
             is_in_range=self.range_of(kind, rows, predicate),
+            range_text="" if predicate is None else predicate.text,
+            fields=self.fields,
             is_serializable=is_serializable,
             base=self.model.get(branch, self.model["main"]).fork(),
             specs=(spec.spec_id, *self.specs_of(branch)),
@@ -187,8 +210,8 @@ class Writes(RuleBasedStateMachine):
     def range_of(self, kind: str, rows: Sequence[Row], predicate: Predicate | None) -> Callable[[Row], bool]:
         """Return which rows such a write replaces."""
         if predicate is not None:
-            names = list(self.columns)
-            return lambda row: predicate.holds({name: row.get(name) for name in names})
+            fields = self.fields
+            return lambda row: predicate.holds({name: row.get(field) for name, field in fields.items()})
         if kind == "dynamic":
             fields = [(f.source_id, f.transform) for f in self.sink.table().spec().fields]
             replaced = {_partition(fields, row) for row in rows}
@@ -203,13 +226,23 @@ class Writes(RuleBasedStateMachine):
         try:
             result = self.failing.commit(write.messages)
         except CommitConflictError:
-            assert before.history != write.base.history, "a conflict with nobody"
+            is_of_columns = self.means_others(write)
+            assert is_of_columns or before.history != write.base.history, "a conflict with nobody"
         except UnsupportedTableError:
             assert {*write.specs, *self.specs_of(write.branch)} != {write.specs[0]}, "no file of another spec"
         else:
+            assert not self.means_others(write), "a name that means another column"
             self.apply(write, before, result)
         finally:
             self.faulty.forget()
+
+    def means_others(self, write: Write) -> bool:
+        """Return whether a name that was written is another column by now, or one of the range is none."""
+        now = self.fields
+        return any(
+            now.get(name, field) != field or (name not in now and name in write.range_text)
+            for name, field in write.fields.items()
+        )
 
     def apply(self, write: Write, before: Branch, result: CommitResult) -> None:
         """Do to the model what a write did to its branch."""
@@ -295,16 +328,42 @@ class Writes(RuleBasedStateMachine):
         table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
         main, snapshot = self.model["main"], table.current_snapshot()
         assert snapshot is not None
+        rows = self.by_field(rows)
         self.model["main"] = Branch(rows=main.rows + rows, history=[*main.history, snapshot.snapshot_id])
 
     @rule()
     @precondition(lambda self: len(self.added) < MAX_ADDED_COLUMNS)
     def add_a_column(self) -> None:
-        """Add a column."""
-        name = f"added {len(self.added)}"
+        """Add a column, maybe of a name that another one had."""
+        name = next(name for name in ("added 0", "added 1") if name not in self.added)
         with self.sink.table().update_schema() as change:
             change.add_column(name, IntegerType())
-        self.added.append(name)
+        self.added[name] = f"field {next(self.numbers)}"
+
+    @rule(how=st.sampled_from(CHANGES_OF_COLUMNS), data=st.data())
+    @precondition(lambda self: self.added)
+    def change_a_column(self, how: str, data: st.DataObject) -> None:
+        """Let others drop a column that was added, add it again, rename it, or give it the name of another one."""
+        schema = self.sink.table().schema()
+        found = [schema.find_field(name) for name in self.added]
+        chosen = data.draw(st.sampled_from(found), "column")
+        names = {field.field_id: field.name for field in found}
+        free = next(name for name in ("added 0", "added 1", "added 2") if name not in self.added)
+        match how:
+            case "drop":
+                del names[chosen.field_id]
+            case "rename":
+                names[chosen.field_id] = free
+            case "swap":
+                names = dict(zip(names, reversed(names.values()), strict=True))
+        fields = {number: self.added[schema.find_field(number).name] for number in names}
+        if how == "drop and add":
+            del names[chosen.field_id], fields[chosen.field_id]
+            number = 1 + self.sink.table().metadata.last_column_id
+            names[number], fields[number] = chosen.name, f"field {next(self.numbers)}"
+        kept = [field for field in schema.fields if field.name not in self.added]
+        set_columns(self.sink, *kept, *(NestedField(number, name, IntegerType()) for number, name in names.items()))
+        self.added = {name: fields[number] for number, name in names.items()}
 
     @rule(partitioning=st.sampled_from(PARTITIONINGS))
     def change_partitioning(self, partitioning: tuple[str, Transform[Any, Any]]) -> None:
@@ -320,29 +379,30 @@ class Writes(RuleBasedStateMachine):
             else:
                 change.add_field(column, transform, f"p{next(self.numbers)}")
 
-    @rule(data=st.data())
-    def filter_rows(self, data: st.DataObject) -> None:
+    @rule(column=st.sampled_from(FILTERED), sign=st.sampled_from(list(COMPARISONS)), data=st.data())
+    def filter_rows(self, column: str, sign: str, data: st.DataObject) -> None:
         """Find by a filter, which readers skip files with, exactly the rows that satisfy it."""
-        # PyIceberg's scan loses NaN: Arrow takes the bounds in Parquet's footer, which leave them out, for all values.
-        whole = {name: kind for name, kind in COLUMNS.items() if not kind.has_nan}
-        predicate = data.draw(predicates(whole), "filter")
-        table = self.sink.table()
-        expression = typed_predicate(parse_predicate(predicate.text), table.schema(), case_sensitive=True)
+        value, table = data.draw(st.sampled_from(COLUMNS[column].values), "value"), self.sink.table()
+        expression, holds = COMPARISONS[sign]
         for name, branch in self.model.items():
             if branch.history:
-                scan = table.scan(row_filter=expression, snapshot_id=table.metadata.refs[name].snapshot_id)
-                expected = [row["id"] for row in branch.rows if predicate.holds(row)]
+                snapshot_id = table.metadata.refs[name].snapshot_id
+                scan = table.scan(row_filter=expression(column, value), snapshot_id=snapshot_id)
+                known = [row for row in branch.rows if row[column] is not None]
+                expected = [row["id"] for row in known if holds(row[column], value)]
                 assert sorted(scan.to_arrow()["id"].to_pylist()) == sorted(expected)
 
     @invariant()
     def branches_equal_the_model(self) -> None:
         """Compare every branch with the model, row by row."""
-        refs = self.sink.table().metadata.refs
+        table = self.sink.table()
+        refs = table.metadata.refs
         for name, branch in self.model.items():
             assert (name in refs) == bool(branch.history)
             if branch.history:
                 assert refs[name].snapshot_id == branch.history[-1]
-                assert _plain(self.sink.rows_of(name), self.columns) == _plain(branch.rows, self.columns)
+                found = self.by_field(rows_of(table, name))
+                assert _plain(found, self.fields.values()) == _plain(branch.rows, self.fields.values())
 
 
 def _partition(fields: Sequence[tuple[int, Transform[Any, Any]]], row: Row) -> tuple[object, ...]:
@@ -351,9 +411,9 @@ def _partition(fields: Sequence[tuple[int, Transform[Any, Any]]], row: Row) -> t
     return tuple(transform.transform(kind.iceberg)(row[name]) for (name, kind), transform in values_of)
 
 
-def _plain(rows: Sequence[Row], columns: dict[str, Kind]) -> list[str]:
+def _plain(rows: Sequence[Row], fields: Collection[str]) -> list[str]:
     """Return rows as text, which tells NaN and nulls; a column that was added later is null."""
-    return sorted(str([row.get(name) for name in columns]) for row in rows)
+    return sorted(str([row.get(field) for field in fields]) for row in rows)
 
 
 TestWrites = Writes.TestCase
