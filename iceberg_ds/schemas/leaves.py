@@ -1,8 +1,8 @@
 """Pure: the leaf columns of a table's Parquet files, and what is kept of each one's metrics.
 
 Reads the table's `write.metadata.metrics.*` properties as Iceberg's own writers do: a mode for all, one
-for each column, and by default only the first 100 columns of a wide table. Columns that rows are sorted by keep
-bounds whatever the mode for all is: they are what readers skip files by.
+for each column, and by default only 100 columns of a wide table, those at the top first. Columns that rows are
+sorted by keep bounds whatever the mode for all is: they are what readers skip files by.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from pyiceberg.schema import Schema
@@ -101,10 +102,10 @@ def leaf_columns(schema: Schema, properties: Mapping[str, str], order: SortOrder
         inferred = _parsed(properties, _MAX_INFERRED_KEY, int)
     default = _parsed(properties, _DEFAULT_KEY, parse_mode) if _DEFAULT_KEY in properties else _DEFAULT_MODE
     sorted_by = {field.source_id for field in order.fields if field.transform.preserves_order} if order else set()
-    for position, (field_id, field_type, path) in enumerate(_walk(schema.as_struct(), ())):
+    with_default = set(islice(_nearest_first(schema.as_struct()), inferred))
+    for field_id, field_type, path in _walk(schema.as_struct(), ()):
         name = schema.find_column_name(field_id)
-        beyond_inferred = inferred is not None and position >= inferred
-        mode = _NONE if beyond_inferred else default
+        mode = default if field_id in with_default else _NONE
         if field_id in sorted_by and not mode.bounds:
             mode = _DEFAULT_MODE
         if (key := f"{_COLUMN_PREFIX}{name}") in properties:
@@ -119,6 +120,21 @@ def _parsed(properties: Mapping[str, str], key: str, parse: Callable[[str], _T])
         return parse(properties[key])
     except ValueError as problem:
         raise ValueError(f"property {key} is {properties[key]!r}: {problem}") from None
+
+
+def _nearest_first(parent: StructType | ListType | MapType) -> Iterator[int]:
+    """Yield the ids of the leaves below `parent`: its own first, then those that lie deeper."""
+    match parent:
+        case StructType():
+            children = [(field.field_id, field.field_type) for field in parent.fields]
+        case ListType():
+            children = [(parent.element_id, parent.element_type)]
+        case MapType():
+            children = [(parent.key_id, parent.key_type), (parent.value_id, parent.value_type)]
+    yield from (child_id for child_id, child in children if isinstance(child, PrimitiveType))
+    for _, child in children:
+        if isinstance(child, StructType | ListType | MapType):
+            yield from _nearest_first(child)
 
 
 def _walk(

@@ -262,6 +262,17 @@ def test_columns_beyond_the_limit_have_no_metrics(table: PeerTable) -> None:
     assert sorted(metrics(table)) == ["a", "b"]
 
 
+@ICEBERG.case("TestMetricsModes.testMetricsConfigNestedTypesStructs")
+def test_columns_at_the_top_have_metrics_before_nested_ones(table: PeerTable) -> None:
+    """A wide struct would take all the metrics, and the columns that readers filter by would have none."""
+    schema = columns(s=columns(x="long", y="long", z="long"), id="long")
+    limit = {"table-property.write.metadata.metrics.max-inferred-column-defaults": "2"}
+
+    table.append([{"s": {"x": 1, "y": 2, "z": 3}, "id": 4}], schema=schema, options=limit)
+
+    assert sorted(metrics(table)) == ["id", "s.x"]
+
+
 @ICEBERG.case("TestMetricsModes.testMetricsConfigSortedColsDefault", "TestMetrics.testSortedColumnMetrics")
 def test_columns_of_the_sort_order_keep_bounds(table: PeerTable) -> None:
     """The columns that a table is sorted by would not let readers skip files."""

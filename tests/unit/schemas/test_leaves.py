@@ -87,6 +87,18 @@ def test_limit_of_columns_is_a_property() -> None:
     assert modes(wide(4), max_inferred_column_defaults="2") == [TRUNCATE_16] * 2 + [NONE] * 2
 
 
+def test_columns_at_the_top_come_before_nested_ones_that_stand_first() -> None:
+    """A wide struct would take all the metrics, and the columns that readers filter by would have none."""
+    inner = ice.StructType(*(NestedField(number, f"x{number}", ice.LongType()) for number in range(10, 15)))
+    schema = Schema(
+        NestedField(1, "s", inner), NestedField(2, "id", ice.LongType()), NestedField(3, "t", ice.LongType())
+    )
+
+    result = leaf_columns(schema, {f"{PREFIX}max-inferred-column-defaults": "3"})
+
+    assert [leaf.field_id for leaf in result if leaf.mode != NONE] == [10, 2, 3]
+
+
 def test_explicit_default_counts_for_all_columns() -> None:
     """A user who asks for metrics of all columns would get those of the first 100."""
     assert modes(wide(102), default="counts") == [COUNTS] * 102
