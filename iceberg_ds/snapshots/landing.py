@@ -189,7 +189,7 @@ def _picked(metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWri
     for snapshot in branch_history(metadata, _base(metadata, write)):
         if last is not None and snapshot.snapshot_id == last.snapshot_id:
             return None
-        source_id = snapshot.summary[_PICKED_KEY] if snapshot.summary is not None else None
+        source_id = snapshot.summary.additional_properties.get(_PICKED_KEY) if snapshot.summary is not None else None
         source = find_snapshot(metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
         if source is None or writer_in(source, kind) != numbered.writer:
             continue

@@ -305,10 +305,12 @@ def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
 
     What has no number, or one that is none, is no mark.
     """
-    summary = snapshot.summary
-    if summary is None or (writer := summary[kind.writer_key]) is None:
+    if snapshot.summary is None:
         return None
-    number = summary[kind.number_key]
+    entries = snapshot.summary.additional_properties  # many snapshots are asked, and `[]` of a summary takes long
+    if (writer := entries.get(kind.writer_key)) is None:
+        return None
+    number = entries.get(kind.number_key)
     return writer if is_number(number) else None
 
 
