@@ -27,7 +27,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from support.fault_kinds import Effect, Kind, Way
 
@@ -306,8 +306,11 @@ def beside(metadata: TableMetadata) -> Snapshot:
     shown = metadata.current_snapshot()
     if shown is None:
         raise NoSnapshotError
+    told = shown.summary.additional_properties if shown.summary is not None else {}
+    totals = {key: text for key, text in told.items() if key.startswith("total-")}
     return shown.model_copy(
         update={
+            "summary": Summary(operation=Operation.APPEND, **totals),
             "snapshot_id": random.getrandbits(62),
             "parent_snapshot_id": None,
             "sequence_number": metadata.next_sequence_number(),
