@@ -21,6 +21,7 @@ from iceberg_ds.catalogs.nessie import check_branch
 from iceberg_ds.commits.creating import create_without_rows, with_first_snapshot
 from iceberg_ds.commits.preparing import (
     default_sort_order,
+    foreseen,
     partitioned_as_asked,
     schema_change_for,
     sort_order_as_asked,
@@ -120,6 +121,9 @@ def plan_write(
         dataframe = written.columns(metadata.schema())
         if keyed is not None:
             table = keyed.keyed_as_asked(catalog, table, policy)
+        ahead = foreseen(dataframe, options, table.metadata, policy)
+        if mode is WriteMode.OVERWRITE and not forks_at_once(options):  # else the branch is made below
+            _overwrite(options, ahead, plan_branches(options, ahead, is_new=False))
         if not policy.replace_types:
             table = with_columns_of(dataframe, catalog, options, table, policy)
         table = partitioned_as_asked(catalog, options, table)

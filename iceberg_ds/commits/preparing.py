@@ -7,6 +7,7 @@ changed in small commits of their own, each of which another writer may make at 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import NAMESPACE_URL, uuid5
 
@@ -30,10 +31,19 @@ from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.errors import OptionError, TableNotFoundError
 from iceberg_ds.identifiers import identifier_text
-from iceberg_ds.layouts.layout import describes, describes_order, evolved_spec, new_sort_order, new_spec, spec_text
+from iceberg_ds.layouts.layout import (
+    SortTerm,
+    describes,
+    describes_order,
+    evolved_spec,
+    new_sort_order,
+    new_spec,
+    spec_text,
+)
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NewTable, SchemaChange
 from iceberg_ds.property_types import new_table_properties
+from iceberg_ds.schemas.changes import metadata_with
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
 from iceberg_ds.storage.metadata_names import metadata_file_in
 from iceberg_ds.storage.places import misplaced, why_not_a_place
@@ -126,25 +136,25 @@ def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Ta
         OptionError: The table's spec is another one and `evolve-partitioning` is false, or the columns do not fit.
         CatalogError, CommitConflictError, CommitStateUnknownError: The change could not be committed.
     """
-    terms = options.partition_by
-    if terms is None:
+    if options.partition_by is None:
         return table
-    name = identifier_text(options.table)
+    with naming_action(f"write to {identifier_text(options.table)}"):
+        return alter_table(catalog, options.table, lambda metadata: _repartitioning(options, metadata), loaded=table)
 
-    def propose(metadata: TableMetadata) -> CommitRequest | None:
-        if describes(terms, metadata.spec(), metadata.schema()):
-            return None
-        if not options.evolve_partitioning:
-            asked = ", ".join(map(str, terms)) or "empty"
-            present = spec_text(metadata.spec(), metadata.schema()) or "nothing"
-            raise OptionError(
-                f"Cannot write to {name}: option 'partition-by' is {asked}, and the table is "
-                f"partitioned by {present}. Drop the option, or change the table with evolve-partitioning=true."
-            )
-        return spec_request(metadata, evolved_spec(terms, metadata))
 
-    with naming_action(f"write to {name}"):
-        return alter_table(catalog, options.table, propose, loaded=table)
+def _repartitioning(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
+    """Return the request that partitions the table as asked, None if it is so."""
+    terms = options.partition_by
+    if terms is None or describes(terms, metadata.spec(), metadata.schema()):
+        return None
+    if not options.evolve_partitioning:
+        asked = ", ".join(map(str, terms)) or "empty"
+        present = spec_text(metadata.spec(), metadata.schema()) or "nothing"
+        raise OptionError(
+            f"Cannot write to {identifier_text(options.table)}: option 'partition-by' is {asked}, and the table is "
+            f"partitioned by {present}. Drop the option, or change the table with evolve-partitioning=true."
+        )
+    return spec_request(metadata, evolved_spec(terms, metadata))
 
 
 def spec_request(metadata: TableMetadata, spec: PartitionSpec, *, is_default: bool = True) -> CommitRequest:
@@ -176,32 +186,56 @@ def sort_order_as_asked(catalog: CatalogClient, options: SinkOptions, table: Tab
         OptionError: The columns of `sort-by` do not fit.
         CatalogError, CommitConflictError, CommitStateUnknownError: The order could not be recorded.
     """
-    terms = options.sort_by
     if not options.use_table_distribution_and_ordering:
         return table, None
-    if terms is None:
+    if options.sort_by is None:
         return table, default_sort_order(table.metadata)
-
-    def recorded(metadata: TableMetadata) -> SortOrder | None:
-        schema = metadata.schema()
-        return next((order for order in metadata.sort_orders if describes_order(terms, order, schema)), None)
-
-    def propose(metadata: TableMetadata) -> CommitRequest | None:
-        if recorded(metadata) is not None:
-            return None
-        highest = max((order.order_id for order in metadata.sort_orders), default=0)
-        order = new_sort_order(terms, metadata.schema(), highest + 1)
-        return CommitRequest(
-            requirements=(
-                AssertTableUUID(uuid=metadata.table_uuid),
-                AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
-            ),
-            updates=(AddSortOrderUpdate(sort_order=order),),
-        )
-
     with naming_action(f"write to {identifier_text(options.table)}"):
-        table = alter_table(catalog, options.table, propose, loaded=table)
-    return table, recorded(table.metadata)
+        table = alter_table(catalog, options.table, lambda metadata: _reordering(options, metadata), loaded=table)
+    return table, _recorded_order(options.sort_by, table.metadata)
+
+
+def _recorded_order(terms: Sequence[SortTerm], metadata: TableMetadata) -> SortOrder | None:
+    schema = metadata.schema()
+    return next((order for order in metadata.sort_orders if describes_order(terms, order, schema)), None)
+
+
+def _reordering(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
+    """Return the request that records the order that is asked for, None if it is recorded, or none is asked for."""
+    terms = options.sort_by
+    if terms is None or _recorded_order(terms, metadata) is not None:
+        return None
+    highest = max((order.order_id for order in metadata.sort_orders), default=0)
+    order = new_sort_order(terms, metadata.schema(), highest + 1)
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
+        ),
+        updates=(AddSortOrderUpdate(sort_order=order),),
+    )
+
+
+def foreseen(
+    dataframe: StructType, options: SinkOptions, metadata: TableMetadata, policy: EvolutionPolicy
+) -> TableMetadata:
+    """Return the table with the columns that it is going to have, after looking whether its layout can be as asked.
+
+    What one change is refused for is to be known before another one is made.
+
+    Raises:
+        OptionError, SchemaMismatchError: As the changes themselves.
+    """
+    change = schema_change_for(dataframe, options, metadata, policy)
+    ahead = metadata
+    if change is not None:
+        ahead = metadata_with(metadata, change.schema, table_name=identifier_text(options.table))
+    # Columns that are replaced change with the rows, after the layout; others before it.
+    laid_out = metadata if policy.replace_types else ahead
+    with naming_action(f"write to {identifier_text(options.table)}"):
+        _repartitioning(options, laid_out)
+        _reordering(options, laid_out)
+    return ahead
 
 
 def with_columns_of(

@@ -17,7 +17,7 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from support.metadata import ID_AND_NAME
-from support.tables import IDENTIFIER, SCHEMA, Sink, local, rows
+from support.tables import IDENTIFIER, SCHEMA, Sink, embedded_options, local, rows
 
 from iceberg_ds.errors import (
     OptionError,
@@ -523,3 +523,38 @@ def test_plan_carries_who_numbers_the_write(sink: Sink) -> None:
     assert (stream.txn, stream.stream) == (None, StreamName(name="orders", accepts_new_checkpoint=True))
     assert sink.plan().txn is None
     assert sink.plan(is_stream=True).stream is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        (WriteMode.APPEND, {"partition_by": "more"}),
+        (WriteMode.APPEND, {"sort_by": "nope"}),
+        (WriteMode.OVERWRITE, {"replace_where": "nope = 1"}),
+        (WriteMode.OVERWRITE, {"partition_by": "more", "replace_where": "id = 1"}),
+    ],
+)
+def test_write_that_is_refused_leaves_no_column_behind(sink: Sink, mode: WriteMode, options: Mapping[str, str]) -> None:
+    """A table would change with each attempt that comes to nothing."""
+    create(sink)
+    wider = spark.StructType([*SCHEMA, spark.StructField("more", spark.LongType())])
+    asked = embedded_options(Path(sink.options.warehouse or ""), schema_evolution="add-columns", **options)
+
+    with pytest.raises(OptionError, match=r"Cannot write to db\.t"):
+        plan_write(sink.catalog, asked, wider, mode)
+
+    assert list(sink.table().schema().column_names) == ["id", "name"]
+
+
+def test_overwrite_that_is_refused_leaves_the_partitioning(sink: Sink) -> None:
+    """The layout of a table would change with an attempt that comes to nothing."""
+    create(sink)
+    other = spark.StructType([*SCHEMA, spark.StructField("ID", spark.LongType())])
+    options = embedded_options(
+        Path(sink.options.warehouse or ""), partition_by="name", evolve_partitioning="true", overwriteschema="true"
+    )
+
+    with pytest.raises(SchemaMismatchError, match="ID"):
+        plan_write(sink.catalog, options, other, WriteMode.OVERWRITE)
+
+    assert sink.table().spec().is_unpartitioned()

@@ -232,6 +232,18 @@ def test_range_brings_no_column_unasked(table: PeerTable, options: dict[str, str
         save(table, frame({"value": LONG, "part": LONG}, (1, 0)), "overwrite", {**options, "replaceWhere": "part = 0"})
 
 
+@DELTA.case("SchemaEnforcementSuite.reject change partitioning with overwrite - sqlConf")
+def test_overwrite_with_another_partitioning_is_refused(table: PeerTable) -> None:
+    """The layout of a table would change unasked."""
+    save(table, ids(1), "overwrite")
+
+    with pytest.raises(OptionError, match="partition-by"):
+        save(table, with_part(2), "overwrite", {**MERGE, "partition-by": "part"})
+
+    assert names(table) == ["id"]
+    assert table.load().spec().is_unpartitioned()
+
+
 @DELTA.case(
     "SchemaEnforcementSuite.can change partitioning with overwrite - option",
     verdict=DIFFERS(
