@@ -76,8 +76,7 @@ def upsert(table: PeerTable, schema: StructType, *parts: Sequence[Values], **opt
 
 def sink_of(table: PeerTable, **options: str) -> Sink:
     """Return what writes into the table with these options."""
-    configured = table.with_options(**options)
-    return configured._sink(configured.options)
+    return table.with_options(**options).sink()
 
 
 def found(table: PeerTable, branch: str = "main") -> list[tuple[Any, ...]]:
