@@ -143,7 +143,7 @@ def _summary(snapshot: Snapshot, key: str) -> str | None:
 
 
 def order_problems(branches: Sequence[BranchWrites]) -> list[str]:
-    """Return which writes are missing, twice or out of order."""
+    """Return which writes are twice or out of order."""
     return [
         problem
         for branch in branches
@@ -161,11 +161,19 @@ def _in_order(branch: BranchWrites, writer: Writer) -> Iterator[str]:
         elif seen and number < max(seen):
             yield f"{name} (snapshot {landed.snapshot_id}) came after {max(seen)}"
         seen.setdefault(number, landed.snapshot_id)
-    if writer.leaves_no_gap:
-        first = 0 if branch.is_complete else min(seen)
-        for start, end in _gaps(sorted({first - 1, *seen})):
-            missing = f"{writer.describe(start)} is" if start == end else f"{writer.describe_run(start, end)} are"
-            yield f"{missing} missing {where}"
+
+
+def missing_epochs(branches: Sequence[BranchWrites]) -> list[str]:
+    """Return which epochs have no snapshot: they had no rows, for an epoch without any commits nothing, or are lost."""
+    missing = []
+    for branch in branches:
+        for writer in (found for found in branch.writers if found.leaves_no_gap):
+            seen = {landed.number for landed in branch.of_writer(writer)}
+            first = 0 if branch.is_complete else min(seen)
+            for start, end in _gaps(sorted({first - 1, *seen})):
+                named = f"{writer.describe(start)} has" if start == end else f"{writer.describe_run(start, end)} have"
+                missing.append(f"{named} no snapshot on branch '{branch.branch}'")
+    return missing
 
 
 def _gaps(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -18,6 +18,7 @@ from iceberg_ds.verification.stored import metadata_problems, statistics_problem
 from iceberg_ds.verification.streams import (
     branch_writes,
     mark_problems,
+    missing_epochs,
     order_problems,
     property_marks,
     unrecorded_marks,
@@ -26,7 +27,7 @@ from iceberg_ds.verification.summaries import continuity_problems, summary_probl
 
 TABLE = "table"
 HISTORY, METADATA_FILES = "history", "metadata files"
-EPOCHS, MARKS, LASTING = "epochs", "epoch marks", "lasting marks"
+EPOCHS, GAPS, MARKS, LASTING = "epochs", "gaps between epochs", "epoch marks", "lasting marks"
 MANIFESTS, REPEATED, NUMBERS, PARTITIONS = "manifests", "each file once", "sequence numbers", "partitions"
 SUMMARIES, CARRIED, STATISTICS = "summaries", "rows carried over", "statistics files"
 
@@ -75,6 +76,7 @@ def check_metadata(
     check_growth(checklist, table, MAIN_BRANCH, took.load_ms)
     checklist.attempt(METADATA_FILES, lambda: _metadata_files(table, load))
     checklist.attempt(EPOCHS, lambda: _epochs(table), needs=[HISTORY])
+    checklist.attempt(GAPS, lambda: _gaps(table), needs=[HISTORY])
     checklist.attempt(MARKS, lambda: _marks(table), needs=[HISTORY])
     checklist.attempt(LASTING, lambda: _lasting(table), needs=[HISTORY])
     _check_manifests(checklist, contents, took.contents_s)
@@ -96,8 +98,21 @@ def _epochs(table: Table) -> tuple[str, None]:
     return found(
         order_problems(branches),
         f"each once and in order: {counted(len(snapshots), 'epoch')} of {where}",
-        "Stop the query and compare with its source: rows of a missing epoch are lost, those of a repeated one twice.",
+        "Stop the query and compare with its source: rows of a repeated epoch are there twice.",
     )
+
+
+def _gaps(table: Table) -> tuple[str, None]:
+    branches = branch_writes(table.metadata)
+    if not any(writer.leaves_no_gap for branch in branches for writer in branch.writers):
+        raise NotTriedError("no streaming query has written, as far as history goes")
+    if missing := missing_epochs(branches):
+        more = f"; and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise CheckWarnedError(
+            f"{missing[0]}{more}: without rows an epoch commits nothing, so that it had none, or is lost",
+            "Compare with the source of the query, if it gives rows to each of its epochs.",
+        )
+    return "every epoch has a snapshot", None
 
 
 def _marks(table: Table) -> tuple[str, None]:

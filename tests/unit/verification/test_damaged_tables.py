@@ -167,13 +167,12 @@ def of_epoch(number: str | None) -> dict[str, str | None]:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (None, "epoch 1 of query"),
         ("0", "is there twice: snapshots"),
         ("x", "its number is 'x'"),
     ],
 )
-def test_epoch_that_is_missing_or_twice_is_found(sink: Sink, number: str | None, said: str) -> None:
-    """Rows of a stream would be lost, or be there twice, and nobody would know."""
+def test_epoch_that_is_twice_is_found(sink: Sink, number: str, said: str) -> None:
+    """Rows of a stream would be there twice, and nobody would know."""
     write_epochs(sink)
     edit_summary(sink, 1, **of_epoch(number))
 
@@ -181,6 +180,25 @@ def test_epoch_that_is_missing_or_twice_is_found(sink: Sink, number: str | None,
 
     assert list(found) == ["epochs"]
     assert said in found["epochs"]
+
+
+def test_epoch_that_is_missing_is_pointed_out(sink: Sink) -> None:
+    """Rows of a stream would be lost, and nobody would know; or a stream with an empty epoch be called broken."""
+    write_epochs(sink)
+    edit_summary(sink, 1, **of_epoch(None))
+
+    (warned,) = [check for check in verified(sink).checks if check.outcome == "warning"]
+
+    assert warned.name == "gaps between epochs"
+    assert "epoch 1 of query" in warned.detail
+
+
+def test_epoch_without_rows_is_no_failure(sink: Sink) -> None:
+    """A stream whose filter lets nothing through would be called broken."""
+    for number, ids in enumerate([(1,), (), (2,)]):
+        sink.append(*ids, of_epoch=epoch(number))
+
+    assert failures(sink) == {}
 
 
 def test_epochs_out_of_order_are_found(sink: Sink) -> None:
