@@ -73,7 +73,7 @@ def stream(
 
 def upsert(table: PeerTable, data: Frame, keys: str, options: Options | None = None) -> UpsertResult:
     """Write rows as `iceberg_ds.upsert(df, "db.t", keys=keys, options=options)` does."""
-    sink = table._sink({**table.options, **(options or {}), "keys": keys})
+    sink = table.sink({**table.options, **(options or {}), "keys": keys})
     plan = sink.plan(data.schema, WriteMode.UPSERT)
     messages = sink.write(*data.parts, schema=data.schema, plan=plan)
     return UpsertCommit(sink.catalog, plan, "position", None).run(messages)

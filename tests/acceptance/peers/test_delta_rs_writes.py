@@ -465,7 +465,7 @@ def test_of_two_appends_that_began_at_once_both_land_unless_they_are_one_run(tab
     """Rows would be lost, or those of one run be doubled."""
     numbered = {"txnAppId": "app", "txnVersion": "1"}
     save(table, sample(0))
-    sinks = [table._sink(options) for options in ({}, {}, numbered, numbered)]
+    sinks = [table.sink(options) for options in ({}, {}, numbered, numbered)]
     plans = [sink.plan(sample().schema) for sink in sinks]
     written = [
         sink.hand_over(*sample(number).parts, schema=sample().schema, plan=plan)
