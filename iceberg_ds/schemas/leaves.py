@@ -99,7 +99,8 @@ def leaf_columns(schema: Schema, properties: Mapping[str, str], order: SortOrder
     leaves = []
     inferred = _MAX_INFERRED_DEFAULT if _DEFAULT_KEY not in properties else None
     if inferred is not None and _MAX_INFERRED_KEY in properties:
-        inferred = _parsed(properties, _MAX_INFERRED_KEY, int)
+        asked = _parsed(properties, _MAX_INFERRED_KEY, int)
+        inferred = asked if asked >= 0 else _MAX_INFERRED_DEFAULT  # as Iceberg's `MetricsConfig`, which warns
     default = _parsed(properties, _DEFAULT_KEY, parse_mode) if _DEFAULT_KEY in properties else _DEFAULT_MODE
     sorted_by = {field.source_id for field in order.fields if field.transform.preserves_order} if order else set()
     with_default = set(islice(_nearest_first(schema.as_struct()), inferred))

@@ -743,8 +743,8 @@ WRITING = (
     Mutation(
         name="a branch begins without the marks of its rows",
         file="snapshots/recording.py",
-        before="({}, set()) if base == write.branch else _taken_over(metadata, base, write.branch)",
-        after="({}, set())",
+        before="if base == write.branch else _taken_over(metadata, base, write.branch)",
+        after="if base else _taken_over(metadata, base, write.branch)",
         tests=(
             "unit/commits/test_idempotent_batches.py::test_branch_has_the_versions_of_the_one_that_it_was_forked_from",
         ),
@@ -752,8 +752,8 @@ WRITING = (
     Mutation(
         name="rows are published without their marks",
         file="commits/publishing.py",
-        before="change = PropertyChange(values={**marks.values, **record})",
-        after="change = PropertyChange(values={**record})",
+        before="    values = {**marks.values, **record}",
+        after="    values = {**record}",
         tests=(
             "unit/commits/test_idempotent_batches.py::test_version_on_a_branch_that_is_published_is_recorded_on_main",
         ),
