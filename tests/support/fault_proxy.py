@@ -170,7 +170,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _commit_another(self, request: Request) -> None:
         """Let a commit win the race that another one is to lose."""
-        headers = {"Accept-Encoding": "identity", "Authorization": self.headers.get("Authorization", "")}
+        kept = {name: text for name in ("Host", "Authorization") if (text := self.headers.get(name)) is not None}
+        headers = {**kept, "Accept": "application/json", "Accept-Encoding": "identity"}
         shown = _sender(self.proxy.upstream, Request(method="GET", target=request.target), headers, b"")()
         try:
             snapshot = beside(TableMetadataUtil.parse_obj(json.loads(shown.body)["metadata"]))
