@@ -8,6 +8,7 @@ writes down what it tells: that a mark is stray, and the marks that it meets in 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -101,8 +102,7 @@ def record_write(
         record_count: How many rows it has, None if that is not to be recorded.
     """
     base = base_branch(metadata, write.route)
-    of_branch = _disproved(metadata, base) if base == write.branch else _taken_over(metadata, base, write.branch)
-    values, removals = of_branch
+    values, removals = _disproved(metadata, base) if base == write.branch else _taken_over(metadata, base, write.branch)
     if write.numbered is not None:
         if base == write.branch:
             values |= _met_in_history(metadata, base)
@@ -185,7 +185,7 @@ def _disproved(metadata: TableMetadata, branch: str) -> tuple[dict[str, str], se
 
     While history lasts it tells whether the branch has them. Ends, in most commits, at the newest one.
     """
-    marks = [(kind, writer, mark) for kind in _KINDS for writer, mark in recorded_marks(metadata, branch, kind)]
+    marks = list(_recorded(metadata, branch))
     published = {
         key: int(text)
         for key, text in metadata.properties.items()
@@ -223,7 +223,7 @@ def _met_in_history(metadata: TableMetadata, branch: str) -> dict[str, str]:
 
     Ends at a snapshot that a property names: the commit that wrote this has looked at what lies behind.
     """
-    recorded = {(kind, writer): mark for kind in _KINDS for writer, mark in recorded_marks(metadata, branch, kind)}
+    recorded = {(kind, writer): mark for kind, writer, mark in _recorded(metadata, branch)}
     named = {mark.snapshot_id for mark in recorded.values()}
     newest: dict[tuple[MarkKind, str], Mark] = {}
     for snapshot in branch_history(metadata, branch):
@@ -238,6 +238,13 @@ def _met_in_history(metadata: TableMetadata, branch: str) -> dict[str, str]:
         if known is None or known.number < mark.number:
             values |= property_mark(kind, branch, writer, mark)
     return values
+
+
+def _recorded(metadata: TableMetadata, branch: str) -> Iterator[tuple[MarkKind, str, Mark]]:
+    """Yield the marks that a branch has in table properties, of every kind and writer."""
+    for kind in _KINDS:
+        for writer, mark in recorded_marks(metadata, branch, kind):
+            yield kind, writer, mark
 
 
 def _of_gone_branches(metadata: TableMetadata, kept: str) -> dict[str, str]:
