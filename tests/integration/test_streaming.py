@@ -98,6 +98,7 @@ def test_table_property_records_the_last_epoch(
     assert mark == {
         "epoch-id": 2,
         "snapshot-id": snapshot.snapshot_id,
+        "sequence-number": snapshot.sequence_number,
         "timestamp-ms": mark["timestamp-ms"],
         "run-id": query.runId,
         "record-count": int(snapshot.summary["added-records"] or 0),
