@@ -30,11 +30,18 @@ logger = logging.getLogger(__name__)
 _TO_CHECK = "Check that you may change the table."
 
 Propose: TypeAlias = Callable[[TableMetadata], CommitRequest | None]
+# Is told of each request: the table that it was made for, and its failure, None if the catalog confirmed it.
+Hear: TypeAlias = Callable[[TableMetadata, "CommitRefusedError | CommitAnswerLostError | None"], None]
 
 
 @tidying_metadata()
 def alter_table(
-    catalog: CatalogClient, identifier: Sequence[str], propose: Propose, *, loaded: Table | None = None
+    catalog: CatalogClient,
+    identifier: Sequence[str],
+    propose: Propose,
+    *,
+    loaded: Table | None = None,
+    hear: Hear | None = None,
 ) -> Table:
     """Change the table until `propose` has nothing more to change, and return it as it then is.
 
@@ -47,6 +54,7 @@ def alter_table(
         identifier: Levels of the table's identifier.
         propose: Returns what to change in a table as it is, None if that is nothing. What it raises goes through.
         loaded: The table as it was loaded a moment ago, which saves a load.
+        hear: Is told what the catalog answers, for a caller whose requests name files.
 
     Raises:
         TableNotFoundError: There is no such table.
@@ -54,17 +62,18 @@ def alter_table(
         CommitConflictError: Other writers were faster each time; nothing was changed.
         CommitStateUnknownError: The last answers were lost, and the change may still be made.
     """
-    return _Alteration(catalog, identifier, propose).run(loaded)
+    return _Alteration(catalog, identifier, propose, hear).run(loaded)
 
 
 class _Alteration:
     """One change on its way into the table."""
 
-    def __init__(self, catalog: CatalogClient, identifier: Sequence[str], propose: Propose) -> None:
+    def __init__(self, catalog: CatalogClient, identifier: Sequence[str], propose: Propose, hear: Hear | None) -> None:
         self._catalog = catalog
         self._identifier = tuple(identifier)
         self._name = identifier_text(identifier)
         self._propose = propose
+        self._hear = hear
         self._lost: list[CommitRequest] = []
         self._confirmed: CommitTableResponse | None = None  # the table after the last change that the catalog confirmed
         self._attempts = 0
@@ -97,14 +106,17 @@ class _Alteration:
     def _send(self, table: Table, request: CommitRequest) -> Exception | None:
         """Send one request. Return the failure, whose truth the next look finds out, None if there was none."""
         self._attempts += 1
+        failure: CommitRefusedError | CommitAnswerLostError | None = None
         try:
             self._confirmed = self._catalog.send(table, request.requirements, request.updates)
         except CommitRefusedError as refusal:
-            failure: Exception = refusal
+            failure = refusal
         except CommitAnswerLostError as lost:
             self._lost.append(request)
             failure = lost
-        else:
+        if self._hear is not None:
+            self._hear(table.metadata, failure)
+        if failure is None:
             return None
         logger.debug("Attempt %d to change table %s failed: %s", self._attempts, self._name, failure)
         return failure

@@ -193,7 +193,7 @@ class CommitLoop:
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
-            self._attempts.append(Attempt.on(table.metadata, self._write, _reply(failure)))
+            self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure)))
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
         reach(Step.REQUEST_ANSWERED)
@@ -304,7 +304,8 @@ class CommitLoop:
         raise CommitStateUnknownError(unknown(self._write, reason))
 
 
-def _reply(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
+def reply_of(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
+    """Return what the catalog said of a request, by its failure."""
     if isinstance(failure, CommitAnswerLostError):
         return Reply.LOST
     return Reply.OVERTAKEN if failure.is_lost_race else Reply.REFUSED

@@ -15,6 +15,7 @@ from pyiceberg.table.snapshots import Operation
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.commits.commit_loop import reply_of
 from iceberg_ds.commits.manifests import metadata_path, write_list
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.diagnosis.diagnosing import advice
@@ -24,7 +25,8 @@ from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options import SinkOptions
 from iceberg_ds.plan import Route, new_operation
-from iceberg_ds.snapshots.branches import MAIN_BRANCH, find_snapshot
+from iceberg_ds.snapshots.branches import MAIN_BRANCH
+from iceberg_ds.snapshots.landing import Attempt, Landing, Reply, find_landing
 from iceberg_ds.snapshots.snapshots import Change, change_summary, commit_request, creation_request, new_snapshot
 from iceberg_ds.storage.cleanup import Proof, delete_files
 from iceberg_ds.table_requests import CommitRequest
@@ -70,24 +72,57 @@ def with_first_snapshot(catalog: CatalogClient, options: SinkOptions, table: Tab
     """
     if table.metadata.snapshots:
         return table
-    write = _first_write(options, table.metadata)
-    path = metadata_path(table.metadata, f"snap-{write.snapshot_id}-0-{write.operation_id}.avro")
-    nothing = change_summary(table.metadata, Change(added=()))
-    snapshot = new_snapshot(table.metadata, write, Operation.APPEND, nothing, path)
-    write_list(table.io, table.metadata, snapshot, [])
+    return _FirstSnapshot(catalog, options, table).commit()
 
-    def propose(metadata: TableMetadata) -> CommitRequest | None:
-        return None if metadata.snapshots else commit_request(metadata, write, snapshot, is_new=False)
 
-    try:
-        table = alter_table(catalog, options.table, propose, loaded=table)
-    except (CatalogError, CommitConflictError):
-        delete_files(table.io, [path], Proof.REFUSED)
-        raise
-    # Another writer was first. A request whose answer was lost may come late, and lands as long as `main` has none.
-    if find_snapshot(table.metadata, write.snapshot_id) is None and MAIN_BRANCH in table.metadata.refs:
-        delete_files(table.io, [path], Proof.REFUSED)
-    return table
+class _FirstSnapshot:
+    """A snapshot without rows on its way into a table that has none, under the rules of `commit_loop`.
+
+    Args:
+        catalog: The catalog of the table.
+        options: Those of the write that needs it.
+        table: The table.
+    """
+
+    def __init__(self, catalog: CatalogClient, options: SinkOptions, table: Table) -> None:
+        self._catalog = catalog
+        self._identifier = options.table
+        self._table = table
+        self._seen = table.metadata  # as it was loaded last
+        self._write = _first_write(options, table.metadata)
+        self._attempts: list[Attempt] = []
+        path = metadata_path(table.metadata, f"snap-{self._write.snapshot_id}-0-{self._write.operation_id}.avro")
+        nothing = change_summary(table.metadata, Change(added=()))
+        self._snapshot = new_snapshot(table.metadata, self._write, Operation.APPEND, nothing, path)
+
+    def commit(self) -> Table:
+        """Return the table with it, or with what another writer made first."""
+        write_list(self._table.io, self._table.metadata, self._snapshot, [])
+        try:
+            table = alter_table(
+                self._catalog, self._identifier, self._propose, loaded=self._table, hear=self._note_answer
+            )
+        except (CatalogError, CommitConflictError):
+            self._tidy_up()
+            raise
+        self._tidy_up()
+        return table
+
+    def _propose(self, metadata: TableMetadata) -> CommitRequest | None:
+        self._seen = metadata
+        return None if metadata.snapshots else commit_request(metadata, self._write, self._snapshot, is_new=False)
+
+    def _note_answer(self, metadata: TableMetadata, failure: CommitRefusedError | CommitAnswerLostError | None) -> None:
+        # A confirmed request is told from one that was overtaken by the snapshot alone, which a cache may not show:
+        # no more is known of it than of one that was lost.
+        reply = Reply.LOST if failure is None else reply_of(failure)
+        self._attempts.append(Attempt.on(metadata, self._write, reply))
+
+    def _tidy_up(self) -> None:
+        """Delete the manifest list if no request that names it has landed or can land any more."""
+        finding = find_landing(self._seen, self._write, self._attempts, lambda: False)
+        if finding.is_final and finding.landing is not Landing.LANDED:
+            delete_files(self._table.io, [self._snapshot.manifest_list], Proof.REFUSED)
 
 
 def _first_write(options: SinkOptions, metadata: TableMetadata) -> WriteIdentity:

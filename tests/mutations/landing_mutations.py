@@ -6,6 +6,7 @@ from mutations.mutating import Mutation
 
 _MODEL = "properties/test_commit_model.py::test_no_file_is_deleted_that_any_later_state_refers_to"
 _STRAY = "unit/commits/test_stray_marks.py::"
+_FIRST = "unit/commits/test_first_snapshot.py::"
 _LOOP = "unit/commits/test_commit_loop.py::"
 _BATCHES = "unit/commits/test_idempotent_batches.py::"
 _PROMISE = "unit/commits/test_promise.py::"
@@ -413,5 +414,19 @@ LANDING = (
             "faults/test_numbered_batches.py::test_run_whose_driver_was_killed_can_be_repeated",
             "faults/test_numbered_batches.py::test_micro_batch_that_is_repeated_lands_once_in_each_table",
         ),
+    ),
+    Mutation(
+        name="the list of a first snapshot goes although a request that names it may still come",
+        file="commits/creating.py",
+        before="if finding.is_final and finding.landing is not Landing.LANDED:",
+        after="if finding.landing is not Landing.LANDED:",
+        tests=(_FIRST + "test_request_that_comes_late_finds_its_list_whatever_others_did",),
+    ),
+    Mutation(
+        name="a first snapshot that the catalog has confirmed is taken for overtaken",
+        file="commits/creating.py",
+        before="reply = Reply.LOST if failure is None else reply_of(failure)",
+        after="reply = Reply.OVERTAKEN if failure is None else reply_of(failure)",
+        tests=(_FIRST + "test_confirmed_snapshot_keeps_its_list_though_a_cache_shows_another",),
     ),
 )
