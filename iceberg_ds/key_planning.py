@@ -1,7 +1,7 @@
 """What a write by keys asks of its table, on the driver, before any row is written.
 
 The keys are the table's identifier fields, and there is a partition spec that its deletes can be written with. A new
-table is staged so; an existing one is changed in small commits, if options allow it, after all that can be refused was.
+table is staged so; what is to change in an existing one is proposed, if options allow it (`preparing`).
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.types import StructType
 
-from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.changes.feed import FeedOptions, delete_spec, keyed_schema, make_feed, with_stored_sequence
 from iceberg_ds.changes.values import ChangeFeed
-from iceberg_ds.commits.alter import alter_table
 from iceberg_ds.commits.preparing import spec_request
 from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.layouts.layout import describes
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.readers import DeleteEncoding, describe, pick_encoding, unable_readers
-from iceberg_ds.schemas.changes import metadata_with, schema_request
-from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
+from iceberg_ds.schemas.changes import schema_request
 from iceberg_ds.schemas.spark_types import iceberg_schema
 from iceberg_ds.table_requests import CommitRequest
 from iceberg_ds.written_columns import WrittenColumns
@@ -114,26 +110,17 @@ class KeyedWrite:
             return metadata
         return metadata.model_copy(update={"partition_specs": [*metadata.partition_specs, spec]})
 
-    def keyed_as_asked(self, catalog: CatalogClient, table: Table, policy: EvolutionPolicy) -> Table:
-        """Return the table with the keys as its identifier fields, which only `evolve-keys` changes.
+    def rekeying(self, metadata: TableMetadata) -> CommitRequest | None:
+        """Return the request that makes the keys the table's identifier fields, or None if they are.
 
         Raises:
-            OptionError: The options do not fit each other, the table or the DataFrame; says all reasons.
-            SchemaMismatchError: A column does not fit.
-            CatalogError, CommitConflictError, CommitStateUnknownError: The change could not be committed.
+            OptionError: The options do not fit each other, the table or the DataFrame, or `evolve-keys` is false; says
+                all reasons.
         """
-        return alter_table(catalog, self._table, lambda metadata: self._rekeying(metadata, policy), loaded=table)
-
-    def _rekeying(self, metadata: TableMetadata, policy: EvolutionPolicy) -> CommitRequest | None:
         with self._naming():
             schema = self._rekeyed(metadata)
             self._pick(metadata)
-        if schema is None:
-            return None
-        # What else is wrong is to be known before anything is changed.
-        rekeyed = metadata_with(metadata, schema, table_name=self._name)
-        propose_schema(self._written.columns(schema), rekeyed, policy, table_name=self._name)
-        return schema_request(metadata, schema, table_name=self._name)
+        return None if schema is None else schema_request(metadata, schema, table_name=self._name)
 
     def _rekeyed(self, metadata: TableMetadata) -> Schema | None:
         """Return the schema with the keys as identifier fields, None if they are, or are optional and cannot be."""
@@ -142,19 +129,14 @@ class KeyedWrite:
             return None
         return Schema(*schema.fields, schema_id=schema.schema_id, identifier_field_ids=list(feed.key_ids))
 
-    def with_delete_spec(self, catalog: CatalogClient, table: Table) -> Table:
-        """Return the table with a spec for its deletes, which does not become the default.
+    def adding_delete_spec(self, metadata: TableMetadata) -> CommitRequest | None:
+        """Return the request for a spec for deletes, which does not become the default, or None if there is one.
 
         Raises:
-            OptionError: Another writer has changed the table so that the options do not fit it.
-            CatalogError, CommitConflictError, CommitStateUnknownError: The spec could not be added.
+            OptionError: The options do not fit the table.
         """
-
-        def propose(metadata: TableMetadata) -> CommitRequest | None:
-            spec = self._missing_spec(metadata)
-            return None if spec is None else spec_request(metadata, spec, is_default=False)
-
-        return alter_table(catalog, self._table, propose, loaded=table)
+        spec = self._missing_spec(metadata)
+        return None if spec is None else spec_request(metadata, spec, is_default=False)
 
     def _missing_spec(self, metadata: TableMetadata) -> PartitionSpec | None:
         """Return the spec that the table needs for deletes, None if it has one."""
@@ -168,16 +150,16 @@ class KeyedWrite:
         """Return what tasks are told.
 
         Args:
-            metadata: The table as `staged`, or `keyed_as_asked` and `with_delete_spec`, leave it.
+            metadata: The table as `staged`, or `rekeying` and `adding_delete_spec`, leave it.
 
         Raises:
-            OptionError: Another writer has changed the table so that the options do not fit it.
+            OptionError: The options do not fit the table.
         """
         with self._naming():
             feed = self._feed(metadata)
             if self._sink.sequence_scope == "table":
                 feed = with_stored_sequence(feed, metadata.schema(), case_sensitive=self._options.case_sensitive)
-            self._log(self._pick(metadata))
+            self._pick(metadata)
         spec = delete_spec(metadata.specs(), metadata.spec(), feed)
         return PlannedKeys(changes=feed, delete_spec=NO_SPEC if spec is None else spec)
 
@@ -185,7 +167,7 @@ class KeyedWrite:
         """Return, in words, what the write does to an existing table because of its keys; changes nothing.
 
         Raises:
-            OptionError: As `keyed_as_asked`.
+            OptionError: As `rekeying`.
         """
         with self._naming():
             schema = self._rekeyed(metadata)
@@ -213,8 +195,9 @@ class KeyedWrite:
     def _pick(self, metadata: TableMetadata) -> str:
         return _pick(self._sink, metadata, self._feed(metadata), self._offered) if self._sink.readers else ""
 
-    def _log(self, picked: str) -> None:
-        if picked:
+    def announce(self, metadata: TableMetadata) -> None:
+        """Say in the log which deletes the named readers will meet."""
+        if picked := self._pick(metadata):
             logger.info("Writing to %s: %s", self._name, picked)
 
     def _feed(self, metadata: TableMetadata) -> ChangeFeed:

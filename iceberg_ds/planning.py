@@ -7,7 +7,7 @@ that tasks get.
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from pyiceberg.schema import Schema
@@ -18,16 +18,9 @@ from pyspark.sql.types import StructType
 from iceberg_ds.branch_planning import forks_at_once, plan_branches, staging_branch
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.catalogs.nessie import check_branch
+from iceberg_ds.commits.alter import Propose, alter_table
 from iceberg_ds.commits.creating import create_without_rows, with_first_snapshot
-from iceberg_ds.commits.preparing import (
-    default_sort_order,
-    foreseen,
-    partitioned_as_asked,
-    schema_change_for,
-    sort_order_as_asked,
-    stage_table,
-    with_columns_of,
-)
+from iceberg_ds.commits.preparing import Foreseen, foreseen, order_of_rows, reordering, repartitioning, stage_table
 from iceberg_ds.commits.retyping import check_replaceable
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.file_settings import file_settings
@@ -53,13 +46,14 @@ from iceberg_ds.predicates.predicates import EVERY_ROW
 from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.property_types import new_table_properties
 from iceberg_ds.schemas.changes import metadata_with
-from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_schema
+from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
 from iceberg_ds.schemas.spark_types import iceberg_schema, json_schema
 from iceberg_ds.session_settings import is_audited
 from iceberg_ds.snapshots.branches import MAIN_BRANCH, snapshots_since, write_base
 from iceberg_ds.storage.files import file_io
 from iceberg_ds.supported import check_supported
 from iceberg_ds.table_properties import write_properties
+from iceberg_ds.table_requests import CommitRequest
 from iceberg_ds.written_columns import WrittenColumns
 
 _SMALL_TASK_SIZE_BYTES = 256 * 1024
@@ -86,7 +80,8 @@ def plan_write(
 ) -> WritePlan:
     """Decide how `dataframe` is written, and refuse what cannot be.
 
-    Changes the schema, the partition spec or the sort orders of an existing table first, if options ask for it.
+    Changes the schema, the partition spec or the sort orders of an existing table first, if options ask for it: in one
+    commit, and only once nothing is left that could be refused.
 
     Raises:
         OptionError: Options and table contradict each other.
@@ -96,7 +91,6 @@ def plan_write(
         CatalogError, CommitConflictError, CommitStateUnknownError: The catalog could not be reached, or a change of
             the table could not be committed.
     """
-    name = identifier_text(options.table)
     check_scope(
         options,
         is_overwrite=mode is WriteMode.OVERWRITE,
@@ -110,72 +104,148 @@ def plan_write(
     written = WrittenColumns.of(options, dataframe)
     keyed = KeyedWrite.of(options, dataframe, written, looks_for_rows=mode is WriteMode.UPSERT)
     table, metadata = _find_or_stage(catalog, options, written, keyed)
-    schema_change: SchemaChange | None = None
-    if table is None:
-        io_properties = catalog.io_properties
-        sort_order = default_sort_order(metadata) if options.use_table_distribution_and_ordering else None
-        check_supported(metadata, name, options.table_properties)
-    else:
-        check_supported(metadata, name, options.table_properties)
-        policy = _evolution_policy(options, mode, is_stream=is_stream)
-        dataframe = written.columns(metadata.schema())
-        if keyed is not None:
-            table = keyed.keyed_as_asked(catalog, table, policy)
-        ahead = foreseen(dataframe, options, table.metadata, policy)
-        if mode is WriteMode.OVERWRITE and not forks_at_once(options):  # else the branch is made below
-            _overwrite(options, ahead, plan_branches(options, ahead, is_new=False))
-        if not policy.replace_types:
-            table = with_columns_of(dataframe, catalog, options, table, policy)
-        table = partitioned_as_asked(catalog, options, table)
-        if keyed is not None:
-            table = keyed.with_delete_spec(catalog, table)
-        table, sort_order = sort_order_as_asked(catalog, options, table)
-        if forks_at_once(options):
-            table = with_first_snapshot(catalog, options, table)
-        metadata = table.metadata
-        if policy.replace_types and (change := schema_change_for(dataframe, options, metadata, policy)) is not None:
-            schema_change, metadata = change, metadata_with(metadata, change.schema, table_name=name)
-        io_properties = catalog.plan_properties(table)
-    file_io(io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
-    route = plan_branches(options, metadata, is_new=table is None)
-    if table is not None and schema_change is not None:
-        check_replaceable(table, schema_change, route)
-    operation_id, snapshot_id = new_operation()
-    keys = None if keyed is None else keyed.plan(metadata)
-    return WritePlan(
-        table=name,
-        table_uuid=str(metadata.table_uuid),
-        route=route,
-        overwrite=_overwrite(options, metadata, route) if mode is WriteMode.OVERWRITE else None,
-        schema=metadata.schema(),
-        schema_change=schema_change,
-        spec=metadata.spec(),
-        sort_order=sort_order,
-        case_sensitive=options.case_sensitive,
-        location=metadata.location,
-        properties=write_properties(metadata.properties),
-        location_provider=trusted_provider(metadata.properties, options.table_properties),
-        io_properties=io_properties,
-        operation_id=operation_id,
-        snapshot_id=snapshot_id,
-        files=file_settings(options, metadata, name),
-        snapshot_properties=options.snapshot_properties,
-        new_table=metadata.model_dump_json() if table is None else None,
-        txn=_txn(options),
-        stream=_stream_name(options),
-        # What replaces or deletes rows is held against single files.
-        manifests=layout_of(metadata, metadata.default_spec_id) if mode is WriteMode.APPEND and keys is None else None,
-        small_task_size_bytes=(
-            _SMALL_TASK_SIZE_BYTES if options.small_task_size_bytes is None else options.small_task_size_bytes
-        ),
-        driver_host=platform.node(),
-        changes=None if keys is None else keys.changes,
-        delete_spec=None if keys is None else keys.delete_spec,
-        time_zone=options.time_zone,
-        frame=written.bound_columns(),
-        added=written.plan(metadata.schema(), options.txn_version),
-        is_audited=is_audited(metadata.properties),
+    planner = _Planner(
+        catalog=catalog,
+        options=options,
+        mode=mode,
+        written=written,
+        keyed=keyed,
+        policy=_evolution_policy(options, mode, is_stream=is_stream),
     )
+    plan = planner.plan(metadata, None) if table is None else planner.plan_into(table)
+    if table is None and forks_at_once(options):
+        create_without_rows(catalog, options.table, metadata)
+        plan = planner.plan_into(catalog.load_table(options.table))
+    return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planner:
+    """One write, whose plan follows from the table: all that can be refused is, before the table is changed."""
+
+    catalog: CatalogClient
+    options: SinkOptions
+    mode: WriteMode
+    written: WrittenColumns
+    keyed: KeyedWrite | None
+    policy: EvolutionPolicy
+
+    def plan_into(self, table: Table) -> WritePlan:
+        """Return the plan of a write into an existing table, which is changed first if that needs to be."""
+        ahead, plan = self._decide(table.metadata, table)
+        if ahead.request is not None:
+            table = alter_table(
+                self.catalog,
+                self.options.table,
+                lambda metadata: self._decide(metadata, table)[0].request,
+                loaded=table,
+            )
+            _, plan = self._decide(table.metadata, table)
+        if forks_at_once(self.options) and not table.metadata.snapshots:
+            table = with_first_snapshot(self.catalog, self.options, table)
+            _, plan = self._decide(table.metadata, table)
+        if self.keyed is not None:
+            self.keyed.announce(table.metadata)
+        return plan
+
+    def _decide(self, metadata: TableMetadata, table: Table) -> tuple[Foreseen, WritePlan]:
+        """Return what is to change in an existing table, and the plan for the table with these changes."""
+        check_supported(metadata, self._name, self.options.table_properties)
+        with naming_action(f"write to {self._name}"):
+            ahead = foreseen(metadata, self._steps())
+        return ahead, self.plan(ahead.metadata, table)
+
+    def _steps(self) -> list[Propose]:
+        """Return the changes of an existing table, each of which builds on those before."""
+        keys = [] if self.keyed is None else [self.keyed.rekeying]
+        # Columns that are replaced change with the rows.
+        columns = [] if self.policy.replace_types else [self._changing_columns]
+        deletes = [] if self.keyed is None else [self.keyed.adding_delete_spec]
+        return [
+            *keys,
+            *columns,
+            lambda metadata: repartitioning(self.options, metadata),
+            *deletes,
+            lambda metadata: reordering(self.options, metadata),
+        ]
+
+    def _changing_columns(self, metadata: TableMetadata) -> CommitRequest | None:
+        columns = self.written.columns(metadata.schema())
+        return propose_request(columns, metadata, self.policy, table_name=self._name)
+
+    def plan(self, metadata: TableMetadata, table: Table | None) -> WritePlan:
+        """Return the plan of the write; changes nothing.
+
+        Args:
+            metadata: The table as the write finds it.
+            table: Opens its files; None if the commit of the write creates it.
+        """
+        options = self.options
+        if table is None:
+            check_supported(metadata, self._name, options.table_properties)
+        io_properties = self.catalog.io_properties if table is None else self.catalog.plan_properties(table)
+        file_io(io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
+        sort_order = order_of_rows(options, metadata, is_new=table is None)
+        route = plan_branches(options, metadata, is_new=table is None)
+        schema_change = None if table is None else self._replacing_columns(metadata, table, route)
+        if schema_change is not None:
+            metadata = metadata_with(metadata, schema_change.schema, table_name=self._name)
+        operation_id, snapshot_id = new_operation()
+        keys = None if self.keyed is None else self.keyed.plan(metadata)
+        is_plain = self.mode is WriteMode.APPEND and keys is None
+        return WritePlan(
+            table=self._name,
+            table_uuid=str(metadata.table_uuid),
+            route=route,
+            overwrite=_overwrite(options, metadata, route) if self.mode is WriteMode.OVERWRITE else None,
+            schema=metadata.schema(),
+            schema_change=schema_change,
+            spec=metadata.spec(),
+            sort_order=sort_order,
+            case_sensitive=options.case_sensitive,
+            location=metadata.location,
+            properties=write_properties(metadata.properties),
+            location_provider=trusted_provider(metadata.properties, options.table_properties),
+            io_properties=io_properties,
+            operation_id=operation_id,
+            snapshot_id=snapshot_id,
+            files=file_settings(options, metadata, self._name),
+            snapshot_properties=options.snapshot_properties,
+            new_table=metadata.model_dump_json() if table is None else None,
+            txn=_txn(options),
+            stream=_stream_name(options),
+            # What replaces or deletes rows is held against single files.
+            manifests=layout_of(metadata, metadata.default_spec_id) if is_plain else None,
+            small_task_size_bytes=(
+                _SMALL_TASK_SIZE_BYTES if options.small_task_size_bytes is None else options.small_task_size_bytes
+            ),
+            driver_host=platform.node(),
+            changes=None if keys is None else keys.changes,
+            delete_spec=None if keys is None else keys.delete_spec,
+            time_zone=options.time_zone,
+            frame=self.written.bound_columns(),
+            added=self.written.plan(metadata.schema(), options.txn_version),
+            is_audited=is_audited(metadata.properties),
+        )
+
+    def _replacing_columns(self, metadata: TableMetadata, table: Table, route: Route) -> SchemaChange | None:
+        """Return the change of columns that lands together with the rows, for a write that replaces all rows.
+
+        So nobody sees the old rows without their columns.
+        """
+        if not self.policy.replace_types:
+            return None
+        columns = self.written.columns(metadata.schema())
+        schema = propose_schema(columns, metadata, self.policy, table_name=self._name)
+        if schema is None:
+            return None
+        change = SchemaChange(schema=schema, base_schema_id=metadata.current_schema_id)
+        check_replaceable(metadata, table.io, change, route, table_name=self._name)
+        return change
+
+    @property
+    def _name(self) -> str:
+        return identifier_text(self.options.table)
 
 
 def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType | None) -> str:
@@ -246,16 +316,13 @@ def _check_columns(options: SinkOptions, dataframe: StructType) -> None:
 def _find_or_stage(
     catalog: CatalogClient, options: SinkOptions, written: WrittenColumns, keyed: KeyedWrite | None
 ) -> tuple[Table | None, TableMetadata]:
-    """Return the table, None if the commit creates it, and its metadata."""
+    """Return the table, None if there is none, and its metadata, or that of the table to create."""
     table = catalog.find_table(options.table)
     if table is None:
         _check_name(catalog, options.table)
         schema = _new_schema(options, written, keyed)
         if (staged := stage_table(catalog, options, schema)) is not None:
-            staged = staged if keyed is None else keyed.staged(staged)
-            if not forks_at_once(options):
-                return None, staged
-            create_without_rows(catalog, options.table, staged)
+            return None, staged if keyed is None else keyed.staged(staged)
         table = catalog.load_table(options.table)
     return table, table.metadata
 

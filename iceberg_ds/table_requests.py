@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import Field
@@ -26,3 +27,22 @@ class CommitRequest:
 
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
+
+
+def joined(requests: Sequence[CommitRequest]) -> CommitRequest | None:
+    """Return one request that does what all of them do, each made from the table as the one before leaves it.
+
+    Returns:
+        None if there are none. The request requires of each kind what the first of them does: it alone has seen that
+        part of the table as the catalog has it.
+    """
+    if not requests:
+        return None
+    required: dict[type[TableRequirement], TableRequirement] = {}
+    for request in requests:
+        for requirement in request.requirements:
+            required.setdefault(type(requirement), requirement)
+    return CommitRequest(
+        requirements=tuple(required.values()),
+        updates=tuple(update for request in requests for update in request.updates),
+    )

@@ -1,19 +1,19 @@
 """Brings a table into the shape that a write asks for, before any row is written: made, or changed.
 
-A new table is only staged here; it comes into being in the commit of its first rows. An existing one is
-changed in small commits of their own, each of which another writer may make at the same moment.
+A new table is only staged here; it comes into being in the commit of its first rows. What is to change in an existing
+one is foreseen step by step, each from the table as the one before leaves it, and asked for in one request: all of it
+is made, or nothing.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, uuid5
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
@@ -24,11 +24,11 @@ from pyiceberg.table.update import (
     AssertLastAssignedPartitionId,
     AssertTableUUID,
     SetDefaultSpecUpdate,
+    update_table_metadata,
 )
-from pyspark.sql.types import StructType
 
 from iceberg_ds.catalogs.client import CatalogClient
-from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.commits.alter import Propose
 from iceberg_ds.errors import OptionError, TableNotFoundError
 from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.layouts.layout import (
@@ -41,13 +41,11 @@ from iceberg_ds.layouts.layout import (
     spec_text,
 )
 from iceberg_ds.options import SinkOptions, naming_action
-from iceberg_ds.plan import NewTable, SchemaChange
+from iceberg_ds.plan import NewTable
 from iceberg_ds.property_types import new_table_properties
-from iceberg_ds.schemas.changes import metadata_with
-from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
 from iceberg_ds.storage.metadata_names import metadata_file_in
 from iceberg_ds.storage.places import misplaced, why_not_a_place
-from iceberg_ds.table_requests import LAST_ADDED, CommitRequest
+from iceberg_ds.table_requests import LAST_ADDED, CommitRequest, joined
 
 logger = logging.getLogger(__name__)
 
@@ -129,21 +127,13 @@ def _held_by(catalog: CatalogClient, location: str) -> str | None:
         return None
 
 
-def partitioned_as_asked(catalog: CatalogClient, options: SinkOptions, table: Table) -> Table:
-    """Return the table with the partition spec that `partition-by` describes, if it is given.
+def repartitioning(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
+    """Return the request that partitions the table as `partition-by` asks, or None if it is so, or is not asked for.
 
     Raises:
-        OptionError: The table's spec is another one and `evolve-partitioning` is false, or the columns do not fit.
-        CatalogError, CommitConflictError, CommitStateUnknownError: The change could not be committed.
+        OptionError: The table's spec is another one and `evolve-partitioning` is false.
+        ValueError: The columns do not fit.
     """
-    if options.partition_by is None:
-        return table
-    with naming_action(f"write to {identifier_text(options.table)}"):
-        return alter_table(catalog, options.table, lambda metadata: _repartitioning(options, metadata), loaded=table)
-
-
-def _repartitioning(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
-    """Return the request that partitions the table as asked, None if it is so."""
     terms = options.partition_by
     if terms is None or describes(terms, metadata.spec(), metadata.schema()):
         return None
@@ -173,26 +163,24 @@ def spec_request(metadata: TableMetadata, spec: PartitionSpec, *, is_default: bo
     )
 
 
-def default_sort_order(metadata: TableMetadata) -> SortOrder | None:
-    """Return the table's sort order, None if it has none."""
-    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
-    return None if order is None or order.is_unsorted else order
+def order_of_rows(options: SinkOptions, metadata: TableMetadata, *, is_new: bool) -> SortOrder | None:
+    """Return the order of rows within a file, or None for no order.
 
-
-def sort_order_as_asked(catalog: CatalogClient, options: SinkOptions, table: Table) -> tuple[Table, SortOrder | None]:
-    """Return the order of rows within a file, recorded in the table, and the table; None for no order.
-
-    Raises:
-        OptionError: The columns of `sort-by` do not fit.
-        CatalogError, CommitConflictError, CommitStateUnknownError: The order could not be recorded.
+    Args:
+        options: The options of the write.
+        metadata: The table as it was staged, or as `reordering` leaves it.
+        is_new: Whether the commit of the write creates it.
     """
     if not options.use_table_distribution_and_ordering:
-        return table, None
-    if options.sort_by is None:
-        return table, default_sort_order(table.metadata)
-    with naming_action(f"write to {identifier_text(options.table)}"):
-        table = alter_table(catalog, options.table, lambda metadata: _reordering(options, metadata), loaded=table)
-    return table, _recorded_order(options.sort_by, table.metadata)
+        return None
+    if is_new or options.sort_by is None:
+        return _default_order(metadata)
+    return _recorded_order(options.sort_by, metadata)
+
+
+def _default_order(metadata: TableMetadata) -> SortOrder | None:
+    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+    return None if order is None or order.is_unsorted else order
 
 
 def _recorded_order(terms: Sequence[SortTerm], metadata: TableMetadata) -> SortOrder | None:
@@ -200,9 +188,13 @@ def _recorded_order(terms: Sequence[SortTerm], metadata: TableMetadata) -> SortO
     return next((order for order in metadata.sort_orders if describes_order(terms, order, schema)), None)
 
 
-def _reordering(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
-    """Return the request that records the order that is asked for, None if it is recorded, or none is asked for."""
-    terms = options.sort_by
+def reordering(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
+    """Return the request that records the order of `sort-by`, or None if it is recorded, or is not asked for.
+
+    Raises:
+        ValueError: The columns do not fit.
+    """
+    terms = options.sort_by if options.use_table_distribution_and_ordering else None
     if terms is None or _recorded_order(terms, metadata) is not None:
         return None
     highest = max((order.order_id for order in metadata.sort_orders), default=0)
@@ -216,53 +208,28 @@ def _reordering(options: SinkOptions, metadata: TableMetadata) -> CommitRequest 
     )
 
 
-def foreseen(
-    dataframe: StructType, options: SinkOptions, metadata: TableMetadata, policy: EvolutionPolicy
-) -> TableMetadata:
-    """Return the table with the columns that it is going to have, after looking whether its layout can be as asked.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen:
+    """A table as a write needs it.
 
-    What one change is refused for is to be known before another one is made.
-
-    Raises:
-        OptionError, SchemaMismatchError: As the changes themselves.
-    """
-    change = schema_change_for(dataframe, options, metadata, policy)
-    ahead = metadata
-    if change is not None:
-        ahead = metadata_with(metadata, change.schema, table_name=identifier_text(options.table))
-    # Columns that are replaced change with the rows, after the layout; others before it.
-    laid_out = metadata if policy.replace_types else ahead
-    with naming_action(f"write to {identifier_text(options.table)}"):
-        _repartitioning(options, laid_out)
-        _reordering(options, laid_out)
-    return ahead
-
-
-def with_columns_of(
-    dataframe: StructType, catalog: CatalogClient, options: SinkOptions, table: Table, policy: EvolutionPolicy
-) -> Table:
-    """Return the table with columns that `dataframe` fits, changed as far as `policy` allows.
-
-    Raises:
-        SchemaMismatchError: Names every column that does not fit.
-        CatalogError, CommitConflictError, CommitStateUnknownError: The change could not be committed.
+    Attributes:
+        metadata: The table with all changes that the write needs.
+        request: Makes these changes, None if there are none.
     """
 
-    def propose(metadata: TableMetadata) -> CommitRequest | None:
-        return propose_request(dataframe, metadata, policy, table_name=identifier_text(options.table))
-
-    return alter_table(catalog, options.table, propose, loaded=table)
+    metadata: TableMetadata
+    request: CommitRequest | None
 
 
-def schema_change_for(
-    dataframe: StructType, options: SinkOptions, metadata: TableMetadata, policy: EvolutionPolicy
-) -> SchemaChange | None:
-    """Return the change that lets the table take `dataframe`, for a write that replaces all its rows.
-
-    It lands together with the rows, so that nobody sees the old rows without their columns.
+def foreseen(metadata: TableMetadata, steps: Sequence[Propose]) -> Foreseen:
+    """Return the table after `steps`, each of which proposes its change of what the one before leaves; sends nothing.
 
     Raises:
-        SchemaMismatchError: Names every column that does not fit.
+        Exception: What a step raises: then none of them is to be made.
     """
-    schema = propose_schema(dataframe, metadata, policy, table_name=identifier_text(options.table))
-    return None if schema is None else SchemaChange(schema=schema, base_schema_id=metadata.current_schema_id)
+    requests: list[CommitRequest] = []
+    for propose in steps:
+        if (request := propose(metadata)) is not None:
+            metadata = update_table_metadata(metadata, request.updates)
+            requests.append(request)
+    return Foreseen(metadata=metadata, request=joined(requests))

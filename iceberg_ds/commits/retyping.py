@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -27,14 +28,16 @@ _ADVICE = (
 )
 
 
-def check_replaceable(table: Table, change: SchemaChange, route: Route) -> None:
+def check_replaceable(
+    metadata: TableMetadata, io: FileIO, change: SchemaChange, route: Route, *, table_name: str
+) -> None:
     """Refuse to plan a write that replaces types under rows that it does not replace.
 
     Raises:
         SchemaMismatchError: Another branch, or a tag, has rows.
     """
-    if (reason := _reason(table, change, route.branch)) is not None:
-        raise SchemaMismatchError(f"Cannot write to {'.'.join(table.name())}: {reason}. {_ADVICE}")
+    if (reason := _reason(metadata, io, change, route.branch)) is not None:
+        raise SchemaMismatchError(f"Cannot write to {table_name}: {reason}. {_ADVICE}")
 
 
 def check_no_row_stays(table: Table, write: WriteIdentity, replacement: Replacement) -> None:
@@ -51,7 +54,7 @@ def check_no_row_stays(table: Table, write: WriteIdentity, replacement: Replacem
     change = write.schema_change
     if change is None or not (names := replaced_columns(table.metadata, change)):
         return
-    reason = _reason(table, change, write.branch)
+    reason = _reason(table.metadata, table.io, change, write.branch)
     if _keeps_rows(replacement):
         reason = _would_stay(names, write.branch)
     if reason is not None:
@@ -78,9 +81,9 @@ def replaced_columns(metadata: TableMetadata, change: SchemaChange) -> list[str]
     return [] if base is None else taken_names(base, change.schema)
 
 
-def _reason(table: Table, change: SchemaChange, branch: str) -> str | None:
-    names = replaced_columns(table.metadata, change)
-    other = next(_others_with_rows(table, branch), None) if names else None
+def _reason(metadata: TableMetadata, io: FileIO, change: SchemaChange, branch: str) -> str | None:
+    names = replaced_columns(metadata, change)
+    other = next(_others_with_rows(metadata, io, branch), None) if names else None
     return None if other is None else _would_stay(names, other)
 
 
@@ -91,10 +94,9 @@ def _would_stay(names: list[str], ref: str) -> str:
     )
 
 
-def _others_with_rows(table: Table, branch: str) -> Iterator[str]:
-    for name, ref in sorted(table.metadata.refs.items()):
-        snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
-        manifests = live_manifests(table.io, snapshot)
+def _others_with_rows(metadata: TableMetadata, io: FileIO, branch: str) -> Iterator[str]:
+    for name, ref in sorted(metadata.refs.items()):
+        manifests = live_manifests(io, metadata.snapshot_by_id(ref.snapshot_id))
         if name != branch and any(manifest.content == ManifestContent.DATA for manifest in manifests):
             yield name
 

@@ -472,6 +472,20 @@ WRITING = (
         ),
     ),
     Mutation(
+        name="a table is changed before all that can be refused was",
+        file="planning.py",
+        before="lambda metadata: self._decide(metadata, table)[0].request,",
+        after="lambda metadata: foreseen(metadata, self._steps()).request,",
+        tests=("unit/test_refused_writes.py::test_table_that_others_change_meanwhile_is_looked_at_anew",),
+    ),
+    Mutation(
+        name="a change of a table requires what only its own first half makes true",
+        file="table_requests.py",
+        before="required.setdefault(type(requirement), requirement)",
+        after="required[type(requirement)] = requirement",
+        tests=("unit/test_refused_writes.py::test_keys_and_columns_change_in_one_commit",),
+    ),
+    Mutation(
         name="rows without columns are dropped",
         file="planning.py",
         before="    if not dataframe.fields:\n",
