@@ -12,6 +12,7 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 # Processes that run the tests, each with a Spark and servers of its own: some 5 GiB of memory.
 WORKERS ?= 2
+SIDE_BY_SIDE = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Cells of the matrix, such as MATRIX_ARGS="--quick spark-4.0.5-pyarrow-18.0.0"; all without.
 MATRIX_ARGS ?=
 # More arguments for the mutations, such as MUTATION_ARGS=--spark.
@@ -101,8 +102,12 @@ typecheck: $(TOOLS) ## Check types
 	$(BIN)/mypy
 
 .PHONY: test
-test: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run all tests
-	@$(WITH_JAVA) $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run the tests, of matrices whose cells are alike some of each kind
+	@$(WITH_JAVA) $(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run all tests, those too that are marked exhaustive
+	@$(WITH_JAVA) $(BIN)/pytest $(SIDE_BY_SIDE) -m "" $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: $(TOOLS) ## Run the tests that need no Spark
@@ -119,10 +124,6 @@ test-lowest: $(TOOLS) ## Run what most depends on versions with the lowest ones 
 .PHONY: test-matrix
 test-matrix: $(TOOLS) ## Run the core tests with every supported version of Spark and PyArrow
 	@$(WITH_JAVA) $(BIN)/python .ci/test_matrix.py $(MATRIX_ARGS)
-
-.PHONY: test-faults-all
-test-faults-all: $(TOOLS) $(SERVICES) ## Run all cells of the matrices of faults, those too that look alike to the sink
-	@$(WITH_JAVA) FAULTS_ALL=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile tests/faults $(PYTEST_ARGS)
 
 .PHONY: test-kills
 test-kills: $(TOOLS) ## Kill a stream 50 times at random and compare its table with its source

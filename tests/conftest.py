@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyiceberg.catalog
 import pyiceberg.catalog.sql
 import pytest
+import strictyaml
 from hypothesis import HealthCheck, Phase, settings
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 from support.faulty_catalog import FaultyCatalog
 from support.tables import Sink, embedded_options
 
@@ -47,8 +50,15 @@ def _no_configured_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for name in [name for name in os.environ if name.upper().startswith("PYICEBERG_")]:
             patch.delenv(name)
         patch.setenv("PYICEBERG_HOME", str(home))
+        # Each write reads the file again; a test would take longer for parsing it than for all that it writes.
+        patch.setattr(strictyaml, "load", cache(strictyaml.load))
         patch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
         yield
+
+
+def _without_syncs(connection: sqlite3.Connection, _: object) -> None:
+    """Let no commit wait for the disk: nobody pulls the plug of the machine in a test."""
+    connection.execute("PRAGMA synchronous = OFF")
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +68,8 @@ def _opened_databases() -> Iterator[set[Engine]]:
 
     def open_and_note(*arguments: Any, **options: Any) -> Engine:
         engine = create_engine(*arguments, **options)
+        if engine.dialect.name == "sqlite":
+            event.listen(engine, "connect", _without_syncs)
         opened.add(engine)
         return engine
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from support.conversions import ENCODINGS, convert, keyed_deletes
 from support.delete_files import delete_equal, with_ids
+from support.exhaustive import few
 from support.keyed_reader import rows_of
 from support.shared_catalog import SharedCatalog
 from support.tables import NAME, Sink
@@ -78,7 +79,7 @@ def test_rows_stay_the_same_for_the_runtime_and_become_so_for_pyiceberg(
     assert verified.ok, str(verified)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", few(1, ENCODINGS))
 def test_runtime_goes_on_writing_and_compacting_afterwards(shared: SharedCatalog, encoding: RowEncoding) -> None:
     """Rows would come back with the next compaction, or the runtime refuse what a conversion wrote."""
     sink = make(shared)
@@ -102,7 +103,7 @@ def test_runtime_goes_on_writing_and_compacting_afterwards(shared: SharedCatalog
     assert [row[0] for row in rest] == sorted(row["id"] for row in sink.table().scan().to_arrow().to_pylist())
 
 
-@pytest.mark.parametrize("keeps_numbers", ["true", "false"])
+@pytest.mark.parametrize("keeps_numbers", few(1, ["true", "false"]))
 def test_compaction_before_a_conversion(shared: SharedCatalog, keeps_numbers: str) -> None:
     """Rows of compacted files would be hidden by deletes that are older than they are."""
     sink = make(shared)
@@ -116,7 +117,7 @@ def test_compaction_before_a_conversion(shared: SharedCatalog, keeps_numbers: st
     assert sorted(row["id"] for row in sink.table().scan().to_arrow().to_pylist()) == [row[0] for row in before]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", few(1, ENCODINGS))
 def test_summary_is_understood(shared: SharedCatalog, encoding: RowEncoding) -> None:
     """Spark's streaming readers would take a conversion for new rows, or compactions not see what it marks."""
     sink = make(shared)

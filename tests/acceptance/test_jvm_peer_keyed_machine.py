@@ -100,6 +100,7 @@ class KeyedTableOfTwo(KeyedTable):
         assert sorted(found, key=str) == self.expected(self.sink.table())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 class TestKeyedTableOfTwo(KeyedTableOfTwo.TestCase):  # type: ignore[misc]  # Hypothesis makes it
     """The machine as a test."""

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from support.exhaustive import few
 from support.jvm_peer import PeerError
 from support.keyed_epochs import EPOCHS, LAYOUTS, check, expected, make, run
 from support.keyed_messages import keyed_tasks, plan_by_keys
@@ -52,7 +53,7 @@ def test_compaction_that_runs_beside_an_epoch_brings_nothing_back(shared: Shared
     check(shared, expected(3))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", few(1, LAYOUTS))
 def test_compaction_with_new_sequence_numbers_is_refused_beside_an_epoch(shared: SharedCatalog, layout: str) -> None:
     """Files with numbers above those of deletes that landed meanwhile would bring the deleted rows back."""
     sink = make(shared, layout)
@@ -70,7 +71,7 @@ def delete_files(shared: SharedCatalog) -> list[Any]:
     return [row["content"] for row in shared.metadata("delete_files", "content")]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", few(1, LAYOUTS))
 def test_rewriting_without_dangling_deletes_opens_the_table_to_every_reader(shared: SharedCatalog, layout: str) -> None:
     """Readers that refuse tables with equality deletes would refuse them after the upkeep that is to help, too."""
     sink = make(shared, layout)
@@ -91,7 +92,7 @@ def test_rewriting_without_dangling_deletes_opens_the_table_to_every_reader(shar
     assert delete_files(shared) == []
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", few(1, LAYOUTS))
 def test_one_rewriting_is_enough(shared: SharedCatalog, layout: str) -> None:
     """Users would have to rewrite a table twice before every reader reads it."""
     sink = make(shared, layout)

@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.table import Table
 from pyspark.sql import types as spark
 from support.delete_soundness import check_deletes
+from support.exhaustive import each_value, few
 from support.keyed_epochs import EPOCHS, LAYOUTS, check, expected, make, run
 from support.shared_catalog import SharedCatalog
 from support.tables import NAME
@@ -38,8 +39,7 @@ def test_each_epoch_is_read_as_it_is_meant(shared: SharedCatalog, layout: str) -
         check(shared, expected(number + 1))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("keeps_numbers", ["true", "false"])
+@pytest.mark.parametrize(("layout", "keeps_numbers"), each_value([*LAYOUTS], ["true", "false"]))
 def test_compaction_between_epochs(shared: SharedCatalog, layout: str, keeps_numbers: str) -> None:
     """Deleted rows would come back with a compaction, or later epochs miss the rows that it has written."""
     sink = make(shared, layout)
@@ -120,7 +120,7 @@ KEY_VALUES: Mapping[str, tuple[spark.DataType, Sequence[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KEY_VALUES)
+@pytest.mark.parametrize("kind", few(4, KEY_VALUES))
 def test_keys_of_every_type_are_replaced_and_deleted(shared: SharedCatalog, kind: str) -> None:
     """Rows with such keys would stay beside those that replace them, or be skipped by the bounds of their deletes."""
     data_type, values = KEY_VALUES[kind]

@@ -7,6 +7,7 @@ import math
 import pytest
 from pyspark.sql import types as spark
 from support.event_rows import struct
+from support.exhaustive import each_value
 from support.jvm_peer import Row
 from support.shared_catalog import SharedCatalog
 
@@ -46,8 +47,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS.keys())
-@pytest.mark.parametrize("mode", ["truncate(16)", "counts", "none"])
+@pytest.mark.parametrize(("rows", "mode"), each_value([*ROWS.values()], ["truncate(16)", "counts", "none"]))
 def test_metrics_of_nested_columns_are_those_of_the_jvm(shared: SharedCatalog, rows: list[Row], mode: str) -> None:
     """Engines would count empty lists as nulls, or skip files by bounds and counts that nobody else writes."""
     made = f"({COLUMNS}) USING iceberg TBLPROPERTIES ('write.metadata.metrics.default' = '{mode}')"

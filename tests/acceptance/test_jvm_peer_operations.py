@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as spark
 from support.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
+from support.exhaustive import few
 from support.jvm_peer import Row
 from support.shared_catalog import SharedCatalog
 from support.tables import epoch
@@ -52,8 +53,8 @@ ROW_CHANGES = {
 }
 
 
-@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
-@pytest.mark.parametrize("change", ROW_CHANGES.values(), ids=ROW_CHANGES.keys())
+@pytest.mark.parametrize("mode", few(1, ["merge-on-read", "copy-on-write"]))
+@pytest.mark.parametrize("change", few(3, ROW_CHANGES.values()), ids=ROW_CHANGES.keys())
 def test_rows_that_the_jvm_changed(shared: SharedCatalog, change: RowChange, mode: str) -> None:
     """An append would bring deleted rows back, or delete the rows that it adds."""
     modes = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
@@ -67,7 +68,7 @@ def test_rows_that_the_jvm_changed(shared: SharedCatalog, change: RowChange, mod
     shared.check_rows([*(row for row in map(change.convert, old) if row is not None), *new])
 
 
-@pytest.mark.parametrize("region", ["PARTITIONED BY (region)", ""], ids=["partitioned", "unpartitioned"])
+@pytest.mark.parametrize("region", few(1, ["PARTITIONED BY (region)", ""]), ids=["partitioned", "unpartitioned"])
 def test_list_of_many_blocks(shared: SharedCatalog, monkeypatch: pytest.MonkeyPatch, region: str) -> None:
     """After some hundred commits the runtime would miss rows, or fail at the table."""
     monkeypatch.setattr(manifest_lists, "_BLOCK_ENTRIES", 2)
@@ -101,7 +102,7 @@ MAINTENANCE: dict[str, list[tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("procedures", MAINTENANCE.values(), ids=MAINTENANCE.keys())
+@pytest.mark.parametrize("procedures", few(3, MAINTENANCE.values()), ids=MAINTENANCE.keys())
 def test_maintenance_by_the_jvm_between_epochs(shared: SharedCatalog, procedures: list[tuple[str, str]]) -> None:
     """A stream that goes on after maintenance would lose rows, or write an epoch a second time."""
     shared.create_by_jvm(EVENT_COLUMNS, BY_REGION)
@@ -166,7 +167,7 @@ PROPERTIES = {
 }
 
 
-@pytest.mark.parametrize("properties", PROPERTIES.values(), ids=PROPERTIES.keys())
+@pytest.mark.parametrize("properties", few(4, PROPERTIES.values()), ids=PROPERTIES.keys())
 def test_properties_that_the_jvm_set(shared: SharedCatalog, properties: dict[str, str], tmp_path: Path) -> None:
     """A table's own settings would make its rows unreadable, or queries lose them."""
     values = {key: value.format(folder=tmp_path) for key, value in properties.items()}
@@ -234,7 +235,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("order", few(1, ORDERS.values()), ids=ORDERS.keys())
 def test_write_order_of_the_jvm(shared: SharedCatalog, order: str) -> None:
     """Files would say that they are sorted and not be, or be sorted otherwise than those of the peer."""
     shared.create_by_jvm(EVENT_COLUMNS)

@@ -9,6 +9,7 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyspark.sql import types as spark
 from support.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
+from support.exhaustive import each_value, few
 from support.jvm_peer import Row
 from support.shared_catalog import SharedCatalog, exact
 
@@ -34,7 +35,7 @@ def fill_in_turn(shared: SharedCatalog) -> list[Row]:
     return [*first, *second]
 
 
-@pytest.mark.parametrize("rest", TABLES.values(), ids=TABLES.keys())
+@pytest.mark.parametrize("rest", few(2, TABLES.values()), ids=TABLES.keys())
 def test_overwrite_of_all_rows(shared: SharedCatalog, rest: str) -> None:
     """Rows that were replaced would still be there for other engines."""
     shared.create_by_jvm(EVENT_COLUMNS, rest)
@@ -56,8 +57,7 @@ PREDICATES: dict[str, Callable[[Row], bool]] = {
 }
 
 
-@pytest.mark.parametrize("rest", TABLES.values(), ids=TABLES.keys())
-@pytest.mark.parametrize("predicate", PREDICATES)
+@pytest.mark.parametrize(("rest", "predicate"), each_value([*TABLES.values()], [*PREDICATES]))
 def test_overwrite_of_a_range(shared: SharedCatalog, rest: str, predicate: str) -> None:
     """Rows outside of the range would be lost or changed, or rows inside of it be left."""
     shared.create_by_jvm(EVENT_COLUMNS, rest)
@@ -70,7 +70,7 @@ def test_overwrite_of_a_range(shared: SharedCatalog, rest: str, predicate: str) 
     shared.check_rows([*kept, *NEW_ROWS, *make_events(200)])
 
 
-@pytest.mark.parametrize("spec", ["region", "bucket(4, id)", "days(ts), truncate(2, s)", "years(day), region"])
+@pytest.mark.parametrize("spec", few(2, ["region", "bucket(4, id)", "days(ts), truncate(2, s)", "years(day), region"]))
 def test_dynamic_overwrite_does_what_the_jvm_does(shared: SharedCatalog, spec: str) -> None:
     """The same job would replace other partitions than with Iceberg's own runtime."""
     new = make_events(6, 9)
@@ -90,7 +90,7 @@ def test_dynamic_overwrite_does_what_the_jvm_does(shared: SharedCatalog, spec: s
     assert exact(shared.rows()) == expected
 
 
-@pytest.mark.parametrize("predicate", PREDICATES)
+@pytest.mark.parametrize("predicate", few(2, PREDICATES))
 def test_overwrite_of_a_range_beside_deletes(shared: SharedCatalog, predicate: str) -> None:
     """Rows that the peer has deleted would return when their file is written again."""
     shared.create_by_jvm(
@@ -121,7 +121,7 @@ def test_overwrite_after_the_partitioning_has_changed(shared: SharedCatalog) -> 
     shared.check_rows([*(row for row in rows if row["region"] != "EU"), *NEW_ROWS])
 
 
-@pytest.mark.parametrize("predicate", ["region = 'EU'", "region = 'EU' AND id >= 5"])
+@pytest.mark.parametrize("predicate", few(1, ["region = 'EU'", "region = 'EU' AND id >= 5"]))
 def test_overwrite_after_the_format_version_was_raised(shared: SharedCatalog, predicate: str) -> None:
     """A table that was made years ago would be broken, or keep the rows that were to be replaced."""
     shared.create_by_jvm(EVENT_COLUMNS, TABLES["version-1"])
@@ -149,8 +149,7 @@ def check_manifest_headers(shared: SharedCatalog) -> None:
         assert said == ManifestContent(manifest.content).name.lower(), manifest.manifest_path
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
+@pytest.mark.parametrize(("version", "isolation"), each_value([1, 2], ["serializable", "snapshot"]))
 def test_overwrite_of_a_range_that_the_jvm_changes_meanwhile(
     shared: SharedCatalog, isolation: str, version: int
 ) -> None:
@@ -169,7 +168,7 @@ def test_overwrite_of_a_range_that_the_jvm_changes_meanwhile(
     shared.check_rows(changed)
 
 
-@pytest.mark.parametrize("predicate", ["true", *PREDICATES])
+@pytest.mark.parametrize("predicate", few(2, ["true", *PREDICATES]))
 def test_overwrite_is_seen_by_those_who_follow_changes(shared: SharedCatalog, predicate: str) -> None:
     """Jobs that read what has changed between two snapshots would miss rows that were replaced."""
     shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")

@@ -54,6 +54,7 @@ def test_checkpoint_goes_there_and_back_again(query: SharedStream, first: Writer
     assert not query.stream.orphans()
 
 
+@pytest.mark.exhaustive
 def test_runtime_goes_on_with_a_table_that_the_sink_has_made(query: SharedStream) -> None:
     """A stream whose table the sink made could not go back to the runtime."""
     query.shared.jvm.run("DROP TABLE db.t PURGE")
@@ -110,6 +111,7 @@ def test_epoch_in_the_only_snapshot_left_is_recognised(query: SharedStream, firs
     assert query.epochs() == [2, 3]
 
 
+@pytest.mark.exhaustive
 def test_switch_without_a_crash_needs_no_record(query: SharedStream, first: Writer) -> None:
     """A stream whose records have all expired could not be moved, though Spark knows where it stands."""
     for writer in (first, first.other, first):
@@ -138,6 +140,7 @@ def test_record_of_the_sink_is_older_than_that_of_the_runtime(query: SharedStrea
     assert query.epochs() == [3, 4]
 
 
+@pytest.mark.exhaustive
 def test_first_epoch_of_the_sink_outlives_every_expiry(query: SharedStream) -> None:
     """A stream that came from the runtime would stay as easy to double as it was there."""
     query.run(Writer.JVM, epochs=2)
@@ -167,6 +170,7 @@ def test_checkpoint_from_before_the_runtime_took_over_is_refused(query: SharedSt
     assert not query.stream.orphans()
 
 
+@pytest.mark.exhaustive
 def test_limit_runtime_does_not_see_an_epoch_of_the_sink_that_expired(query: SharedStream) -> None:
     """The documentation would promise more than the runtime can see: it knows no table property."""
     query.run(Writer.SINK, epochs=2)
@@ -180,6 +184,7 @@ def test_limit_runtime_does_not_see_an_epoch_of_the_sink_that_expired(query: Sha
     query.check_exactly([-1, *query.stream.source_ids(), *last])
 
 
+@pytest.mark.exhaustive
 def test_limit_sink_does_not_see_an_epoch_of_the_runtime_that_expired(query: SharedStream) -> None:
     """The documentation would promise more than the sink can see: the runtime leaves no table property."""
     query.run(Writer.JVM, epochs=2)
@@ -193,6 +198,7 @@ def test_limit_sink_does_not_see_an_epoch_of_the_runtime_that_expired(query: Sha
     query.check_exactly([-1, *query.stream.source_ids(), *last])
 
 
+@pytest.mark.exhaustive
 def test_limit_runtime_skips_the_epochs_of_a_rolled_back_checkpoint_in_silence(query: SharedStream) -> None:
     """The documentation would promise the sink's refusal from the runtime, too."""
     query.run(Writer.JVM, epochs=1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from support.exhaustive import few
 
 from iceberg_ds import __version__
 
@@ -92,7 +93,7 @@ def install_with_uv(environment: Path, wheel: Path) -> None:
 INSTALLERS = {"pip": install_with_pip, "uv": install_with_uv}
 
 
-@pytest.fixture(scope="module", params=INSTALLERS)
+@pytest.fixture(scope="module", params=few(1, INSTALLERS))
 def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the Python of an environment into which the wheel was installed."""
     folder = tmp_path_factory.mktemp(f"installed-with-{request.param}")

@@ -6,8 +6,9 @@ import zlib
 from pathlib import Path
 
 import pytest
+from support.exhaustive import one_of_each
 from support.fault_io import Doing, FileKind
-from support.fault_io_cells import DONE_BY, Cell, cells, trial_of
+from support.fault_io_cells import DONE_BY, KINDS_OF_CELLS, Cell, cells, trial_of
 from support.fault_operations import Mode, Operation, Phase
 from support.fault_writes import ids_of_clickhouse
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("waits")
 _CELLS_FOR_A_SECOND_READER = 16
 
 
-@pytest.mark.parametrize("cell", cells(), ids=str)
+@pytest.mark.parametrize("cell", one_of_each(cells(), *KINDS_OF_CELLS), ids=str)
 def test_write_lands_once_or_fails_with_a_true_error_whatever_the_disk_does(tmp_path: Path, cell: Cell) -> None:
     """Rows would be lost or twice, the table broken, an error false, or files of a failure left for ever."""
     trial, _ = trial_of(cell.operation, cell.mode, cell.fault, tmp_path)

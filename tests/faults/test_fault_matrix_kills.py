@@ -13,6 +13,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from support.exhaustive import few
 from support.spark_faulty_sink import Action, Fault, FaultySink
 from support.spark_jobs import BatchJob
 from support.spark_tables import Warehouse, read_with_chdb
@@ -104,7 +105,7 @@ def die(stream: Stream, spark: SparkSession, step: Step, folder: Path, more: Map
     assert kill.has_struck
 
 
-@pytest.mark.parametrize("step", BATCH_STEPS, ids=lambda step: step.name)
+@pytest.mark.parametrize("step", few(5, BATCH_STEPS), ids=lambda step: step.name)
 def test_batch_lands_whole_or_not_at_all_after_a_kill_at_any_step(
     batches: Warehouse, spark: SparkSession, tmp_path: Path, step: Step
 ) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.fault_catalog_cells import Cell, Ground, cells, check_cell
+from support.exhaustive import one_of_each
+from support.fault_catalog_cells import KINDS_OF_CELLS, Cell, Ground, cells, check_cell
 from support.fault_operations import Mode
 
 
@@ -23,7 +24,7 @@ def tidy_ground(ground: Ground) -> Iterator[Ground]:
 
 
 @pytest.mark.usefixtures("waits")
-@pytest.mark.parametrize("cell", cells(Mode.STREAM), ids=str)
+@pytest.mark.parametrize("cell", one_of_each(cells(Mode.STREAM), *KINDS_OF_CELLS), ids=str)
 def test_epoch_lands_once_whatever_the_catalog_does(tidy_ground: Ground, cell: Cell) -> None:
     """Rows would be lost or twice, the table broken, an error false, or files of a failure left for ever."""
     check_cell(tidy_ground, cell)

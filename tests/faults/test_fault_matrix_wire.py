@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from support.catalog_services import serve_rest_reference
+from support.exhaustive import one_of_each
 from support.fault_operations import Mode, Operation, Phase
 from support.fault_proxy import serve_faults
-from support.fault_wire_cells import ASKED_BY, Cell, Ground, cells
+from support.fault_wire_cells import ASKED_BY, KINDS_OF_CELLS, Cell, Ground, cells
 from support.fault_writes import ids_of_clickhouse
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -30,7 +31,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         yield Ground.make(proxy, warehouse, **_PATIENCE)
 
 
-@pytest.mark.parametrize("cell", cells(), ids=str)
+@pytest.mark.parametrize("cell", one_of_each(cells(), *KINDS_OF_CELLS), ids=str)
 def test_write_lands_once_or_fails_with_a_true_error_whatever_the_wire_does(ground: Ground, cell: Cell) -> None:
     """Rows would be lost or twice, the table broken, an error false, or files of a failure left for ever."""
     trial, _ = ground.trial(cell.operation, cell.mode, cell.asked, cell.fault)

@@ -124,7 +124,9 @@ def _pytest(tests: Sequence[str], copy: Path, results: Path) -> subprocess.Compl
         "PYTHONPATH": os.pathsep.join([str(copy), *inherited]),
         "HYPOTHESIS_PROFILE": "ci",
     }
-    options = ["--quiet", "--tb=short", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    # A mutation may be noticed by a test that `make test` leaves out.
+    everything = ["-m", ""]
+    options = [*everything, "--quiet", "--tb=short", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
     project = ["-c", str(REPOSITORY / "pyproject.toml"), "--rootdir", str(REPOSITORY), f"--junitxml={results}"]
     paths = [str(REPOSITORY / "tests" / test) for test in tests]
     return subprocess.run(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -129,11 +128,10 @@ class Cell:
         return f"{self.mode.value}, {self.operation.value}, {what}{place}, {self.kind}"
 
     @property
-    def look(self) -> object:
-        """What the sink sees of it: statuses for which PyIceberg raises the same error look alike."""
+    def seen(self) -> Hashable:
+        """What the sink sees of the fault: statuses for which PyIceberg raises the same error look alike."""
         kind = self.kind
-        seen = kind if kind.status not in SERVER_ERRORS else (type(kind.error(self.call.method)), kind.effect)
-        return self.operation, self.mode, self.call, self.at, seen
+        return kind if kind.status not in SERVER_ERRORS else (type(kind.error(self.call.method)), kind.effect)
 
     def strikes(self) -> Iterator[Strike]:
         """Yield what fails; attempts before the one that the cell is about lose a race."""
@@ -147,18 +145,18 @@ class Cell:
             yield Strike(method="commit_table", number=number, kind=CONFLICT)
 
 
-def cells(mode: Mode, *, all_of_them: bool = bool(os.environ.get("FAULTS_ALL"))) -> list[Cell]:
-    """Return the cells of a mode but for upserts, and of each set that differ in nothing that the sink can tell, one.
+# One commit loop tries the calls of all operations again, so that each fault is shown to one of them, at each call and
+# attempt; and each operation meets, at each of its calls and attempts, a fault of each effect.
+KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
+    lambda cell: (cell.mode, cell.call, cell.at, cell.seen),
+    lambda cell: (cell.mode, cell.operation, cell.call, cell.at, cell.kind.effect),
+    lambda cell: (cell.mode, cell.call.method, cell.kind),
+)
 
-    Which one is drawn by its name, so that it is the same in each run, and so that each kind is there in many sets.
-    """
-    found = [cell for cell in all_cells(mode) if cell.operation.encoding is None]
-    if all_of_them:
-        return found
-    drawn: dict[object, Cell] = {}
-    for cell in sorted(found, key=lambda cell: zlib.crc32(str(cell).encode())):
-        drawn.setdefault(cell.look, cell)
-    return [cell for cell in found if drawn[cell.look] is cell]
+
+def cells(mode: Mode) -> list[Cell]:
+    """Return the cells of a mode but for upserts, which have a matrix of their own."""
+    return [cell for cell in all_cells(mode) if cell.operation.encoding is None]
 
 
 def all_cells(mode: Mode) -> list[Cell]:

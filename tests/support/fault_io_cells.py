@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,13 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.mode.value}, {self.operation.value}, {self.fault}"
+
+
+# Each fault is shown to one of the writes, and each write meets a fault at everything that it does to files.
+KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
+    lambda cell: cell.fault,
+    lambda cell: (cell.mode, cell.operation, cell.fault.file, cell.fault.doing),
+)
 
 
 def cells() -> list[Cell]:

@@ -6,7 +6,6 @@ differs: those after which files stay, go, or are searched again.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from support.fault_catalog_cells import At, Cell, all_cells
@@ -17,13 +16,13 @@ from support.fault_operations import Mode, Operation, Phase
 _ONCE = frozenset({1})
 
 
-def catalog_cells(*, all_of_them: bool = bool(os.environ.get("FAULTS_ALL"))) -> list[Cell]:
+def catalog_cells() -> list[Cell]:
     """Return the cells of faults of the catalog; upserts are numbered, as in a stream."""
-    found = [cell for cell in all_cells(Mode.STREAM) if cell.operation.encoding is not None]
-    return found if all_of_them else [cell for cell in found if _differs_in_upserts(cell)]
+    return [cell for cell in all_cells(Mode.STREAM) if cell.operation.encoding is not None]
 
 
-def _differs_in_upserts(cell: Cell) -> bool:
+def differs_in_upserts(cell: Cell) -> bool:
+    """Return whether the fault meets the code of upserts alone, and not that of all commits."""
     if cell.call.phase is not Phase.COMMIT:
         return False
     if cell.call.method == "load_table":

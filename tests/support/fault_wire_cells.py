@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -84,6 +84,13 @@ class Cell:
         """What goes wrong."""
         numbers = _EVERY if self.is_lasting else frozenset({1})
         return WireFault(request=self.asked.pattern, numbers=numbers, kind=self.kind)
+
+
+# Each fault of each request is shown to one of the writes, and each write meets a fault of each effect at each request.
+KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
+    lambda cell: (cell.asked, cell.kind, cell.is_lasting),
+    lambda cell: (cell.mode, cell.operation, cell.asked, cell.kind.effect),
+)
 
 
 def cells() -> list[Cell]:

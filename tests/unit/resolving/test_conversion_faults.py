@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DataFileContent
 from support.conversions import ENCODINGS, convert, keyed_deletes
+from support.exhaustive import one_of_each
 from support.fault_io import FAULTY_IO, HARMS, Doing, FileFault, FileKind, Harm, strike
 from support.faulty_catalog import (
     FaultyCatalog,
@@ -135,9 +136,14 @@ def test_attempts_that_are_lost_to_a_stream_add_nothing_twice(
     check_clean(keyed.table())
 
 
-@pytest.mark.parametrize(("fault", "encoding"), FILES, ids=str)
-def test_disk_that_fails_changes_no_row(keyed: Sink, fault: FileFault, encoding: RowEncoding) -> None:
+@pytest.mark.parametrize(
+    "faulty",
+    one_of_each(FILES, lambda faulty: faulty[0], lambda faulty: (faulty[1], faulty[0].file, faulty[0].doing)),
+    ids=lambda faulty: "-".join(map(str, faulty)),
+)
+def test_disk_that_fails_changes_no_row(keyed: Sink, faulty: tuple[FileFault, RowEncoding]) -> None:
     """Rows would be lost or come back, the table be broken, or files of a failure be left for ever."""
+    fault, encoding = faulty
     folder = keyed.options.warehouse
     options = parse_options(
         {
