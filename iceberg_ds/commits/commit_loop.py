@@ -27,7 +27,7 @@ from iceberg_ds.commits.outcomes import (
 )
 from iceberg_ds.commits.pace import Pace
 from iceberg_ds.commits.producer import SnapshotProducer
-from iceberg_ds.commits.requests import mark_request, with_new_schema, write_request
+from iceberg_ds.commits.requests import mark_request, reply_of, with_new_schema, write_request
 from iceberg_ds.commits.retry import RetryPolicy, would_fail_again
 from iceberg_ds.commits.swapping import StaleWorkError, Swap
 from iceberg_ds.commits.target import check_target
@@ -48,7 +48,7 @@ from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.branches import branch_head, find_snapshot
-from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, Reply, find_landing, unknown_neighbour
+from iceberg_ds.snapshots.landing import Attempt, Finding, Landing, find_landing, unknown_neighbour
 from iceberg_ds.snapshots.snapshots import dropped_metadata_files
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.storage.cleanup import Proof, delete_files
@@ -302,10 +302,3 @@ class CommitLoop:
 
     def _raise_unknown(self, reason: str) -> NoReturn:
         raise CommitStateUnknownError(unknown(self._write, reason))
-
-
-def reply_of(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
-    """Return what the catalog said of a request, by its failure."""
-    if isinstance(failure, CommitAnswerLostError):
-        return Reply.LOST
-    return Reply.OVERTAKEN if failure.is_lost_race else Reply.REFUSED

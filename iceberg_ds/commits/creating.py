@@ -15,9 +15,9 @@ from pyiceberg.table.snapshots import Operation
 from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalogs.client import CatalogClient
 from iceberg_ds.commits.alter import alter_table
-from iceberg_ds.commits.commit_loop import reply_of
 from iceberg_ds.commits.manifests import metadata_path, write_list
 from iceberg_ds.commits.pace import Pace
+from iceberg_ds.commits.requests import reply_of
 from iceberg_ds.diagnosis.diagnosing import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.file_settings import file_settings

@@ -1,4 +1,4 @@
-"""Pure: what the commit of a write asks of the catalog: its snapshot, and a new schema if one lands with it."""
+"""Pure: what the commit of a write asks of the catalog, with a new schema if one lands with it, and what it answers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 
+from iceberg_ds.catalogs.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.commits.retyping import standing_refs
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.schemas.changes import metadata_with, schema_request
 from iceberg_ds.snapshots.branches import base_branch, branch_snapshot_id
-from iceberg_ds.snapshots.landing import Finding
+from iceberg_ds.snapshots.landing import Finding, Reply
 from iceberg_ds.snapshots.marks import kind_of, property_mark
 from iceberg_ds.snapshots.snapshots import commit_request
 from iceberg_ds.table_requests import CommitRequest
@@ -65,3 +66,10 @@ def write_request(  # noqa: PLR0913  # one for each thing that the loop knows
         requirements=(*request.requirements, *before.requirements, *standing_refs(table.metadata, write)),
         updates=(*before.updates, *request.updates),
     )
+
+
+def reply_of(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
+    """Return what the catalog said of a request, by its failure."""
+    if isinstance(failure, CommitAnswerLostError):
+        return Reply.LOST
+    return Reply.OVERTAKEN if failure.is_lost_race else Reply.REFUSED
