@@ -16,6 +16,21 @@ _TYPES = "unit/commits/test_schema_change.py::"
 
 WRITING = (
     Mutation(
+        name="deletes of a partition pass over files by a partitioning that came meanwhile",
+        file="commits/target.py",
+        before="if not spec.is_unpartitioned() and len(metadata.specs()) > 1:",
+        after="if not spec.is_unpartitioned() and not metadata.specs():",
+        tests=(_COLUMNS + "test_other_partitioning_under_deletes_of_a_partition_is_a_conflict",),
+    ),
+    Mutation(
+        name="files by a partitioning that came meanwhile stay in partitions that are replaced",
+        file="predicates/ranges.py",
+        before="        if data_file.spec_id != self._spec_id:\n",
+        after="        if data_file.spec_id != self._spec_id:\n            return Coverage.OUTSIDE\n"
+        "        if data_file.partition is None:\n",
+        tests=(_COLUMNS + "test_other_partitioning_and_order_let_the_write_land_or_refuse_it",),
+    ),
+    Mutation(
         name="values of a column that was dropped and added again meanwhile are lost",
         file="commits/target.py",
         before="    if taken := taken_names(written, metadata.schema()):",

@@ -1,4 +1,4 @@
-"""What others do to the columns of a table between the plan and the commit of a write.
+"""What others do to columns, partitioning and order of a table between the plan and the commit of a write.
 
 Held against an oracle that goes by field ids: rows that were asked for are replaced and no others, and values stand
 under the column that they were written for; or the write is refused and nothing has changed.
@@ -7,23 +7,24 @@ under the column that they were written for; or the write is refused and nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 from support.conversions import meanwhile
+from support.delete_soundness import check_deletes
 from support.invariants import unreferenced_files
 from support.keyed_reader import rows_of
 from support.others import drop_branch, register_edited, set_columns
 from support.tables import Row, Sink, epoch
 
-from iceberg_ds.errors import CommitConflictError, SchemaMismatchError
+from iceberg_ds.errors import CommitConflictError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning import WriteMode
@@ -46,6 +47,7 @@ COLUMNS = StructType(
 )
 FIRST = [(1, "EU", 1, 10), (2, "EU", 2, 20), (3, "US", 3, 30)]
 NEW = [(2, "US", 22, 220), (9, "US", 99, 990)]
+OF_OTHERS = [(2, "DE", 5, 50), (20, "US", 6, 60)]
 
 Others = Callable[[Sink], object]
 Values = dict[int, Any]
@@ -80,10 +82,21 @@ def made_anew(sink: Sink) -> None:
     drop_branch(sink, "main")
 
 
-def partitioned_otherwise(sink: Sink) -> None:
-    """ALTER TABLE ... ADD PARTITION FIELD."""
-    with sink.table().update_spec() as change:
-        change.add_identity("b")
+def partitioned(*fields: tuple[str, Transform[Any, Any]]) -> Others:
+    """Return what gives a table another partitioning and another sort order, and appends rows by them."""
+
+    def change(sink: Sink) -> None:
+        with sink.table().update_spec() as spec:
+            for field in sink.table().spec().fields:
+                spec.remove_field(field.name)
+        with sink.table().update_spec() as spec:
+            for name, transform in fields:
+                spec.add_field(name, transform)
+        with sink.table().update_sort_order() as order:
+            order.desc("b", IdentityTransform())
+        sink.commit(sink.write(named(OF_OTHERS), schema=COLUMNS))
+
+    return change
 
 
 # What others do: and which writes it concerns, those that look at column `a`, or all.
@@ -109,6 +122,13 @@ HARMFUL: dict[str, Others] = {
     "drop and add the key": columns(NestedField(5, "id", LongType()), REGION, A, B),
     "make required": columns(ID, REGION, A, NestedField(4, "b", IntegerType(), required=True)),
     "create or replace": made_anew,
+}
+
+PARTITIONED: dict[str, Others] = {
+    "by another column": partitioned(("b", IdentityTransform())),
+    "by another function": partitioned(("region", BucketTransform(2)), ("id", BucketTransform(2))),
+    "as before": partitioned(("region", IdentityTransform())),
+    "not at all": partitioned(),
 }
 
 
@@ -181,19 +201,23 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def table(sink: Sink, kind: Kind) -> Sink:
     """Return the sink of a table with the rows of `FIRST`, partitioned by region for what replaces partitions."""
     is_dynamic = "overwrite_mode" in kind.options
-    by_region = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region_part"))
-    identifiers = [1] if "keys" in kind.options else []
-    sink.create(
-        Schema(ID, REGION, A, B, identifier_field_ids=identifiers), by_region if is_dynamic else PartitionSpec()
-    )
+    return with_first_rows(sink, kind, BY_REGION if is_dynamic else PartitionSpec())
+
+
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region_part"))
+
+
+def with_first_rows(sink: Sink, kind: Kind, spec: PartitionSpec) -> Sink:
+    """Return the sink of a table with the rows of `FIRST`, and with the keys of the write."""
+    sink.create(Schema(ID, REGION, A, B, identifier_field_ids=[1] if "keys" in kind.options else []), spec)
     sink.commit(sink.write(named(FIRST), schema=COLUMNS))
     return sink
 
 
-def check_landed(sink: Sink, kind: Kind) -> None:
+def check_landed(sink: Sink, kind: Kind, of_others: Sequence[tuple[Any, ...]] = ()) -> None:
     """Assert that the rows that were asked for were replaced, no others, and that all values are where they belong."""
     known = {field.field_id for field in sink.table().schema().fields}
-    expected = by_field([row for row in FIRST if row[0] in kind.keeps] + NEW)
+    expected = by_field([row for row in FIRST if row[0] in kind.keeps] + [*of_others, *NEW])
     shown = [{number: row.get(number) for number in known} for row in expected]
     assert sorted(map(str, map(sorted_items, stored(sink)))) == sorted(map(str, map(sorted_items, shown)))
     assert unreferenced_files(sink.table()) == set()
@@ -204,10 +228,15 @@ def sorted_items(row: Values) -> list[tuple[int, Any]]:
     return sorted(row.items())
 
 
-def check_refused(sink: Sink, commit: Callable[[], object]) -> None:
+def check_refused(
+    sink: Sink,
+    commit: Callable[[], object],
+    error: type[Exception] | tuple[type[Exception], ...] = (CommitConflictError, SchemaMismatchError),
+    saying: str = "Run the write again",
+) -> None:
     """Assert that a commit is refused, changes nothing and leaves no file."""
     before = stored(sink)
-    with pytest.raises((CommitConflictError, SchemaMismatchError), match=r"Run the write again"):
+    with pytest.raises(error, match=saying):
         commit()
 
     assert stored(sink) == before
@@ -245,6 +274,52 @@ def test_name_that_means_another_column_by_now_is_a_conflict(table: Sink, kind: 
     HARMFUL[change](table)
 
     check_refused(table, commit)
+
+
+# What others do to partitioning and sort order, and the rows that they write by the new ones.
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [(name, change) for name in KINDS for change in PARTITIONED if name in APART or change == "by another function"],
+)
+def test_other_partitioning_and_order_let_the_write_land_or_refuse_it(sink: Sink, name: str, change: str) -> None:
+    """Rows of files by the new partitioning would be passed over: kept beside those that replace them, or lost."""
+    kind = KINDS[name]
+    if kind.mode is WriteMode.OVERWRITE:
+        kind = replace(kind, options={**kind.options, "isolation_level": "snapshot"})
+    with_first_rows(sink, kind, BY_REGION)
+    commit = kind.write(sink)
+    PARTITIONED[change](sink)
+
+    if name == "dynamic" and change != "as before":
+        check_refused(sink, commit, UnsupportedTableError, "was written by partition spec")
+        return
+    commit()
+
+    has_keys = "keys" in kind.options
+    check_landed(sink, kind, [row for row in OF_OTHERS if not has_keys or row[0] != NEW[0][0]])
+    check_deletes(sink.table())
+
+
+@pytest.mark.parametrize("name", ["static", "dynamic", "where"])
+def test_rows_that_came_by_another_partitioning_are_a_conflict(sink: Sink, name: str) -> None:
+    """Rows would stay in the range of an overwrite that must not have any beside its own."""
+    with_first_rows(sink, KINDS[name], BY_REGION)
+    commit = KINDS[name].write(sink)
+    PARTITIONED["by another column"](sink)
+
+    check_refused(sink, commit, (CommitConflictError, UnsupportedTableError), "nothing was committed")
+
+
+@pytest.mark.parametrize("name", ["keys", "converted", "position", "copy-on-write"])
+def test_other_partitioning_under_deletes_of_a_partition_is_a_conflict(sink: Sink, name: str) -> None:
+    """Deletes of a partition reach files of its spec alone: old rows would stay beside the new ones of their keys."""
+    with_first_rows(sink, KINDS[name], PartitionSpec(PartitionField(1, 1000, BucketTransform(2), "id_part")))
+    commit = KINDS[name].write(sink)
+    PARTITIONED["by another column"](sink)
+
+    check_refused(sink, commit)
 
 
 # What only some writes rest on.
