@@ -2,8 +2,9 @@
 
 Iceberg's Java library takes a location in S3, Google Cloud Storage or Azure apart at `?` and `#`, PyIceberg a local one
 at `;`, too, and it drops line breaks and tabs (`urllib.parse`); Hadoop's local files have all of them in their names.
-Stores and file systems resolve the steps `.` and `..`, or do not. Everything else is taken as it stands, `%` and spaces
-included: nothing is decoded or encoded on the way.
+PyIceberg takes the host of a local location for a folder below the working directory, Hadoop what follows two slashes
+for a host, and a scheme in capitals for an unknown one. Stores and file systems resolve the steps `.` and `..`, or do
+not. Everything else is taken as it stands, `%` and spaces included: nothing is decoded or encoded on the way.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from iceberg_ds.secrets import has_password, mask_password
 FOLDER_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 _CUT_OFF, _CONTROL = re.compile("[#?]"), re.compile("[\x00-\x1f\x7f-\x9f]")
 _CUT_OFF_IN_LOCAL_NAMES = ";"
+_LOCAL_SCHEME, _LOCAL_HOST = re.compile("file(?=:)", re.IGNORECASE), re.compile("file://([^/]+)", re.IGNORECASE)
 _STEPS = frozenset({".", ".."})
 
 
@@ -32,7 +34,18 @@ def why_not_a_place(location: str) -> str | None:
     step = next((step for step in steps if step in _STEPS), None)
     if step is not None:
         return f"it has the step '{step}' in it, which some readers resolve"
-    if _CUT_OFF_IN_LOCAL_NAMES in steps[-1] and location.startswith(("file:", "/")):
+    return _why_not_local(location, steps[-1]) if location.startswith("/") or _LOCAL_SCHEME.match(location) else None
+
+
+def _why_not_local(location: str, last_step: str) -> str | None:
+    """Return why readers would not agree on a file on a local disk, None if they do."""
+    if (host := _LOCAL_HOST.match(location)) is not None:
+        return f"it has the host '{host[1]}' in it, which some readers take for a folder"
+    if (scheme := _LOCAL_SCHEME.match(location)) is not None and not scheme[0].islower():
+        return f"it has the scheme '{scheme[0]}' in it, which some readers know in lower case alone"
+    if location.startswith("//"):
+        return "it begins with two slashes, and some readers take what follows for a host"
+    if _CUT_OFF_IN_LOCAL_NAMES in last_step:
         return f"it has '{_CUT_OFF_IN_LOCAL_NAMES}' in its last step, from which on some readers cut it off"
     return None
 

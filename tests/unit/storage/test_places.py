@@ -83,6 +83,31 @@ def test_last_step_of_a_local_file_is_not_cut_off() -> None:
     assert why_not_a_place("s3://bucket/f;1.parquet") is None
 
 
+ELSEWHERE = {
+    "file://elsewhere/x": "the host 'elsewhere'",
+    "file://localhost/x": "the host 'localhost'",
+    "FILE:///x": "scheme 'FILE'",
+    "//elsewhere/x": "two slashes",
+}
+
+
+@pytest.mark.parametrize(("place", "reason"), ELSEWHERE.items())
+def test_local_place_that_is_another_folder_for_some_is_refused(sink: Sink, place: str, reason: str) -> None:
+    """Rows would be in the working directory of each task, and the summary say that they are in the table."""
+    with pytest.raises(ValueError, match=f"names no one file: .*{reason}"):
+        check_place(f"{place}/f.parquet")
+    with pytest.raises(OptionError, match=rf"Cannot create db\.t: its location is .*{reason}"):
+        sink.plan(location=place)
+    with pytest.raises(OptionError, match=rf"Cannot create db\.t: its property write\.data\.path is .*{reason}"):
+        sink.plan(table_properties={"write.data.path": place})
+
+
+def test_stores_have_hosts_and_schemes_of_all_kinds() -> None:
+    """Tables in other stores would be refused with local ones."""
+    for place in ("s3://bucket//x", "S3://bucket/x", "hdfs://host:8020/x", "file:////x", "file:/x", "/x"):
+        assert why_not_a_place(place) is None, place
+
+
 def files_in(folder: Path) -> list[Path]:
     """Return all files below a folder but the catalog's own."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("catalog.db"))
