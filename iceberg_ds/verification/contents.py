@@ -7,7 +7,7 @@ the number of different files: their metrics are not kept.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
@@ -122,6 +122,20 @@ class Contents:
     lists: Mapping[int, tuple[ManifestFile, ...]]
     problems: Mapping[int, str] = field(default_factory=dict)
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
+
+    def paths(self) -> Iterator[str]:
+        """Yield the paths of all files that the snapshots refer to, and of the table's statistics."""
+        yield from (snapshot.manifest_list for snapshot in self.metadata.snapshots)
+        yield from self.manifests
+        yield from (
+            entry.file.path for manifest in self.manifests.values() for entry in manifest.entries if entry.is_live
+        )
+        yield from (found.statistics_path for found in (*self.metadata.statistics, *self.metadata.partition_statistics))
+
+    def every_problem(self) -> Iterator[str]:
+        """Yield why manifest lists and manifests could not be read."""
+        yield from self.problems.values()
+        yield from (manifest.problem for manifest in self.manifests.values() if manifest.problem is not None)
 
     def read_snapshots(self) -> list[Snapshot]:
         """Return the snapshots of which everything could be read."""

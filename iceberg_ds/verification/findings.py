@@ -14,6 +14,9 @@ _THREADS = 16
 # Results that wait for their turn, at most.
 _WINDOW = 1024
 
+# Why a file could not be read that is not there.
+IS_MISSING = "is missing"
+
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 
@@ -56,5 +59,5 @@ def in_parallel(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iter
 def why_unreadable(error: Exception) -> str:
     """Return in words why a file could not be read."""
     if isinstance(error, FileNotFoundError):
-        return "is missing"
+        return IS_MISSING
     return f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,15 @@ from uuid import UUID
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from iceberg_ds.checks.checklist import CheckFailedError
 from iceberg_ds.storage.places import FOLDER_PROPERTIES
-from iceberg_ds.verification.findings import in_parallel, why_unreadable
+from iceberg_ds.verification.contents import read_contents
+from iceberg_ds.verification.findings import IS_MISSING, in_parallel, why_unreadable
 from iceberg_ds.verification.paths import file_key, folder_key
+
+logger = logging.getLogger(__name__)
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _OF_OTHERS_STEP = (
@@ -63,8 +68,25 @@ class State:
     log: tuple[str, ...]
 
 
-def folders_of_others(table: Table, metadata_files: Iterable[str], referenced: Collection[str]) -> set[str]:
-    """Return the keys of the folders below a table's location that belong to other tables.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfOthers:
+    """What stays in a table's folder, because it is another's, or may be.
+
+    Attributes:
+        folders: Keys of the folders below the table's location that belong to other tables.
+        files: Keys of the files that states of this table refer to which another catalog may have.
+    """
+
+    folders: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
+
+    def may_have(self, key: str) -> bool:
+        """Return whether the file with this key stays."""
+        return key in self.files or key.startswith(self.folders)
+
+
+def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Collection[str]) -> OfOthers:
+    """Return what in a table's folder belongs to other tables, or may belong to another catalog's state of this one.
 
     Args:
         table: The table.
@@ -80,18 +102,23 @@ def folders_of_others(table: Table, metadata_files: Iterable[str], referenced: C
     in_log = {*log, file_key(table.metadata_location)}
     foreign = [path for path in metadata_files if file_key(path) not in in_log]
     if not foreign:
-        return set()
+        return OfOthers()
     # The oldest one of the log says which came before.
     oldest = [entry.metadata_file for entry in metadata.metadata_log[:1]]
     states = {file_key(state.path): state for state in _states(table.io, [*foreign, *oldest])}
     own = {key: state for key, state in states.items() if state.table_uuid == str(metadata.table_uuid)}
-    _refuse_other_states(table, own, in_log)
+    undecided = _undecided_states(table, own, in_log)
     others = [state for state in states.values() if state.table_uuid != str(metadata.table_uuid)]
-    return {folder for other in others for folder in _own_folders(table, other, referenced)}
+    folders = {folder for other in others for folder in _own_folders(table, other, referenced)}
+    return OfOthers(folders=tuple(folders), files=frozenset(_files_of(table, undecided)))
 
 
-def _refuse_other_states(table: Table, states: dict[str, State], in_log: Collection[str]) -> None:
-    """Raise if a state of the table follows none of those that the catalog has, and may be that of another catalog."""
+def _undecided_states(table: Table, states: dict[str, State], in_log: Collection[str]) -> list[State]:
+    """Return the states of the table that it has never been in, and that a killed commit or another catalog has left.
+
+    Raises:
+        CheckFailedError: One of them can only be that of another catalog.
+    """
     current = file_key(table.metadata_location)
     newest = getattr(table.metadata, "last_sequence_number", 0)  # format version 1 has none
     known = _history(states, in_log)
@@ -109,6 +136,46 @@ def _refuse_other_states(table: Table, states: dict[str, State], in_log: Collect
                 f"{state.path} follows states that this table has never been in: another catalog may have it, too",
                 _STALE_STEP,
             )
+    return unknown
+
+
+def _files_of(table: Table, undecided: Sequence[State]) -> Iterator[str]:
+    """Yield the keys of the files that states refer to, and of their own, but for attempts of writes that landed later.
+
+    Raises:
+        CheckFailedError: What a state refers to cannot be read.
+    """
+    present = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    for state in undecided:
+        try:
+            metadata = _metadata(table.io, state.path)
+            if (added := _added_by(table.io, metadata)) and added <= present:
+                continue
+        except FileNotFoundError:  # gone meanwhile
+            continue
+        contents = read_contents(table.io, metadata)
+        # What is missing was expired, and its files with it; nothing else tells what they were.
+        if problem := next((text for text in contents.every_problem() if not text.endswith(IS_MISSING)), None):
+            raise CheckFailedError(f"what {state.path} refers to is not known: {problem}", _UNREADABLE_STEP)
+        logger.warning(
+            "Files that %s refers to stay: another catalog may have that state of the table, or a commit was killed. "
+            "If no catalog has it, delete this metadata file by hand, and delete orphans again",
+            state.path,
+        )
+        yield file_key(state.path)
+        yield from map(file_key, contents.paths())
+
+
+def _added_by(io: FileIO, metadata: TableMetadata) -> set[int]:
+    """Return the snapshots that a state has and the one that it follows has not; none if that one is not stored."""
+    before: set[int] = set()
+    if metadata.metadata_log:
+        try:
+            earlier = _metadata(io, metadata.metadata_log[-1].metadata_file)
+        except FileNotFoundError:
+            return set()
+        before = {snapshot.snapshot_id for snapshot in earlier.snapshots}
+    return {snapshot.snapshot_id for snapshot in metadata.snapshots} - before
 
 
 def _history(states: dict[str, State], in_log: Collection[str]) -> set[str]:
@@ -157,11 +224,25 @@ def _states(io: FileIO, paths: Sequence[str]) -> Iterator[State]:
 def _state(io: FileIO, path: str) -> State | Exception:
     """Return what a metadata file says, or why that is not known; the rest of it is let go of at once."""
     try:
-        with io.new_input(path).open() as stream:
-            content = stream.read()
-        return _parsed(path, json.loads(gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content))
+        return _parsed(path, _document(io, path))
     except Exception as error:  # whatever a storage library raises, and of what is no metadata of a table
         return error
+
+
+def _metadata(io: FileIO, path: str) -> TableMetadata:
+    """Return the metadata in a file whose `State` was read before."""
+    try:
+        return TableMetadataUtil.parse_obj(_document(io, path))
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever a storage library or the parser raises
+        raise CheckFailedError(f"metadata file {path} {why_unreadable(error)}", _UNREADABLE_STEP) from None
+
+
+def _document(io: FileIO, path: str) -> Any:  # noqa: ANN401  # whatever the file holds
+    with io.new_input(path).open() as stream:
+        content = stream.read()
+    return json.loads(gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content)
 
 
 def _parsed(path: str, document: Any) -> State:  # noqa: ANN401  # whatever the file holds

@@ -8,7 +8,7 @@ folder, nothing is deleted (`neighbours.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import basename, dirname
 
@@ -24,7 +24,7 @@ from iceberg_ds.storage.metadata_names import is_metadata_file
 from iceberg_ds.storage.places import FOLDER_PROPERTIES
 from iceberg_ds.verification.contents import Contents, read_contents
 from iceberg_ds.verification.findings import counted, why_unreadable
-from iceberg_ds.verification.neighbours import folders_of_others
+from iceberg_ds.verification.neighbours import what_others_have
 from iceberg_ds.verification.paths import file_key, folder_key, within_store
 from iceberg_ds.verification.result import Orphan
 
@@ -122,8 +122,8 @@ def delete_orphans(load: Callable[[], Table], orphans: Orphans) -> tuple[Orphan,
     own = folder_key(table.metadata.location)
     mine = [orphan for orphan in still if file_key(orphan.path).startswith(own)]
     if mine:
-        of_others = tuple(folders_of_others(table, orphans.metadata_files, referenced))
-        mine = [orphan for orphan in mine if not file_key(orphan.path).startswith(of_others)]
+        others = what_others_have(table, orphans.metadata_files, referenced)
+        mine = [orphan for orphan in mine if not others.may_have(file_key(orphan.path))]
     delete_files(table.io, [orphan.path for orphan in mine], Proof.UNREFERENCED)
     gone = {orphan.path for orphan in mine if not _exists(table.io, orphan.path)}
     return tuple(replace(orphan, deleted=orphan.path in gone) for orphan in still)
@@ -150,26 +150,13 @@ def _named_folders(metadata: TableMetadata) -> list[str]:
 
 def referenced_keys(table: Table, contents: Contents) -> set[str]:
     """Return the keys of all files that a table refers to, of any snapshot."""
-    return {file_key(path) for path in _referenced_paths(table, contents)}
-
-
-def _referenced_paths(table: Table, contents: Contents) -> Iterator[str]:
-    metadata = table.metadata
-    yield table.metadata_location
-    yield from (entry.metadata_file for entry in metadata.metadata_log)
-    yield from (snapshot.manifest_list for snapshot in metadata.snapshots)
-    yield from contents.manifests
-    yield from (
-        entry.file.path for manifest in contents.manifests.values() for entry in manifest.entries if entry.is_live
-    )
-    yield from (found.statistics_path for found in (*metadata.statistics, *metadata.partition_statistics))
+    log = (entry.metadata_file for entry in table.metadata.metadata_log)
+    return {file_key(path) for path in (table.metadata_location, *log, *contents.paths())}
 
 
 def _why_unknown(table: Table, contents: Contents) -> str | None:
     """Return why it is not known what a table refers to, None if it is."""
-    problems = [*contents.problems.values(), *(manifest.problem for manifest in contents.manifests.values())]
-    problem = next((problem for problem in problems if problem is not None), None)
-    problem = problem or _why_partial(table)
+    problem = next(contents.every_problem(), None) or _why_partial(table)
     return None if problem is None else f"what the table refers to is not known: {problem}"
 
 

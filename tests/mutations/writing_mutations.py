@@ -826,8 +826,8 @@ WRITING = (
     Mutation(
         name="only old metadata files are asked whose they are",
         file="verification/orphans.py",
-        before="folders_of_others(table, orphans.metadata_files, referenced)",
-        after="folders_of_others(table, [one.path for one in mine if is_metadata_file(one.path)], referenced)",
+        before="what_others_have(table, orphans.metadata_files, referenced)",
+        after="what_others_have(table, [one.path for one in mine if is_metadata_file(one.path)], referenced)",
         tests=(_NEIGHBOURS + "test_renamed_table_takes_nothing_of_one_made_at_its_place",),
     ),
     Mutation(
@@ -860,6 +860,20 @@ WRITING = (
         before="if _has_gone_its_own_way(state, states, known):",
         after="if state.sequence_number < 0:",
         tests=(_NEIGHBOURS + "test_two_catalogs_that_have_both_gone_on_delete_nothing_of_each_other",),
+    ),
+    Mutation(
+        name="a single commit of another catalog is taken for that of a killed writer",
+        file="verification/neighbours.py",
+        before="files=frozenset(_files_of(table, undecided))",
+        after="files=frozenset(_files_of(table, undecided[:0]))",
+        tests=(_NEIGHBOURS + "test_single_commit_of_another_catalog_keeps_all_that_it_refers_to",),
+    ),
+    Mutation(
+        name="a change of another catalog that added no snapshot is taken for an attempt that landed later",
+        file="verification/neighbours.py",
+        before="if (added := _added_by(table.io, metadata)) and added <= present:",
+        after="if (added := _added_by(table.io, metadata)) <= present:",
+        tests=(_NEIGHBOURS + "test_single_commit_of_another_catalog_keeps_all_that_it_refers_to",),
     ),
     Mutation(
         name="metadata that nobody can read stops no deletion",

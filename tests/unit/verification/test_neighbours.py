@@ -6,13 +6,15 @@ import gzip
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
-from support.others import plain_catalog, plain_table, register_edited, register_elsewhere, rename
+from support.invariants import check_sound, unreferenced_files
+from support.others import expire, plain_catalog, plain_table, register_edited, register_elsewhere, rename
 from support.rest_fake import serve_rest_fake
 from support.rest_sinks import sink_of
 from support.tables import Sink, local, rows
@@ -239,6 +241,73 @@ def test_state_of_a_lost_attempt_does_not_stop_the_deletion(sink: Sink) -> None:
     assert result.ok, str(result)
     assert not local(table.metadata_location).exists()
     assert sink.ids() == [1, 2]
+
+
+def changed_once(sink: Sink) -> None:
+    """Change a property."""
+    with_properties(sink, a="b")
+
+
+def emptied_once(sink: Sink) -> None:
+    """Delete all rows, whose files stay for the snapshots before."""
+    sink.overwrite([])
+
+
+@pytest.mark.parametrize("write", [lambda sink: sink.append(2), changed_once, emptied_once])
+def test_single_commit_of_another_catalog_keeps_all_that_it_refers_to(
+    sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture, write: Callable[[Sink], object]
+) -> None:
+    """Rows, or the whole table, would be gone from a catalog in which it was changed once and never again."""
+    sink.append(1)
+    elsewhere = register_elsewhere(sink, tmp_path / "elsewhere")
+    write(elsewhere)
+    there = elsewhere.ids()
+    sink.overwrite(rows(3))
+    sink.append(4)
+    expire(sink, cuts_parents=True)
+    path = left_behind(sink)
+    age_all(folder_of(sink))
+
+    result = cleaned(sink)
+
+    assert result.ok, str(result)
+    assert not path.exists()
+    check_sound(elsewhere.table())
+    assert elsewhere.ids() == there
+    assert f"Files that {elsewhere.table().metadata_location} refers to stay" in caplog.text
+
+
+def test_state_that_is_deleted_by_hand_keeps_nothing(sink: Sink, tmp_path: Path) -> None:
+    """What a killed commit left would take space for good."""
+    sink.append(1)
+    killed = register_elsewhere(sink, tmp_path / "killed")
+    killed.append(2)
+    sink.append(3)
+    age_all(folder_of(sink))
+    local(killed.table().metadata_location).unlink()
+
+    result = cleaned(sink)
+
+    assert result.ok, str(result)
+    assert unreferenced_files(sink.table()) == set()
+    assert any(orphan.deleted for orphan in result.orphans)
+
+
+def test_state_of_a_lost_attempt_of_a_write_that_landed_keeps_nothing(sink: Sink) -> None:
+    """Each conflict of engines that leave metadata behind would keep the files of all snapshots of that day."""
+    sink.append(1)
+    sink.append(2)
+    landed = local(sink.table().metadata_location)
+    lost = landed.with_name("00001-lost.metadata.json")
+    lost.write_bytes(landed.read_bytes())
+    sink.append(3)
+    age_all(folder_of(sink))
+
+    result = cleaned(sink)
+
+    assert result.ok, str(result)
+    assert not lost.exists()
+    assert sink.ids() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("content", [b'{"format-version": 2', b"", b"[]", b'{"format-version": 1, "location": "/x"}'])
