@@ -143,14 +143,15 @@ class Comparison(_Truth):
         left, right = operands
         if not pa.types.is_floating(self.operands[0].type):
             return _COMPARE[self.sign](left, right)
+        # None of them is Kleene's, so that what is null on one side is unknown, whatever is on the other.
         is_left, is_right = pc.is_nan(left), pc.is_nan(right)
         match self.sign:
             case "=":
-                return pc.or_kleene(pc.equal(left, right), pc.and_kleene(is_left, is_right))
+                return pc.or_(pc.equal(left, right), pc.and_(is_left, is_right))
             case "<":
-                return pc.and_kleene(pc.invert(is_left), pc.or_kleene(pc.less(left, right), is_right))
+                return pc.or_(pc.less(left, right), pc.and_not(is_right, is_left))
             case "<=":
-                return pc.or_kleene(pc.less_equal(left, right), is_right)
+                return pc.or_(pc.less_equal(left, right), is_right)
         mirrored = {"<>": "=", ">": "<=", ">=": "<"}[self.sign]
         return pc.invert(Comparison(self.operands, mirrored).over(operands, batch))
 

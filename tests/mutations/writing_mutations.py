@@ -461,6 +461,16 @@ WRITING = (
         tests=("unit/writing/test_writers.py::test_two_attempts_of_one_task_share_no_path",),
     ),
     Mutation(
+        name="null is replaced as if it were not above NaN",
+        file="predicates/expressions.py",
+        before="return pc.or_(pc.less_equal(left, right), is_right)",
+        after="return pc.or_kleene(pc.less_equal(left, right), is_right)",
+        tests=(
+            "unit/predicates/test_row_filter.py::test_each_two_of_numbers_null_and_nan_compare_as_in_spark",
+            "unit/predicates/test_overwrite.py::test_rows_with_null_and_nan_stay_unless_the_predicate_is_true_of_them",
+        ),
+    ),
+    Mutation(
         name="rows of which a predicate cannot tell are replaced",
         file="predicates/ranges.py",
         before="return outcome.may_be_true and not outcome.may_be_false and not outcome.has_nulls",

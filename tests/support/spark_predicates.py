@@ -37,6 +37,11 @@ x > 5
 x >= 'NaN'
 x = 'NaN'
 x < double('NaN')
+x <= 'NaN'
+NOT x > 'NaN'
+x <= f
+NOT f < x
+x BETWEEN -1 AND 'NaN'
 x <> 1
 NOT x < 1
 x IN (0, 1.5)

@@ -203,6 +203,8 @@ def numbers(**values: float | None) -> list[Row]:
         ("not x < 5", [1, 3]),
         ("x not in (1, 9)", [1, 3, 4]),
         ("x in (1, 9) or x is null", [2]),
+        ("x <= 'NaN'", [3]),
+        ("not x > 'NaN'", [3]),
     ],
 )
 @pytest.mark.parametrize("writer", ["sink", "PyIceberg"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import operator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -16,6 +18,8 @@ from pyiceberg.types import NestedField
 
 from iceberg_ds.predicates.predicates import parse_predicate
 from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.predicates.typed import typed_predicate
+from iceberg_ds.schemas.shape import file_shape
 
 UTC = dt.timezone.utc
 SCHEMA = Schema(
@@ -189,3 +193,34 @@ def test_metadata_of_columns_is_kept() -> None:
     schema = Schema(NestedField(1, "id", ice.LongType(), required=True))
 
     assert split("id = 1", schema, batch) == ([1], [2])
+
+
+# Where each stands in Spark's order: zeros are equal, NaN is above all, and null is nowhere.
+NUMBERS = {None: None, -math.inf: 0, -1.5: 1, -0.0: 2, 1.5: 3, math.inf: 4, math.nan: 5}
+SIGNS: dict[str, Callable[[int, int], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@pytest.mark.parametrize("kind", [ice.FloatType(), ice.DoubleType()], ids=str)
+@pytest.mark.parametrize("sign", SIGNS)
+def test_each_two_of_numbers_null_and_nan_compare_as_in_spark(sign: str, kind: ice.PrimitiveType) -> None:
+    """Rows of which it is unknown would be replaced, or those of which it is true stay."""
+    schema = Schema(NestedField(1, "x", kind), NestedField(2, "y", kind))
+    given = list(NUMBERS)
+    for other, rank in NUMBERS.items():
+        batch = pa.RecordBatch.from_pydict(
+            {"x": given, "y": [other] * len(given)}, file_shape(schema, case_sensitive=True).named
+        )
+        expected = [None if None in (one, rank) else SIGNS[sign](one, rank) for one in NUMBERS.values()]
+
+        for right in ("y", "NULL" if other is None else f"'{other}'"):
+            predicate = parse_predicate(f"x {sign} {right}")
+            found = typed_predicate(predicate, schema, case_sensitive=True, time_zone=None).rows(batch)
+            outcomes = found.to_pylist() if isinstance(found, pa.Array) else [found.as_py()] * len(given)
+            assert outcomes == expected, (right, other)
