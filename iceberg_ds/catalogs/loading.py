@@ -18,7 +18,7 @@ from iceberg_ds.catalogs.kinds import defaults_for
 from iceberg_ds.catalogs.metadata_files import share_metadata_files
 from iceberg_ds.catalogs.own_storage import with_own_storage
 from iceberg_ds.catalogs.rest_properties import rest_properties
-from iceberg_ds.catalogs.settings import CatalogSettings, configured_properties
+from iceberg_ds.catalogs.settings import CatalogSettings, check_history_is_shown, configured_properties
 from iceberg_ds.diagnosis.diagnosing import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.secrets import mask_text
@@ -33,8 +33,14 @@ def load(settings: CatalogSettings) -> Catalog:
 
     Raises:
         CatalogError: It could not be reached, or its properties do not make a catalog.
-        OptionError: It would exist in this process only.
+        OptionError: It would exist in this process only, or it hides history.
     """
+    catalog = _connected(settings)
+    check_history_is_shown(settings.name, catalog.properties)  # a REST server may say so, too
+    return catalog
+
+
+def _connected(settings: CatalogSettings) -> Catalog:
     configured = configured_properties(settings)
     asked = dict(settings.properties)
     properties = {

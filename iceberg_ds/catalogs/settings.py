@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy.engine import URL
@@ -53,7 +54,7 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
                 f"by options, ~/.pyiceberg.yaml or the environment: use '{CATALOG_PREFIX}warehouse', or drop one."
             )
         settings = CatalogSettings(name=name, properties=tuple(sorted(options.catalog_properties.items())))
-        _check_history_is_shown(settings)
+        check_history_is_shown(settings.name, configured_properties(settings))
         return settings
     if options.catalog is not None:
         known = ", ".join(sorted(read_configuration().get_known_catalogs())) or "none"
@@ -73,14 +74,19 @@ def configured_properties(settings: CatalogSettings) -> dict[str, str]:
     return {**known, **{key: value or known.get(key, value) for key, value in settings.properties}}
 
 
-def _check_history_is_shown(settings: CatalogSettings) -> None:
-    """Refuse to see the snapshots of branches and tags alone: what landed, and what came meanwhile, history decides."""
-    mode = configured_properties(settings).get(_SNAPSHOT_LOADING_MODE, "all")
+def check_history_is_shown(name: str, properties: Mapping[str, str]) -> None:
+    """Refuse to see the snapshots of branches and tags alone: what landed, and what came meanwhile, history decides.
+
+    Args:
+        name: The catalog's name.
+        properties: Its properties: those that are configured, or all, with what a REST server says, once connected.
+    """
+    mode = properties.get(_SNAPSHOT_LOADING_MODE, "all")
     if mode.lower() != "all":
         raise OptionError(
-            f"Catalog '{settings.name}' has {_SNAPSHOT_LOADING_MODE}={mode}, which leaves out of a table's history "
+            f"Catalog '{name}' has {_SNAPSHOT_LOADING_MODE}={mode}, which leaves out of a table's history "
             "what tells whether a write has landed already. Set it to 'all' for this sink (option "
-            f"'{CATALOG_PREFIX}{_SNAPSHOT_LOADING_MODE}')."
+            f"'{CATALOG_PREFIX}{_SNAPSHOT_LOADING_MODE}'); where its server demands it, ask who runs that to drop it."
         )
 
 

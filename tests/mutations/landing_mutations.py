@@ -416,6 +416,13 @@ LANDING = (
         ),
     ),
     Mutation(
+        name="a server that hides history is believed",
+        file="catalogs/loading.py",
+        before="    check_history_is_shown(settings.name, catalog.properties)",
+        after="    check_history_is_shown(settings.name, {})",
+        tests=("unit/catalogs/test_settings.py::test_server_that_leaves_out_history_is_refused",),
+    ),
+    Mutation(
         name="the list of a first snapshot goes although a request that names it may still come",
         file="commits/creating.py",
         before="if finding.is_final and finding.landing is not Landing.LANDED:",
