@@ -40,6 +40,10 @@ RESERVED = frozenset(
 
 _METRICS_OF_COLUMN = f"{METRICS_PREFIX}column."
 _INT, _LONG = 2**31 - 1, 2**63 - 1
+_BROTLI, _GZIP = "brotli", "gzip"
+_GZIP_LEVELS = range(-1, 10)
+# How many rows Parquet's own writer takes before it asks how large a row group is, unless a table says otherwise.
+_FEWEST_ROWS, _MOST_ROWS = 100, 10_000
 
 
 def _number(least: int, most: int) -> Check:
@@ -55,7 +59,8 @@ def _number(least: int, most: int) -> Check:
 
 
 _COUNT, _AMOUNT = _number(0, _INT), _number(1, _INT)
-_PAGE_SIZE = _number(64, _INT)  # the buffers of Parquet's own writer begin with 64 bytes
+_BUFFER = _number(64, _INT)  # those of Parquet's own writer begin with 64 bytes
+_BLOOM_FILTER = _number(32, _INT)  # of which Parquet's have no fewer
 _LONG_COUNT, _LONG_AMOUNT = _number(0, _LONG), _number(1, _LONG)
 _INTEGER = _number(-_INT - 1, _INT)
 
@@ -66,7 +71,7 @@ def _share(text: str) -> float:
         share = float(text)
     except ValueError:
         share = 0.0
-    if not 0 < share < 1 or text != text.strip() or "_" in text:
+    if not 0 < share < 1 or text != text.strip() or "_" in text or not text.isascii():
         raise ValueError("expected a number above 0 and below 1")
     return share
 
@@ -108,18 +113,55 @@ def _metrics_mode(text: str) -> object:
     return parse_mode(text)
 
 
+def _page_version(text: str) -> str:
+    """Return a version of pages, whose case counts."""
+    if text not in ("v1", "v2"):
+        raise ValueError("expected v1 or v2")
+    return text
+
+
+def _parquet_codec(text: str) -> str:
+    if text.lower() == _BROTLI:
+        raise ValueError(
+            "Iceberg's Spark runtime neither reads nor writes it: take zstd, or give option 'compression-codec' to "
+            "each write if all readers know it"
+        )
+    return one_of(*(codec for codec in COMPRESSION_CODECS if codec != _BROTLI))(text)
+
+
+def _not_of_new_tables(reason: str) -> Check:
+    """Return the check of a property that no new table may have, whatever its value."""
+
+    def check(_text: str) -> object:
+        raise ValueError(reason)
+
+    return check
+
+
 _FORMAT = one_of("parquet", "avro", "orc")
-_PARQUET_CODEC = one_of(*COMPRESSION_CODECS)
 _AVRO_CODEC = one_of("uncompressed", "snappy", "gzip", "zstd")
 _ORC_CODEC = one_of("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
 _STRATEGY = one_of("speed", "compression")
-_PAGE_VERSION = one_of("v1", "v2")
 _DISTRIBUTION = one_of("none", "hash", "range")
 _ISOLATION = one_of("serializable", "snapshot")
 _MODE = one_of("copy-on-write", "merge-on-read")
 _PLANNING = one_of("auto", "local", "distributed")
 
+_OLD_PLACE = _not_of_new_tables(
+    "Iceberg's Spark runtime refuses to write into a table with it, and this sink pays no heed to it: set "
+    "write.data.path"
+)
+NOT_OF_NEW_TABLES: Mapping[str, Check] = {
+    "write.object-storage.path": _OLD_PLACE,
+    "write.folder-storage.path": _OLD_PLACE,
+    "encryption.data-key-length": _not_of_new_tables(
+        "it is for encrypted tables of format version 3, which this sink does not write, and Iceberg's Spark runtime "
+        "makes no other table with it: drop the option"
+    ),
+}
+
 TYPES: Mapping[str, Check] = {
+    **NOT_OF_NEW_TABLES,
     "comment": _any,
     "commit.retry.num-retries": _COUNT,
     "commit.retry.min-wait-ms": _COUNT,
@@ -136,16 +178,16 @@ TYPES: Mapping[str, Check] = {
     "write.delete.format.default": _FORMAT,
     "write.parquet.row-group-size-bytes": _AMOUNT,
     "write.delete.parquet.row-group-size-bytes": _AMOUNT,
-    "write.parquet.page-size-bytes": _PAGE_SIZE,
-    "write.delete.parquet.page-size-bytes": _PAGE_SIZE,
-    "write.parquet.page-version": _PAGE_VERSION,
-    "write.delete.parquet.page-version": _PAGE_VERSION,
+    "write.parquet.page-size-bytes": _BUFFER,
+    "write.delete.parquet.page-size-bytes": _BUFFER,
+    "write.parquet.page-version": _page_version,
+    "write.delete.parquet.page-version": _page_version,
     "write.parquet.page-row-limit": _AMOUNT,
     "write.delete.parquet.page-row-limit": _AMOUNT,
-    "write.parquet.dict-size-bytes": _AMOUNT,
-    "write.delete.parquet.dict-size-bytes": _AMOUNT,
-    "write.parquet.compression-codec": _PARQUET_CODEC,
-    "write.delete.parquet.compression-codec": _PARQUET_CODEC,
+    "write.parquet.dict-size-bytes": _BUFFER,
+    "write.delete.parquet.dict-size-bytes": _BUFFER,
+    "write.parquet.compression-codec": _parquet_codec,
+    "write.delete.parquet.compression-codec": _parquet_codec,
     "write.parquet.compression-level": _INTEGER,
     "write.delete.parquet.compression-level": _INTEGER,
     "write.parquet.shred-variants": boolean,
@@ -155,7 +197,7 @@ TYPES: Mapping[str, Check] = {
     "write.parquet.row-group-check-max-record-count": _AMOUNT,
     "write.delete.parquet.row-group-check-max-record-count": _AMOUNT,
     "write.parquet.row-group-size-track-uncompressed": boolean,
-    "write.parquet.bloom-filter-max-bytes": _AMOUNT,
+    "write.parquet.bloom-filter-max-bytes": _BLOOM_FILTER,
     "write.parquet.bloom-filter-adaptive-enabled": boolean,
     "write.avro.compression-codec": _AVRO_CODEC,
     "write.delete.avro.compression-codec": _AVRO_CODEC,
@@ -189,9 +231,7 @@ TYPES: Mapping[str, Check] = {
     "identifier-fields.rely": boolean,
     "write.object-storage.enabled": boolean,
     "write.object-storage.partitioned-paths": boolean,
-    "write.object-storage.path": location,
     "write.location-provider.impl": _any,
-    "write.folder-storage.path": location,
     "write.data.path": location,
     "write.metadata.path": location,
     "write.summary.partition-limit": _COUNT,
@@ -228,7 +268,6 @@ TYPES: Mapping[str, Check] = {
     "write.merge.distribution-mode": _DISTRIBUTION,
     "write.upsert.enabled": boolean,
     "encryption.key-id": _any,
-    "encryption.data-key-length": one_of("16", "24", "32"),
 }
 
 COLUMN_TYPES: Mapping[str, Check] = {
@@ -258,7 +297,7 @@ def new_table_properties(given: Mapping[str, str], schema: Schema) -> dict[str, 
             properties[_checked(name, value, schema)] = value
         except ValueError as problem:
             problems.append(f"option 'table-property.{name}' is {mask_url(value)!r}: {problem}")
-    problems += _levels_of_gzip(properties)
+    problems += [*_levels_of_gzip(properties), *_levels_in_avro(properties), *_checks_of_row_groups(properties)]
     if problems:
         raise ValueError("; ".join(problems))
     return properties
@@ -267,15 +306,47 @@ def new_table_properties(given: Mapping[str, str], schema: Schema) -> dict[str, 
 def _levels_of_gzip(properties: Mapping[str, str]) -> list[str]:
     """Return what is wrong with levels of gzip, which Iceberg's runtime takes in words that nobody else knows."""
     of_data, of_deletes = "write.parquet.compression-", "write.delete.parquet.compression-"
-    codec = properties.get(f"{of_data}codec", "gzip")  # which is Iceberg's default
+    codec = properties.get(f"{of_data}codec", _GZIP)  # which is Iceberg's default
     codecs = {of_data: codec, of_deletes: properties.get(f"{of_deletes}codec", codec)}
     return [
         f"option 'table-property.{kind}level' is {properties[f'{kind}level']!r}: Iceberg's Spark runtime takes no "
         f"number as the level of gzip, the codec of a table that names none: give table-property.{kind}codec=zstd "
         "beside it, or option 'compression-level' to each write"
         for kind, codec in codecs.items()
-        if f"{kind}level" in properties and codec.lower() == "gzip"
+        if f"{kind}level" in properties and codec.lower() == _GZIP
     ]
+
+
+def _levels_in_avro(properties: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with levels of gzip in files of Avro, manifests among them, which it knows to the ninth."""
+    of_data = properties.get("write.avro.compression-codec", _GZIP)  # which is Iceberg's default
+    codecs = {
+        "write.avro.compression-": of_data,
+        "write.delete.avro.compression-": properties.get("write.delete.avro.compression-codec", of_data),
+        "write.manifest.compression-": properties.get("write.manifest.compression-codec", _GZIP),
+    }
+    return [
+        f"option 'table-property.{kind}level' is {properties[f'{kind}level']!r}: expected one from {_GZIP_LEVELS[0]} "
+        f"to {_GZIP_LEVELS[-1]}, which gzip has, the codec of a table that names none"
+        for kind, codec in codecs.items()
+        if codec.lower() == _GZIP and int(properties.get(f"{kind}level", "0")) not in _GZIP_LEVELS
+    ]
+
+
+def _checks_of_row_groups(properties: Mapping[str, str]) -> list[str]:
+    """Return where the size of a row group is asked after more rows at first than at most."""
+    problems = []
+    least, most = _FEWEST_ROWS, _MOST_ROWS
+    for kind in ("write.parquet.", "write.delete.parquet."):
+        keys = [f"{kind}row-group-check-{end}-record-count" for end in ("max", "min")]
+        most, least = (int(properties.get(key, text)) for key, text in zip(keys, (most, least), strict=True))
+        named = next((key for key in keys if key in properties), None)
+        if named is not None and least > most:
+            problems.append(
+                f"option 'table-property.{named}' is {properties[named]!r}: Parquet's own writer asks after {least} "
+                f"rows at first and {most} at most how large a row group is: set the other one beside it"
+            )
+    return problems
 
 
 def wrong_values(properties: Mapping[str, str]) -> list[str]:

@@ -24,7 +24,8 @@ _DEFAULT_KEY = METRICS_PREFIX + "default"
 _COLUMN_PREFIX = METRICS_PREFIX + "column."
 _MAX_INFERRED_KEY = METRICS_PREFIX + "max-inferred-column-defaults"
 _MAX_INFERRED_DEFAULT = 100
-_TRUNCATE = re.compile(r"truncate\((\d+)\)", re.IGNORECASE)
+_TRUNCATE = re.compile(r"truncate\((\d+)\)", re.IGNORECASE | re.ASCII)
+_LONGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ def parse_mode(text: str) -> MetricsMode:
     if fixed is not None:
         return fixed
     truncate = _TRUNCATE.fullmatch(text.strip())
-    if truncate is None or int(truncate[1]) == 0:
+    if truncate is None or not 0 < int(truncate[1]) <= _LONGEST:
         raise ValueError(f"metrics mode {text!r} is none of none, counts, truncate(n), full")
     return MetricsMode(counts=True, bounds=True, length=int(truncate[1]))
 

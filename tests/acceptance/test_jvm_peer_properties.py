@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 from pyiceberg.schema import Schema
@@ -10,17 +10,19 @@ from pyiceberg.types import LongType, NestedField
 from pyspark.sql import types as spark
 from support.event_rows import struct
 from support.exhaustive import few
-from support.jvm_peer import JvmPeer, PeerError
+from support.jvm_peer import JvmPeer, PeerCatalog, PeerError
 from support.metadata import ID_AND_NAME
 from support.shared_catalog import SharedCatalog
 from support.tables import SCHEMA, rows
 
-from iceberg_ds.property_types import COLUMN_TYPES, RESERVED, TYPES, new_table_properties
+from iceberg_ds.property_types import COLUMN_TYPES, NOT_OF_NEW_TABLES, RESERVED, TYPES, new_table_properties
 from iceberg_ds.schemas.reserved import METADATA_COLUMNS
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
 CODEC = "write.parquet.compression-codec"
+FILTER = "write.parquet.bloom-filter-enabled.column.name"
+MERGE_ON_READ = {"format-version": "2", "write.delete.mode": "merge-on-read"}
 CONSTANTS = "org.apache.iceberg.TableProperties"
 
 
@@ -58,7 +60,7 @@ def test_types_are_those_of_the_defaults_of_the_jvm(peer: JvmPeer) -> None:
     checked = 0
     for key, name in constants.items():
         default = constants.get(f"{key}_DEFAULT")
-        if default is None or name not in TYPES:
+        if default is None or name not in TYPES or name in NOT_OF_NEW_TABLES:
             continue
         text = str(default).lower() if isinstance(default, bool) else str(default)
         if text:  # none of ORC's columns
@@ -83,6 +85,63 @@ def test_peer_writes_with_a_level_unless_the_codec_is_gzip(shared: SharedCatalog
         with pytest.raises(PeerError, match="CompressionLevel"):
             shared.append_by_jvm(rows(1), SCHEMA)
     assert bool(wrong_for_new_table(properties)) == (codec != "zstd")
+
+
+AVRO = {"write.format.default": "avro", "write.delete.format.default": "avro"}
+# The least and the most that the runtime works with, and what is next to it.
+TAKEN = [
+    {
+        "write.parquet.page-version": "v2",
+        "write.parquet.dict-size-bytes": "64",
+        "write.delete.parquet.page-size-bytes": "64",
+        CODEC: "LZ4",
+        "write.manifest.compression-level": "9",
+        "write.parquet.row-group-check-min-record-count": "10000",
+        FILTER: "true",
+        "write.parquet.bloom-filter-max-bytes": "32",
+    },
+    {**AVRO, "write.avro.compression-level": "-1", "write.delete.avro.compression-level": "9"},
+]
+REFUSED = [
+    {"write.parquet.page-version": "V2"},
+    {"write.parquet.dict-size-bytes": "63"},
+    {"write.delete.parquet.page-size-bytes": "63"},
+    {CODEC: "brotli"},
+    {"write.manifest.compression-level": "10"},
+    {**AVRO, "write.avro.compression-level": "-2"},
+    {**AVRO, "write.delete.avro.compression-level": "10"},
+    {"write.parquet.row-group-check-min-record-count": "10001"},
+    {"write.delete.parquet.row-group-check-max-record-count": "99"},
+    {FILTER: "true", "write.parquet.bloom-filter-max-bytes": "31"},
+    {"write.folder-storage.path": "file:/data"},
+    {"write.object-storage.enabled": "true", "write.object-storage.path": "file:/data"},
+    {"encryption.data-key-length": "16"},
+]
+
+
+def test_peer_uses_no_table_with_values_that_the_sink_refuses(shared: SharedCatalog) -> None:
+    """The sink would make tables that are locked, or refuse what the runtime has nothing against."""
+    shared.jvm.run("CREATE NAMESPACE db")
+    different = [
+        properties
+        for number, properties in enumerate([*TAKEN, *REFUSED])
+        if is_used_by(shared.jvm, f"db.t{number}", properties) is bool(wrong_for_new_table(properties))
+    ]
+
+    assert different == []
+    assert [wrong_for_new_table(properties) for properties in TAKEN] == ["", ""]
+
+
+def is_used_by(jvm: PeerCatalog, table: str, properties: Mapping[str, str]) -> bool:
+    """Return whether the runtime makes a table, writes rows and deletes some of them."""
+    named = ", ".join(f"'{key}' = '{value}'" for key, value in {**MERGE_ON_READ, **properties}.items())
+    try:
+        jvm.run(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ({named})")
+        jvm.run(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES (1, 'a'), (2, 'b')")  # noqa: S608  # no outside input
+        jvm.run(f"DELETE FROM {table} WHERE id = 1")  # noqa: S608
+    except PeerError:
+        return False
+    return jvm.values(f"SELECT id FROM {table}") == [2]  # noqa: S608
 
 
 def wrong_for_new_table(properties: dict[str, str]) -> str:

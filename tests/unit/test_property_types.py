@@ -17,7 +17,7 @@ from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError
 from iceberg_ds.file_settings import file_settings
 from iceberg_ds.options import parse_options
 from iceberg_ds.planning import foresee, foresee_creation
-from iceberg_ds.property_types import COLUMN_TYPES, RESERVED, TYPES, new_table_properties
+from iceberg_ds.property_types import COLUMN_TYPES, NOT_OF_NEW_TABLES, RESERVED, TYPES, new_table_properties
 from iceberg_ds.schemas.reserved import METADATA_COLUMNS
 
 MIXED = Schema(
@@ -43,7 +43,20 @@ REFUSED = [
     ("write.format.default", "csv", "expected one of parquet, avro, orc"),
     ("write.parquet.row-group-size-bytes", "0", "expected a whole number from 1"),
     ("write.parquet.page-size-bytes", "63", "expected a whole number from 64"),
-    ("write.parquet.page-version", "v3", "expected one of v1, v2"),
+    ("write.parquet.page-version", "v3", "expected v1 or v2"),
+    ("write.parquet.page-version", "V2", "expected v1 or v2"),
+    ("write.delete.parquet.page-version", "V1", "expected v1 or v2"),
+    ("write.parquet.dict-size-bytes", "63", "expected a whole number from 64"),
+    ("write.delete.parquet.dict-size-bytes", "10", "expected a whole number from 64"),
+    ("write.parquet.bloom-filter-max-bytes", "31", "expected a whole number from 32"),
+    ("write.parquet.compression-codec", "brotli", "Iceberg's Spark runtime neither reads nor writes it"),
+    ("write.parquet.compression-codec", "lzo", "expected one of zstd, snappy, gzip, lz4, uncompressed"),
+    ("write.object-storage.path", "s3://bucket/x", "write.data.path"),
+    ("write.folder-storage.path", "s3://bucket/x", "write.data.path"),
+    ("encryption.data-key-length", "16", "format version 3"),
+    ("write.orc.bloom.filter.fpp", "\u0660.\u0665", "above 0 and below 1"),
+    ("write.metadata.metrics.default", "truncate(\u0665)", "none, counts, truncate(n), full"),
+    ("write.metadata.metrics.column.name", "truncate(2147483648)", "none, counts, truncate(n), full"),
     ("write.metadata.metrics.default", "truncate", "none, counts, truncate(n), full"),
     ("write.metadata.metrics.column.name", "all", "none, counts, truncate(n), full"),
     ("write.metadata.metrics.column.nope", "full", "the table has no column 'nope'"),
@@ -139,7 +152,9 @@ def test_check_of_a_write_tells_of_a_wrong_property() -> None:
         foresee_creation(options, SCHEMA)
 
 
-@pytest.mark.parametrize("name", [*TYPES, *(f"{prefix}id" for prefix in COLUMN_TYPES)])
+@pytest.mark.parametrize(
+    "name", [*sorted(TYPES.keys() - NOT_OF_NEW_TABLES), *(f"{prefix}id" for prefix in COLUMN_TYPES)]
+)
 def test_each_property_takes_a_value_of_its_type(name: str) -> None:
     """A property could not be set at all."""
     taken = []
@@ -172,6 +187,57 @@ def test_level_of_gzip_is_refused(sink: Sink, properties: dict[str, str], level:
     text = refusal(sink, table_properties=properties)
 
     assert f"option 'table-property.{level}' is '3': Iceberg's Spark runtime takes no number" in text
+
+
+MANIFEST_LEVEL, AVRO_LEVEL, DELETE_AVRO_LEVEL = (
+    f"write.{kind}.compression-level" for kind in ("manifest", "avro", "delete.avro")
+)
+AVRO_CODEC = "write.avro.compression-codec"
+MIN_CHECK, MAX_CHECK = (f"write.parquet.row-group-check-{end}-record-count" for end in ("min", "max"))
+DELETE_MIN_CHECK, DELETE_MAX_CHECK = (
+    f"write.delete.parquet.row-group-check-{end}-record-count" for end in ("min", "max")
+)
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({MANIFEST_LEVEL: "10"}, MANIFEST_LEVEL),
+        ({MANIFEST_LEVEL: "-2", "write.manifest.compression-codec": "GZIP"}, MANIFEST_LEVEL),
+        ({AVRO_LEVEL: "10"}, AVRO_LEVEL),
+        ({DELETE_AVRO_LEVEL: "10"}, DELETE_AVRO_LEVEL),
+        (
+            {DELETE_AVRO_LEVEL: "10", AVRO_CODEC: "zstd", "write.delete.avro.compression-codec": "gzip"},
+            DELETE_AVRO_LEVEL,
+        ),
+        ({MIN_CHECK: "10001"}, MIN_CHECK),
+        ({MAX_CHECK: "99"}, MAX_CHECK),
+        ({MIN_CHECK: "200", MAX_CHECK: "199"}, MAX_CHECK),
+        ({DELETE_MIN_CHECK: "10001"}, DELETE_MIN_CHECK),
+        ({MIN_CHECK: "1", MAX_CHECK: "5", DELETE_MIN_CHECK: "6"}, DELETE_MIN_CHECK),
+        ({MIN_CHECK: "200", DELETE_MAX_CHECK: "199"}, DELETE_MAX_CHECK),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(sink: Sink, properties: dict[str, str], named: str) -> None:
+    """The runtime could write no file, or no manifest, of the table any more."""
+    assert f"option 'table-property.{named}' is {properties[named]!r}: " in refusal(sink, table_properties=properties)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {MANIFEST_LEVEL: "9"},
+        {MANIFEST_LEVEL: "-1"},
+        {MANIFEST_LEVEL: "22", "write.manifest.compression-codec": "zstd"},
+        {DELETE_AVRO_LEVEL: "10", AVRO_CODEC: "zstd"},
+        {MIN_CHECK: "10000"},
+        {MIN_CHECK: "20000", MAX_CHECK: "20000"},
+        {MIN_CHECK: "1", MAX_CHECK: "5", DELETE_MIN_CHECK: "5"},
+    ],
+)
+def test_values_that_go_together_are_taken(properties: dict[str, str]) -> None:
+    """A user could not tune a table as in Spark."""
+    assert new_table_properties(properties, ID_AND_NAME) == properties
 
 
 @pytest.mark.parametrize(
