@@ -1,7 +1,9 @@
 """What the sink does by keys beside Iceberg's own Spark runtime, each begun before the other and landed after it.
 
 A row may never change by that: the table has the rows of one after the other, or one of them is refused and says so.
-The runtime's statements are real ones, held when they send their commit (`held_commits`).
+The runtime's statements are real ones, held when they send their commit (`held_commits`). Holding one earlier would
+tell nothing else: it reads one snapshot, and has its commit validated from that one on, so that it is the same to it at
+which moment between its scan and its commit somebody else lands.
 """
 
 from __future__ import annotations

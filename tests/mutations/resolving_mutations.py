@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _SCAN = "unit/resolving/test_scan.py::"
+_NO_IDS = "unit/resolving/test_files_without_field_ids.py::"
 _COLLIDING = "unit/upserts/test_colliding_keys.py::"
 _KEYS = "unit/resolving/test_key_sets.py::"
 _CONVERTING = "unit/resolving/test_converting.py::"
@@ -17,6 +18,24 @@ _COMMITTING = "unit/upserts/test_committing.py::"
 _PARTITIONS = "unit/upserts/test_every_partition.py::"
 
 RESOLVING: tuple[Mutation, ...] = (
+    Mutation(
+        name="keys of a file without field ids are read as nulls",
+        file="resolving/columns.py",
+        before="if missing and None in known:",
+        after="if missing and not known:",
+        tests=(
+            _NO_IDS + "test_what_would_have_to_read_such_a_file_refuses_it_by_name",
+            _NO_IDS + "test_late_rows_are_not_held_against_such_a_file",
+            _NO_IDS + "test_keys_of_such_a_file_are_not_called_unique",
+        ),
+    ),
+    Mutation(
+        name="values of a file without field ids are lost as it is written again",
+        file="writing/remaining_rows.py",
+        before="if not has_field_ids(file.schema_arrow):",
+        after="if not file.schema_arrow:",
+        tests=(_NO_IDS + "test_what_would_have_to_read_such_a_file_refuses_it_by_name",),
+    ),
     Mutation(
         name="a uuid is one partition in a manifest and another in a task",
         file="layouts/partitioning.py",
