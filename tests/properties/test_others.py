@@ -6,26 +6,47 @@ import itertools
 import json
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.types import NestedField, StringType
 from support.invariants import check_sound
-from support.others import cherry_pick, drop_branch, expire, plain_table, register_edited, set_branch
+from support.others import cherry_pick, drop_branch, expire, plain_table, register_edited, set_branch, set_columns
 from support.tables import IDENTIFIER, Sink, embedded_options, rows
 
 from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits.publishing import fast_forward
 from iceberg_ds.errors import CommitConflictError, OptionError
+from iceberg_ds.messages import TaskCommit
 
 BRANCHES = ["main", "audit", "stage"]
 FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
 
 branches = st.sampled_from(BRANCHES)
 others = st.sampled_from(BRANCHES[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """A numbered batch whose task has run.
+
+    Attributes:
+        branch: The branch that it is for.
+        version: Its number, and the id of its row.
+        messages: What its task reports.
+        name_id: The field that column `name` was when it was planned.
+    """
+
+    branch: str
+    version: int
+    messages: list[TaskCommit]
+    name_id: int
 
 
 class Others(RuleBasedStateMachine):
@@ -42,6 +63,7 @@ class Others(RuleBasedStateMachine):
         self.sink = Sink(catalog=connect(catalog_settings(options)), options=options)
         self.plain_ids = itertools.count(1000)
         self.is_ahead = False
+        self.pending: list[Batch] = []
 
     @initialize()
     def create(self) -> None:
@@ -51,8 +73,14 @@ class Others(RuleBasedStateMachine):
             change.set_properties(FAST_RETRIES)
 
     def teardown(self) -> None:
-        """Remove the table."""
-        shutil.rmtree(self.folder)
+        """Finish what is under way, and remove the table."""
+        try:
+            while self.pending:
+                self.commit(self.pending.pop())
+            self.no_row_is_there_twice()
+            self.table_is_whole()
+        finally:
+            shutil.rmtree(self.folder)
 
     def refs(self) -> dict[str, int]:
         """Return the branches and their snapshots."""
@@ -65,11 +93,38 @@ class Others(RuleBasedStateMachine):
 
     @rule(branch=branches, version=st.integers(1, 4))
     def append_version(self, branch: str, version: int) -> None:
-        """Write a numbered batch: it lands, is skipped because it is there, or is refused."""
-        before = self.ids(branch)
+        """Write a numbered batch and commit it."""
+        if (batch := self.begin(branch, version)) is not None:
+            self.commit(batch)
+
+    @precondition(lambda self: not self.pending)
+    @rule(branch=branches, version=st.integers(1, 4))
+    def begin_version(self, branch: str, version: int) -> None:
+        """Write a numbered batch; others come before its commit."""
+        if (batch := self.begin(branch, version)) is not None:
+            self.pending.append(batch)
+
+    @precondition(lambda self: self.pending)
+    @rule()
+    def commit_version(self) -> None:
+        """Commit the batch that was written before."""
+        self.commit(self.pending.pop())
+
+    def begin(self, branch: str, version: int) -> Batch | None:
+        """Plan a numbered batch and run its task; return None if it is refused."""
         try:
             plan = self.sink.plan(branch=branch, create_branch=branch != "main", txn_app_id="load", txn_version=version)
-            result = self.sink.commit(self.sink.write(rows(version), plan=plan))
+        except (CommitConflictError, OptionError):
+            return None
+        messages = self.sink.write(rows(version), plan=plan)
+        return Batch(branch=branch, version=version, messages=messages, name_id=self.name_id())
+
+    def commit(self, batch: Batch) -> None:
+        """Commit a numbered batch: it lands, is skipped because it is there, or is refused."""
+        branch, version = batch.branch, batch.version
+        before = self.ids(branch)
+        try:
+            result = self.sink.commit(batch.messages)
         except (CommitConflictError, OptionError):
             assert self.ids(branch) == before
             return
@@ -79,6 +134,11 @@ class Others(RuleBasedStateMachine):
             assert any(number >= version for number in now if number < 1000), (version, now)
             return
         assert now.count(version) == 1, (version, now)
+        assert self.name_id() == batch.name_id, "the name that was written is another column by now"
+
+    def name_id(self) -> int:
+        """Return the field that column `name` is by now."""
+        return self.sink.table().schema().find_field("name").field_id
 
     @rule(branch=branches)
     def append_plain(self, branch: str) -> None:
@@ -130,8 +190,11 @@ class Others(RuleBasedStateMachine):
 
     @rule(branch=branches, back=st.integers(1, 3))
     def others_roll_back(self, branch: str, back: int) -> None:
-        """Roll a branch back."""
-        if (head := self.refs().get(branch)) is not None and len(line := self.lineage(head)) > back:
+        """Roll a branch back, but not into the middle of a compaction, which PyIceberg does in two commits."""
+        if (head := self.refs().get(branch)) is None or len(line := self.lineage(head)) <= back:
+            return
+        chosen = self.sink.table().snapshot_by_id(line[back])
+        if chosen is not None and chosen.summary is not None and chosen.summary.operation is not Operation.DELETE:
             set_branch(self.sink, branch, line[back])
 
     @precondition(lambda self: "main" in self.refs())
@@ -175,6 +238,13 @@ class Others(RuleBasedStateMachine):
         """Write the rows of main into one file, by an overwrite of PyIceberg that keeps them."""
         table = plain_table(self.sink)
         table.overwrite(table.scan().to_arrow())
+
+    @rule()
+    def others_drop_and_add_a_column(self) -> None:
+        """Drop a column and add another one of its name."""
+        schema = plain_table(self.sink).schema()
+        again = NestedField(schema.highest_field_id + 1, "name", StringType())
+        set_columns(self.sink, schema.find_field("id"), again)
 
     @rule(cuts_parents=st.booleans())
     def others_expire(self, *, cuts_parents: bool) -> None:

@@ -34,6 +34,7 @@ from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
 from support.invariants import check_sound, unreferenced_files
 from support.keyed_messages import keyed_task
 from support.keyed_reader import listed, rows_of
+from support.others import set_columns
 from support.spark_tables import Warehouse, read_with_chdb
 from support.tables import NAME, Sink, arrow_batch, epoch, local
 
@@ -63,7 +64,7 @@ REGIONS = ("EU", "US", "DE")
 TASKS = 3
 MAX_ADDED_COLUMNS = 2
 SMALL, LARGE = 1, 2**29
-COLUMN_CHANGES = ["add", "rename", "widen", "drop"]
+COLUMN_CHANGES = ["add", "rename", "widen", "drop", "drop and add"]
 FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
 STEPS_OF_COMMITS = [
     Step.COMMIT_BEGUN,
@@ -119,6 +120,7 @@ class Pending:
         events: What it says, in order.
         messages: What its tasks report.
         shape: How often the table had been changed when it was planned.
+        columns: The field ids of its columns then, by name.
     """
 
     query: str
@@ -126,6 +128,7 @@ class Pending:
     events: list[Event]
     messages: list[TaskCommit]
     shape: int
+    columns: dict[str, int]
 
 
 class KeyedTable(RuleBasedStateMachine):
@@ -272,8 +275,22 @@ class KeyedTable(RuleBasedStateMachine):
     def begin(self, query: str, feed: Sequence[Any], data: st.DataObject) -> Pending:
         """Run the tasks of a query's next epoch."""
         events = self.events(feed, data.draw(st.integers(0, 20), "first sequence"))
-        messages = self.run_tasks(query, self.epochs[query], events, data)
-        return Pending(query=query, epoch_id=self.epochs[query], events=events, messages=messages, shape=self.shape)
+        return self.pending_of(query, events, self.run_tasks(query, self.epochs[query], events, data))
+
+    def pending_of(self, query: str, events: list[Event], messages: list[TaskCommit]) -> Pending:
+        """Return a query's next epoch, as the table is now."""
+        return Pending(
+            query=query,
+            epoch_id=self.epochs[query],
+            events=events,
+            messages=messages,
+            shape=self.shape,
+            columns=self.columns(),
+        )
+
+    def columns(self) -> dict[str, int]:
+        """Return the field ids of the table's columns by name."""
+        return {field.name: field.field_id for field in self.sink.table().schema().fields}
 
     def commit(self, write: Pending, errors: Sequence[Callable[[], Exception]], when: When) -> bool:
         """Commit an epoch among failures; return whether it landed, as it must but for changes under it."""
@@ -287,6 +304,8 @@ class KeyedTable(RuleBasedStateMachine):
         finally:
             self.faulty.forget()
         assert result.snapshot_id == write.messages[0].write.snapshot_id
+        now = self.columns()
+        assert all(now.get(name, number) == number for name, number in write.columns.items()), "values are lost"
         self.landed(write)
         return True
 
@@ -387,7 +406,7 @@ class KeyedTable(RuleBasedStateMachine):
         """Let the storage fail in tasks or in the commit; the epoch is run again until it is there."""
         messages: list[TaskCommit] = []
         events = self.events(feed, data.draw(st.integers(0, 20), "first sequence"))
-        write = Pending(query=query, epoch_id=self.epochs[query], events=events, messages=messages, shape=self.shape)
+        write = self.pending_of(query, events, messages)
         with strike(fault):
             try:
                 messages += self.run_tasks(query, write.epoch_id, events, data)
@@ -474,7 +493,7 @@ class KeyedTable(RuleBasedStateMachine):
         self.alter_columns(what, data)
 
     def alter_columns(self, what: str, data: st.DataObject) -> None:
-        """Add, rename, widen or drop a column."""
+        """Add, rename, widen or drop a column, or drop one and add another of its name."""
         table = self.sink.table()
         fields = table.schema().fields
         partitioned = {part.source_id for spec in table.specs().values() for part in spec.fields}
@@ -484,11 +503,15 @@ class KeyedTable(RuleBasedStateMachine):
             "add": fields,
             "rename": fields,
             "widen": [field for field in fields if isinstance(field.field_type, IntegerType)],
-            "drop": [field for field in fields if field.field_id not in {*partitioned, ID, REGION, LSN}],
-        }[what]
+        }.get(what, [field for field in fields if field.field_id not in {*partitioned, ID, REGION, LSN}])
         if not candidates:
             return
         field = data.draw(st.sampled_from(sorted(candidates, key=lambda field: field.field_id)), "column")
+        self.shape += 1
+        if what == "drop and add":
+            again = NestedField(table.metadata.last_column_id + 1, field.name, IntegerType())
+            set_columns(self.sink, *(kept for kept in fields if kept is not field), again)
+            return
         name = f"c{next(self.numbers)}"
         with table.update_schema(allow_incompatible_changes=True) as change:
             if what == "add":
@@ -499,7 +522,6 @@ class KeyedTable(RuleBasedStateMachine):
                 change.update_column(field.name, LongType())
             else:
                 change.delete_column(field.name)
-        self.shape += 1
 
     @rule(data=st.data())
     @precondition(lambda self: len(self.history) > 1 and not self.pending)
