@@ -28,20 +28,23 @@ def read_configuration() -> Config:
         return Config()
 
 
-def default_catalog() -> str:
+def default_catalog(configuration: Config) -> str:
     """Return the name of the catalog of whoever names none; raises as `read_configuration` does."""
-    configuration = read_configuration()
     with _not_shown():
         return configuration.get_default_catalog_name()
 
 
-def configured_catalog(name: str) -> dict[str, Any] | None:
+def configured_catalog(name: str, configuration: Config | None = None) -> dict[str, Any] | None:
     """Return the properties of a catalog, text or trees of it, None if it has none.
+
+    Args:
+        name: Name of the catalog.
+        configuration: What `read_configuration` has returned; None to read it now.
 
     Raises:
         OptionError: The configuration is malformed.
     """
-    configuration = read_configuration()
+    configuration = read_configuration() if configuration is None else configuration
     with _not_shown():
         return configuration.get_catalog_config(name)
 

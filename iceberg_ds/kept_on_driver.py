@@ -93,7 +93,9 @@ def _combined(data: bytes, pad: bytes) -> bytes:
     Raises:
         ValueError: They differ in length.
     """
-    return bytes(left ^ right for left, right in zip(data, pad, strict=True))
+    if len(data) != len(pad):
+        raise ValueError(f"{len(data)} and {len(pad)} bytes")
+    return (int.from_bytes(data, "big") ^ int.from_bytes(pad, "big")).to_bytes(len(data), "big")
 
 
 def _names(options: Mapping[str, str]) -> str:

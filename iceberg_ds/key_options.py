@@ -8,7 +8,6 @@ from iceberg_ds import option_values as values
 from iceberg_ds.changes.values import DIFF, METADATA_COLUMNS, OPERATION
 from iceberg_ds.layouts.terms import parse_column, parse_columns
 from iceberg_ds.option import Option
-from iceberg_ds.predicates.predicates import predicate_text
 from iceberg_ds.readers import READERS
 
 KEY_OPTIONS: tuple[Option, ...] = (
@@ -46,7 +45,7 @@ KEY_OPTIONS: tuple[Option, ...] = (
     Option(
         name="delete-when",
         default="none",
-        parse=predicate_text,
+        parse=values.predicate,
         doc="With `keys`: a predicate on columns of the DataFrame, such as `deleted = true`; rows that satisfy it are "
         "deletes. Without `keys` as `operation-column`.",
     ),

@@ -10,8 +10,6 @@ from iceberg_ds.identifiers import parse_identifier
 from iceberg_ds.key_options import KEY_OPTIONS, METADATA_OPTION
 from iceberg_ds.layouts.layout import parse_partition_by, parse_sort_by
 from iceberg_ds.option import Option
-from iceberg_ds.predicates.literals import time_zone
-from iceberg_ds.predicates.predicates import predicate_text
 
 CATALOG_PREFIX = "catalog."
 TABLE_PROPERTY_PREFIX = "table-property."
@@ -135,7 +133,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="replace-where",
         default="none",
-        parse=predicate_text,
+        parse=values.predicate,
         doc='With `mode("overwrite")` or `outputMode("complete")`: a predicate, such as `day >= \'2026-11-01\' AND '
         "region = 'EU'`. The rows that satisfy it are replaced, and all rows written must satisfy it. Also "
         "`replaceWhere`.",
@@ -143,7 +141,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="time-zone",
         default="none: a time without a zone is refused beside a timestamp with one",
-        parse=time_zone,
+        parse=values.time_zone,
         doc="Where times without a zone are in `replace-where` and `delete-when`, such as `Europe/Paris`: give it "
         'the session\'s, `spark.conf.get("spark.sql.session.timeZone")`, which Spark does not tell data sources.',
     ),

@@ -90,6 +90,20 @@ def always_checked(text: str) -> bool:
     return True
 
 
+def predicate(text: str) -> str:
+    """Return `text`, which states a predicate; it is parsed again wherever it is needed."""
+    from iceberg_ds.predicates.predicates import predicate_text  # noqa: PLC0415  # most writes need no predicates
+
+    return predicate_text(text)
+
+
+def time_zone(text: str) -> str:
+    """Return the name of a time zone, checked."""
+    from iceberg_ds.predicates.literals import time_zone as checked  # noqa: PLC0415  # most writes need no predicates
+
+    return checked(text)
+
+
 def names_among(*known: str) -> Callable[[str], tuple[str, ...]]:
     """Return the parser that takes some of these names, in any case, with commas between them."""
 

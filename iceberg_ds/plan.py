@@ -126,6 +126,9 @@ class BoundColumn:
     type: str
 
 
+EVERY_ROW = "true"  # the predicate of a write that replaces all rows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverwriteByFilter:
     """The write replaces the rows that satisfy a predicate, and all of its own rows satisfy it.

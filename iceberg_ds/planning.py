@@ -31,6 +31,7 @@ from iceberg_ds.manifests.manifest_file import layout_of
 from iceberg_ds.option_scope import check_scope
 from iceberg_ds.options import SinkOptions, naming_action
 from iceberg_ds.plan import (
+    EVERY_ROW,
     DynamicOverwrite,
     IsolationLevel,
     Overwrite,
@@ -42,8 +43,6 @@ from iceberg_ds.plan import (
     WritePlan,
     new_operation,
 )
-from iceberg_ds.predicates.predicates import EVERY_ROW
-from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.property_types import new_table_properties
 from iceberg_ds.schemas.changes import metadata_with
 from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
@@ -388,6 +387,8 @@ def _overwrite(options: SinkOptions, metadata: TableMetadata, route: Route) -> O
     isolation_level: IsolationLevel = options.isolation_level or "serializable"
     if options.overwrite_mode == "dynamic":
         return DynamicOverwrite(isolation_level=isolation_level, base_snapshot_id=base_id)
+    from iceberg_ds.predicates.row_filter import RowFilter  # noqa: PLC0415  # appends need no predicates
+
     overwrite = OverwriteByFilter(
         predicate=options.replace_where or EVERY_ROW,
         case_sensitive=bool(options.case_sensitive),

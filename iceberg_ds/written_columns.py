@@ -21,8 +21,6 @@ from iceberg_ds.changes.values import DIFF, EPOCH_ID, EXTRACTED_AT, OPERATION, A
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.identifiers import identifier_text
 from iceberg_ds.options import SinkOptions
-from iceberg_ds.predicates.predicates import parse_predicate
-from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.names import AmbiguousNameError, find_position, repeated_names
 from iceberg_ds.schemas.spark_types import UnsupportedTypeError, bullets, convert_type, with_nullable_fields
 
@@ -102,6 +100,10 @@ class WrittenColumns:
         """
         if self._options.delete_when is None:
             return None
+        # Most writes need no predicates.
+        from iceberg_ds.predicates.predicates import parse_predicate  # noqa: PLC0415
+        from iceberg_ds.predicates.row_filter import RowFilter  # noqa: PLC0415
+
         predicate = parse_predicate(self._options.delete_when)
         found = RowFilter(
             predicate,

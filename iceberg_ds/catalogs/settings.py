@@ -40,8 +40,9 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
             lead the credentials of a configured one elsewhere, or it is to show a part of a table's history only; or
             PyIceberg's configuration is malformed.
     """
-    name = options.catalog or default_catalog()
-    configured = configured_catalog(name)
+    configuration = read_configuration()
+    name = options.catalog or default_catalog(configuration)
+    configured = configured_catalog(name, configuration)
     if options.catalog_properties or configured is not None:
         if (reason := why_not_beside(configured or {}, options.catalog_properties)) is not None:
             raise OptionError(
@@ -54,10 +55,10 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
                 f"by options, ~/.pyiceberg.yaml or the environment: use '{CATALOG_PREFIX}warehouse', or drop one."
             )
         settings = CatalogSettings(name=name, properties=tuple(sorted(options.catalog_properties.items())))
-        check_history_is_shown(settings.name, configured_properties(settings))
+        check_history_is_shown(settings.name, _merged(settings, configured or {}))
         return settings
     if options.catalog is not None:
-        known = ", ".join(sorted(read_configuration().get_known_catalogs())) or "none"
+        known = ", ".join(sorted(configuration.get_known_catalogs())) or "none"
         raise OptionError(
             f"Catalog '{name}' is not configured (known: {known}): "
             f"describe it with '{CATALOG_PREFIX}*' options, in ~/.pyiceberg.yaml or in the environment."
@@ -70,7 +71,11 @@ def configured_properties(settings: CatalogSettings) -> dict[str, str]:
 
     As in PyIceberg, an option without a value takes the place of nothing.
     """
-    known = {key: str(value) for key, value in (configured_catalog(settings.name) or {}).items()}
+    return _merged(settings, configured_catalog(settings.name) or {})
+
+
+def _merged(settings: CatalogSettings, configured: Mapping[str, object]) -> dict[str, str]:
+    known = {key: str(value) for key, value in configured.items()}
     return {**known, **{key: value or known.get(key, value) for key, value in settings.properties}}
 
 

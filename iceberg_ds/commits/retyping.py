@@ -8,6 +8,7 @@ task runs in vain, and in each attempt of the commit, whose request says where a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent
@@ -16,11 +17,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId
 
 from iceberg_ds.commits.manifests import live_manifests
-from iceberg_ds.commits.replacing import Replacement
 from iceberg_ds.errors import CommitConflictError, SchemaMismatchError
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import Route, SchemaChange
 from iceberg_ds.schemas.fit import taken_names
+
+if TYPE_CHECKING:  # planners need no manifests of rows to replace
+    from iceberg_ds.commits.replacing import Replacement
 
 _ADVICE = (
     "Schemas are of the whole table: cast the column to the table's type, write it under another name or into another "

@@ -59,11 +59,10 @@ class RowOrder:
     """
 
     def __init__(self, order: SortOrder, schema: Schema, spec: PartitionSpec | None = None) -> None:
-        sources = {leaf.field_id: leaf for leaf in leaf_columns(schema, {})}
         fields = [*_clustering(spec), *order.fields]
-        self._keys = [
-            _key(field, schema, sources) for field in fields if not isinstance(field.transform, VoidTransform)
-        ]
+        live = [field for field in fields if not isinstance(field.transform, VoidTransform)]
+        sources = {leaf.field_id: leaf for leaf in leaf_columns(schema, {})} if live else {}
+        self._keys = [_key(field, schema, sources) for field in live]
 
     def keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the key columns of the rows in `batch`."""

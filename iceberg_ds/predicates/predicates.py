@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NoReturn
 
-EVERY_ROW = "true"
-
 _EXAMPLE = "such as day >= '2026-11-01' AND region IN ('EU', 'US')"
 _TESTS = "a comparison, IN, BETWEEN, LIKE or IS"
 _OPERAND = "a column, a value or ("

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from iceberg_ds.changes.reading import DeleteTest
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.predicates.predicates import parse_predicate
-from iceberg_ds.predicates.row_filter import RowFilter
 from iceberg_ds.schemas.conform import conform
 from iceberg_ds.schemas.shape import file_shape
+
+if TYPE_CHECKING:
+    from iceberg_ds.changes.reading import DeleteTest
 
 
 def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
@@ -28,6 +30,10 @@ def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
     frame = plan.frame
     if predicate is None or frame is None:
         return None
+    # Most tasks need no predicates.
+    from iceberg_ds.predicates.predicates import parse_predicate  # noqa: PLC0415
+    from iceberg_ds.predicates.row_filter import RowFilter  # noqa: PLC0415
+
     is_deleted = RowFilter(
         parse_predicate(predicate), frame, case_sensitive=bool(plan.case_sensitive), time_zone=plan.time_zone
     )

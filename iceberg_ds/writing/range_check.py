@@ -6,12 +6,15 @@ the commit refuses them by the count over all tasks.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from iceberg_ds.messages import RefusedRows
-from iceberg_ds.plan import OverwriteByFilter, WritePlan
-from iceberg_ds.predicates.predicates import EVERY_ROW
-from iceberg_ds.predicates.row_filter import RowFilter
+from iceberg_ds.plan import EVERY_ROW, OverwriteByFilter, WritePlan
+
+if TYPE_CHECKING:
+    from iceberg_ds.predicates.row_filter import RowFilter
 
 
 class RangeCheck:
@@ -31,6 +34,8 @@ class RangeCheck:
         self._example = ""
         overwrite = plan.overwrite
         if isinstance(overwrite, OverwriteByFilter) and overwrite.predicate != EVERY_ROW:
+            from iceberg_ds.predicates.row_filter import RowFilter  # noqa: PLC0415  # most tasks need no predicates
+
             self._filter = RowFilter.of(overwrite, plan.schema)
 
     @property

@@ -29,7 +29,7 @@ from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.commits import merging
 from iceberg_ds.commits.merging import MergePolicy, groups_to_merge
 from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError
-from iceberg_ds.predicates.predicates import EVERY_ROW
+from iceberg_ds.plan import EVERY_ROW
 
 pytestmark = pytest.mark.usefixtures("waits")
 
