@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum, auto
+from functools import cached_property
 from urllib.parse import quote
 
 from pyiceberg.table.metadata import TableMetadata
@@ -11,6 +12,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from iceberg_ds.plan import Route
+from iceberg_ds.pyiceberg_inner import summary_entries
 
 MAIN_BRANCH = "main"
 # In the summary of a snapshot that waits to be converted: the branch that it is published to. Whoever wrote it is told
@@ -63,6 +65,42 @@ def branch_snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
 def branch_history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
     """Yield the snapshots of `branch`, newest first, as far as they have not expired."""
     return _lineage(metadata, branch_head(metadata, branch))
+
+
+class BranchHistory:
+    """The snapshots of a branch, newest first, as far as they have not expired; each is looked up once.
+
+    Attributes:
+        metadata: The table.
+        branch: The branch.
+    """
+
+    def __init__(self, metadata: TableMetadata, branch: str) -> None:
+        self.metadata = metadata
+        self.branch = branch
+        self._read: list[Snapshot] = []
+        self._rest = branch_history(metadata, branch)
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        read, position = self._read, 0
+        while True:
+            if position == len(read):
+                if (snapshot := next(self._rest, None)) is None:
+                    return
+                read.append(snapshot)
+            yield read[position]
+            position += 1
+
+    @property
+    def oldest(self) -> Snapshot | None:
+        """The oldest snapshot that the branch shows, None if it has none."""
+        self._read.extend(self._rest)
+        return self._read[-1] if self._read else None
+
+    @cached_property
+    def main(self) -> BranchHistory:
+        """The history of `main` in the same table."""
+        return self if self.branch == MAIN_BRANCH else BranchHistory(self.metadata, MAIN_BRANCH)
 
 
 def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
@@ -165,7 +203,7 @@ def _keeps_rows(snapshot: Snapshot) -> bool:
 
 
 def _summary_entry(snapshot: Snapshot, key: str) -> str | None:
-    return None if snapshot.summary is None else snapshot.summary[key]
+    return summary_entries(snapshot).get(key)
 
 
 def why_not_writable(metadata: TableMetadata, route: Route) -> str | None:
@@ -278,7 +316,7 @@ def begins_a_table(snapshot: Snapshot) -> bool:
 
 
 def _builds_on(snapshot: Snapshot) -> str | None:
-    return snapshot.summary[BUILDS_ON_KEY] if snapshot.summary is not None else None
+    return summary_entries(snapshot).get(BUILDS_ON_KEY)
 
 
 def snapshots_since(metadata: TableMetadata, head: Snapshot | None, base_id: int | None) -> list[Snapshot] | None:

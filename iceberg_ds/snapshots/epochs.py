@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 
+from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.branches import branch_history, branch_property
 from iceberg_ds.snapshots.marks import (
     EPOCHS,
@@ -80,7 +81,4 @@ def run_before(last: Mark | None, run_id: str | None) -> str | None:
 
 def has_committed(metadata: TableMetadata, branch: str, run_id: str) -> bool:
     """Return whether run `run_id` of a query has landed an epoch on `branch` that has not expired."""
-    return any(
-        snapshot.summary is not None and snapshot.summary[RUN_ID_KEY] == run_id
-        for snapshot in branch_history(metadata, branch)
-    )
+    return any(summary_entries(snapshot).get(RUN_ID_KEY) == run_id for snapshot in branch_history(metadata, branch))

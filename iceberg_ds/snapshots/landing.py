@@ -16,7 +16,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, NumberedWrite, TxnId
+from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.branches import (
+    BranchHistory,
     base_branch,
     branch_head,
     branch_history,
@@ -142,7 +144,8 @@ def find_landing(
     numbered = write.numbered
     if numbered is None:
         return Finding(landing=_trace(metadata, write.branch, attempts, shares_manifest), is_final=is_final)
-    marks = find_marks(metadata, _base(metadata, write), kind_of(numbered), numbered.writer)
+    history = BranchHistory(metadata, _base(metadata, write))
+    marks = find_marks(history, kind_of(numbered), numbered.writer)
     mark, stray = marks.last, marks.stray
     known = [found for found in (mark, None if stray is None else stray.mark) if found is not None]
     if any(found.snapshot_id == write.snapshot_id for found in known):  # landed, and expired since
@@ -155,7 +158,7 @@ def find_landing(
     holder = _other_holder(metadata, write)
     landing = Landing.DISPLACED if holder is not None else _by_marks(metadata, write, numbered, attempts, marks)
     is_recorded = marks.is_recorded
-    if landing in {Landing.ABSENT, Landing.STRAY} and (picked := _picked(metadata, write, numbered, mark)) is not None:
+    if landing in {Landing.ABSENT, Landing.STRAY} and (picked := _picked(history, numbered, mark)) is not None:
         landing, mark, stray, is_recorded = Landing.REPLAYED, picked, None, False
     return Finding(landing=landing, is_final=is_final, mark=mark, stray=stray, is_recorded=is_recorded, holder=holder)
 
@@ -179,18 +182,20 @@ def _by_marks(
     return Landing.FENCED if is_fenced else Landing.REPLAYED
 
 
-def _picked(metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWrite, last: Mark | None) -> Mark | None:
+def _picked(history: BranchHistory, numbered: NumberedWrite, last: Mark | None) -> Mark | None:
     """Return the mark of this very write if somebody has cherry-picked it, after the last mark; None if nobody has.
 
     Iceberg's procedure makes a new snapshot with the files of the picked one, and without its mark. The picked one
     tells as long as it has not expired.
     """
     kind = kind_of(numbered)
-    for snapshot in branch_history(metadata, _base(metadata, write)):
+    for snapshot in history:
         if last is not None and snapshot.snapshot_id == last.snapshot_id:
             return None
-        source_id = snapshot.summary.additional_properties.get(_PICKED_KEY) if snapshot.summary is not None else None
-        source = find_snapshot(metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
+        source_id = summary_entries(snapshot).get(_PICKED_KEY)
+        source = (
+            find_snapshot(history.metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
+        )
         if source is None or writer_in(source, kind) != numbered.writer:
             continue
         if (mark := mark_in(source, kind)).number == numbered.number:
@@ -200,7 +205,7 @@ def _picked(metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWri
 
 def is_picked(snapshot: Snapshot) -> bool:
     """Return whether somebody has cherry-picked what the snapshot adds."""
-    return snapshot.summary is not None and snapshot.summary[_PICKED_KEY] is not None
+    return _PICKED_KEY in summary_entries(snapshot)
 
 
 def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMark | None:

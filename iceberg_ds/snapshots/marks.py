@@ -17,10 +17,9 @@ that into the property (`recording`), because history expires. Knows table metad
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,11 +28,12 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.plan import EpochId, NumberedWrite
+from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.branches import (
     MAIN_BRANCH,
+    BranchHistory,
     Place,
     behind,
-    branch_history,
     branch_property,
     contains,
 )
@@ -184,62 +184,59 @@ def summary_mark(write: NumberedWrite) -> dict[str, str]:
 
 def find_last_mark(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Mark | None:
     """Return the newest mark of `writer` that counts on `branch`, None if it never committed there."""
-    return find_marks(metadata, branch, kind, writer).last
+    return find_marks(BranchHistory(metadata, branch), kind, writer).last
 
 
-def find_marks(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Marks:
-    """Return what `branch` tells of `writer`.
+def find_marks(history: BranchHistory, kind: MarkKind, writer: str) -> Marks:
+    """Return what a branch tells of `writer`.
 
     Raises:
         UnsupportedTableError: The writer's table property is no mark.
     """
-    recorded = _recorded(metadata, branch, kind, writer)
+    recorded = _recorded(history, kind, writer)
     newest: Mark | None = None
-    oldest: Snapshot | None = None
-    for oldest in branch_history(metadata, branch):
-        if newest is None and writer_in(oldest, kind) == writer:
-            newest = mark_in(oldest, kind)
-        is_recorded = recorded is not None and oldest.snapshot_id == recorded.snapshot_id
+    for snapshot in history:
+        if newest is None and writer_in(snapshot, kind) == writer:
+            newest = mark_in(snapshot, kind)
+        is_recorded = recorded is not None and snapshot.snapshot_id == recorded.snapshot_id
         if is_recorded or (newest is not None and (recorded is None or recorded.number <= newest.number)):
             return _newer(recorded if is_recorded else None, newest)
-    on_main = partial(find_last_mark, metadata, MAIN_BRANCH, kind, writer)
-    if recorded is None or not is_stray(metadata, branch, recorded, oldest, on_main):
+    if recorded is None or not is_stray(history, kind, writer, recorded):
         return _newer(recorded, newest)
-    return Marks(last=newest, stray=_stray(branch, kind, writer, recorded))
+    return Marks(last=newest, stray=_stray(history.branch, kind, writer, recorded))
 
 
-def find_all_marks(metadata: TableMetadata, branch: str, kind: MarkKind) -> dict[str, Marks]:
-    """Return what `branch` tells of every writer of this kind that it knows of.
+def find_all_marks(history: BranchHistory, kind: MarkKind) -> dict[str, Marks]:
+    """Return what a branch tells of every writer of this kind that it knows of.
 
     A property that is no mark says nothing. Looks through the branch's history once, however many writers there are.
     """
     newest: dict[str, Mark] = {}
-    history: set[int] = set()
-    oldest: Snapshot | None = None
-    for oldest in branch_history(metadata, branch):
-        history.add(oldest.snapshot_id)
-        if (writer := writer_in(oldest, kind)) is not None and writer not in newest:
-            newest[writer] = mark_in(oldest, kind)
+    shown: set[int] = set()
+    for snapshot in history:
+        shown.add(snapshot.snapshot_id)
+        if (writer := writer_in(snapshot, kind)) is not None and writer not in newest:
+            newest[writer] = mark_in(snapshot, kind)
     found = {writer: Marks(last=mark) for writer, mark in newest.items()}
-    for writer, recorded in recorded_marks(metadata, branch, kind):
-        last, on_main = newest.get(writer), partial(find_last_mark, metadata, MAIN_BRANCH, kind, writer)
-        if recorded.snapshot_id in history or not is_stray(metadata, branch, recorded, oldest, on_main):
+    for writer, recorded in recorded_marks(history.metadata, history.branch, kind):
+        last = newest.get(writer)
+        if recorded.snapshot_id in shown or not is_stray(history, kind, writer, recorded):
             found[writer] = _newer(recorded, last)
         elif last is None or last.number < recorded.number:
-            found[writer] = Marks(last=last, stray=_stray(branch, kind, writer, recorded))
+            found[writer] = Marks(last=last, stray=_stray(history.branch, kind, writer, recorded))
     return found
 
 
-def _recorded(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Mark | None:
-    key = branch_property(kind.property_prefix, branch, writer)
-    if (text := metadata.properties.get(key)) is None:
+def _recorded(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | None:
+    key = branch_property(kind.property_prefix, history.branch, writer)
+    if (text := history.metadata.properties.get(key)) is None:
         return None
     try:
         return read_mark(kind, text)
     except (ValueError, KeyError, TypeError) as malformed:
         raise UnsupportedTableError(
-            f"Cannot tell what {writer} has committed to branch '{branch}': table property '{key}' is no mark of a "
-            f"write ({text!r}). Set it back to what it was, or remove it if the next write of {writer} is new."
+            f"Cannot tell what {writer} has committed to branch '{history.branch}': table property '{key}' is no mark "
+            f"of a write ({text!r}). Set it back to what it was, or remove it if the next write of {writer} is new."
         ) from malformed
 
 
@@ -253,28 +250,26 @@ def _stray(branch: str, kind: MarkKind, writer: str, mark: Mark) -> StrayMark:
     return StrayMark(mark=mark, branch=branch, key=branch_property(kind.property_prefix, branch, writer))
 
 
-def is_stray(
-    metadata: TableMetadata, branch: str, mark: Mark, oldest: Snapshot | None, on_main: Callable[[], Mark | None]
-) -> bool:
-    """Return whether `branch` has no claim to a mark whose snapshot it does not show.
+def is_stray(history: BranchHistory, kind: MarkKind, writer: str, mark: Mark) -> bool:
+    """Return whether a branch has no claim to a mark whose snapshot it does not show.
 
     A commit that saw so has written it down, because later on history does not tell. What lies behind the end of a
     branch that ends within `main` is in `main`, and publishing takes marks along. So a mark that `main` does not know
     is of an earlier branch of that name.
 
     Args:
-        metadata: The table.
-        branch: The branch.
+        history: The snapshots of the branch.
+        kind: The kind of the writer.
+        writer: Whose mark it is.
         mark: What the table property holds.
-        oldest: The oldest snapshot that the branch shows, None if it has none.
-        on_main: Returns the newest mark of the same writer that counts on `main`; asked only if that decides.
     """
+    metadata, oldest = history.metadata, history.oldest
     place = behind(metadata, oldest, mark.snapshot_id, mark.sequence_number)
     if place is not Place.UNKNOWN or mark.is_disproved:
         return place is not Place.WITHIN
-    if oldest is None or branch == MAIN_BRANCH or not contains(metadata, MAIN_BRANCH, oldest.snapshot_id):
+    if oldest is None or history.branch == MAIN_BRANCH or not contains(metadata, MAIN_BRANCH, oldest.snapshot_id):
         return False
-    known = on_main()
+    known = find_marks(history.main, kind, writer).last
     return known is None or known.number < mark.number
 
 
@@ -305,9 +300,7 @@ def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
 
     What has no number, or one that is none, is no mark.
     """
-    if snapshot.summary is None:
-        return None
-    entries = snapshot.summary.additional_properties  # many snapshots are asked, and `[]` of a summary takes long
+    entries = summary_entries(snapshot)
     if (writer := entries.get(kind.writer_key)) is None:
         return None
     number = entries.get(kind.number_key)
@@ -321,11 +314,11 @@ def is_number(text: str | None) -> bool:
 
 def mark_in(snapshot: Snapshot, kind: MarkKind) -> Mark:
     """Return the mark in the summary of a snapshot that has one of this kind."""
-    summary = snapshot.summary
+    entries = summary_entries(snapshot)
     return Mark(
-        number=int(summary[kind.number_key] or 0) if summary is not None else 0,
+        number=int(entries.get(kind.number_key) or 0),
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
-        run_id=summary[RUN_ID_KEY] if summary is not None else None,
+        run_id=entries.get(RUN_ID_KEY),
         sequence_number=snapshot.sequence_number or None,
     )

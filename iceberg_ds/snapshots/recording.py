@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -27,10 +26,10 @@ from iceberg_ds.plan import EpochId, NumberedWrite
 from iceberg_ds.snapshots.branches import (
     MAIN_BRANCH,
     PUBLISHED_PREFIX,
+    BranchHistory,
     Place,
     base_branch,
     behind,
-    branch_history,
     branch_property,
 )
 from iceberg_ds.snapshots.epochs import run_before
@@ -41,7 +40,6 @@ from iceberg_ds.snapshots.marks import (
     MarkKind,
     Marks,
     find_all_marks,
-    find_last_mark,
     is_number,
     is_stray,
     kind_of,
@@ -102,10 +100,11 @@ def record_write(
         record_count: How many rows it has, None if that is not to be recorded.
     """
     base = base_branch(metadata, write.route)
-    values, removals = _disproved(metadata, base) if base == write.branch else _taken_over(metadata, base, write.branch)
+    history = BranchHistory(metadata, base)
+    values, removals = _disproved(history) if base == write.branch else _taken_over(history, write.branch)
     if write.numbered is not None:
         if base == write.branch:
-            values |= _met_in_history(metadata, base)
+            values |= _met_in_history(history)
         values |= _own(metadata, write, write.numbered, _mark(write.numbered, snapshot, last, record_count), base)
     gone = _of_gone_branches(metadata, kept=write.branch)
     return PropertyChange(
@@ -117,11 +116,12 @@ def record_write(
 
 def published_marks(metadata: TableMetadata, branch: str, to: str) -> PropertyChange:
     """Return the properties that branch `to` gets when it is fast-forwarded to `branch`: each writer's newer mark."""
-    disproved, removals = _disproved(metadata, to)
+    history, target = BranchHistory(metadata, branch), BranchHistory(metadata, to)
+    disproved, removals = _disproved(target)
     values = {**disproved, **_streams_of(metadata, branch, to)}
     for kind in _KINDS:
-        present = find_all_marks(metadata, to, kind)
-        for writer, marks in find_all_marks(metadata, branch, kind).items():
+        present = find_all_marks(target, kind)
+        for writer, marks in find_all_marks(history, kind).items():
             known = present.get(writer, Marks())
             recorded = known.last if known.is_recorded else None
             if marks.last is not None and (recorded is None or recorded.number < marks.last.number):
@@ -165,11 +165,12 @@ def _own(
     return values
 
 
-def _taken_over(metadata: TableMetadata, base: str, branch: str) -> tuple[dict[str, str], set[str]]:
-    """Return what a branch that begins anew from `base` has to record, and what an earlier one of its name left."""
-    values = _streams_of(metadata, base, branch)
+def _taken_over(history: BranchHistory, branch: str) -> tuple[dict[str, str], set[str]]:
+    """Return what a branch that begins anew from this one has to record, and what an earlier one of its name left."""
+    metadata = history.metadata
+    values = _streams_of(metadata, history.branch, branch)
     for kind in _KINDS:
-        for writer, marks in find_all_marks(metadata, base, kind).items():
+        for writer, marks in find_all_marks(history, kind).items():
             if marks.last is not None:
                 values |= property_mark(kind, branch, writer, marks.last)
     stale = {
@@ -180,33 +181,32 @@ def _taken_over(metadata: TableMetadata, base: str, branch: str) -> tuple[dict[s
     return {key: text for key, text in values.items() if metadata.properties.get(key) != text}, stale - values.keys()
 
 
-def _disproved(metadata: TableMetadata, branch: str) -> tuple[dict[str, str], set[str]]:
+def _disproved(history: BranchHistory) -> tuple[dict[str, str], set[str]]:
     """Return what to set and remove because a branch does not have, or has again, the snapshots that properties name.
 
     While history lasts it tells whether the branch has them. Ends, in most commits, at the newest one.
     """
-    marks = list(_recorded(metadata, branch))
+    metadata, branch = history.metadata, history.branch
+    marks = list(_recorded(history))
     published = {
         key: int(text)
         for key, text in metadata.properties.items()
         if (parts := split_name(PUBLISHED_PREFIX, key)) is not None and parts[0] == branch and is_number(text)
     }
     unseen = {*(mark.snapshot_id for _, _, mark in marks), *published.values()}
-    oldest: Snapshot | None = None
-    for oldest in branch_history(metadata, branch) if unseen else ():
-        unseen.discard(oldest.snapshot_id)
+    for snapshot in history if unseen else ():
+        unseen.discard(snapshot.snapshot_id)
         if not unseen:
             break
     values: dict[str, str] = {}
     for kind, writer, mark in marks:
-        on_main = partial(find_last_mark, metadata, MAIN_BRANCH, kind, writer)
-        is_disproved = mark.snapshot_id in unseen and is_stray(metadata, branch, mark, oldest, on_main)
+        is_disproved = mark.snapshot_id in unseen and is_stray(history, kind, writer, mark)
         if is_disproved != mark.is_disproved:
             values |= property_mark(kind, branch, writer, replace(mark, is_disproved=is_disproved))
     gone = {
         key
         for key, snapshot_id in published.items()
-        if snapshot_id in unseen and behind(metadata, oldest, snapshot_id) is Place.OUTSIDE
+        if snapshot_id in unseen and behind(metadata, history.oldest, snapshot_id) is Place.OUTSIDE
     }
     return values, gone
 
@@ -218,15 +218,15 @@ def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]
     return {key: text for key, text in values.items() if metadata.properties.get(key) != text}
 
 
-def _met_in_history(metadata: TableMetadata, branch: str) -> dict[str, str]:
+def _met_in_history(history: BranchHistory) -> dict[str, str]:
     """Return the marks that only summaries hold, as properties.
 
     Ends at a snapshot that a property names: the commit that wrote this has looked at what lies behind.
     """
-    recorded = {(kind, writer): mark for kind, writer, mark in _recorded(metadata, branch)}
+    recorded = {(kind, writer): mark for kind, writer, mark in _recorded(history)}
     named = {mark.snapshot_id for mark in recorded.values()}
     newest: dict[tuple[MarkKind, str], Mark] = {}
-    for snapshot in branch_history(metadata, branch):
+    for snapshot in history:
         if snapshot.snapshot_id in named:
             break
         for kind in _KINDS:
@@ -236,14 +236,14 @@ def _met_in_history(metadata: TableMetadata, branch: str) -> dict[str, str]:
     for (kind, writer), mark in newest.items():
         known = recorded.get((kind, writer))
         if known is None or known.number < mark.number:
-            values |= property_mark(kind, branch, writer, mark)
+            values |= property_mark(kind, history.branch, writer, mark)
     return values
 
 
-def _recorded(metadata: TableMetadata, branch: str) -> Iterator[tuple[MarkKind, str, Mark]]:
+def _recorded(history: BranchHistory) -> Iterator[tuple[MarkKind, str, Mark]]:
     """Yield the marks that a branch has in table properties, of every kind and writer."""
     for kind in _KINDS:
-        for writer, mark in recorded_marks(metadata, branch, kind):
+        for writer, mark in recorded_marks(history.metadata, history.branch, kind):
             yield kind, writer, mark
 
 

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.snapshots.branches import Place, branch_history, branch_property, find_snapshot, place_in
+from iceberg_ds.snapshots.branches import BranchHistory, Place, branch_history, branch_property, find_snapshot, place_in
 from iceberg_ds.snapshots.landing import is_picked
 from iceberg_ds.snapshots.marks import EPOCHS, TXNS, Mark, MarkKind, find_all_marks, named_properties, read_mark
 from iceberg_ds.snapshots.streams import STREAM_PREFIX, find_stream
@@ -230,7 +230,7 @@ def unrecorded_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) 
         f"branch '{branch.branch}' has {Writer(kind=kind, name=writer).describe(marks.last.number)} (snapshot "
         f"{marks.last.snapshot_id})"
         for branch, kind in itertools.product(branches, _KINDS)
-        for writer, marks in find_all_marks(metadata, branch.branch, kind).items()
+        for writer, marks in find_all_marks(BranchHistory(metadata, branch.branch), kind).items()
         if marks.last is not None and not marks.is_recorded and _is_own(branch, marks.last)
     ]
 

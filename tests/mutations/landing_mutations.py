@@ -152,8 +152,8 @@ LANDING = (
     Mutation(
         name="the marks of main are taken for those of the branch",
         file="snapshots/landing.py",
-        before="find_marks(metadata, _base(metadata, write), kind_of(numbered), numbered.writer)",
-        after='find_marks(metadata, "main", kind_of(numbered), numbered.writer)',
+        before="history = BranchHistory(metadata, _base(metadata, write))",
+        after='history = BranchHistory(metadata, "main")',
         tests=(
             _BRANCHES + "test_epochs_of_one_query_on_two_branches_are_told_apart",
             _BRANCHES + "test_epoch_on_a_branch_is_recognised_when_it_comes_again",

@@ -17,6 +17,7 @@ from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.branches import (
+    BranchHistory,
     branch_head,
     branch_history,
     branch_snapshot_id,
@@ -51,6 +52,33 @@ def test_history_of_a_branch_is_its_own_line(forked: TableMetadata) -> None:
     assert ids(branch_history(forked, "missing")) == []
     assert (branch_snapshot_id(forked, "audit"), branch_snapshot_id(forked, "missing")) == (5, None)
     assert branch_head(forked, "missing") is None
+
+
+@pytest.mark.parametrize("branch", ["main", "audit", "missing"])
+def test_history_is_the_same_however_often_it_is_asked_for(forked: TableMetadata, branch: str) -> None:
+    """A look at a history would hide snapshots, and with them marks, from the next one."""
+    shown = ids(branch_history(forked, branch))
+
+    history = BranchHistory(forked, branch)
+    within = [(one.snapshot_id, ids(history)) for one in history]
+    begun = iter(BranchHistory(forked, branch))
+
+    assert within == [(snapshot_id, shown) for snapshot_id in shown]
+    assert ids(history) == shown
+    assert [snapshot.snapshot_id for snapshot in (next(begun, None),) if snapshot is not None] == shown[:1]
+    assert (history.oldest.snapshot_id if history.oldest is not None else None) == (shown or [None])[-1]
+    assert ids(history.main) == [3, 2, 1]
+    assert (history.main is history) == (branch == "main")
+
+
+def test_oldest_snapshot_is_found_in_the_middle_of_a_look(forked: TableMetadata) -> None:
+    """The rest of a history would be passed over after that question, and its marks with it."""
+    history = BranchHistory(forked, "audit")
+    looked = iter(history)
+    first = next(looked)
+
+    assert history.oldest is not None
+    assert (first.snapshot_id, history.oldest.snapshot_id, ids(looked)) == (5, 1, [4, 2, 1])
 
 
 def test_history_ends_where_snapshots_have_expired() -> None:
