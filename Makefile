@@ -107,7 +107,7 @@ test: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run the tests, of matrices whos
 
 .PHONY: test-all
 test-all: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run all tests, those too that are marked exhaustive
-	@$(WITH_JAVA) $(BIN)/pytest $(SIDE_BY_SIDE) -m "" $(PYTEST_ARGS)
+	@$(WITH_JAVA) HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-all} $(BIN)/pytest $(SIDE_BY_SIDE) -m "" $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: $(TOOLS) ## Run the tests that need no Spark

@@ -1,4 +1,4 @@
-"""Fixtures of all tests, and Hypothesis' profiles: `dev`, `ci` (bounded, the same every time), `nightly`."""
+"""Fixtures of all tests, and Hypothesis' profiles: `dev`, `ci` (bounded, the same every time), `all`, `nightly`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ settings.register_profile(
     database=None,
     phases=_NO_SHRINKING,
 )
+settings.register_profile("all", settings.get_profile("ci"), max_examples=90)
 settings.register_profile("nightly", max_examples=1000, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.spark_session import prepare_environment
+from support.spark_session import prepare_environment, spare_defaults
 from support.spark_tables import Warehouse, read_with_chdb
 
 from iceberg_ds.foreign_options import foreign_table
@@ -44,12 +44,15 @@ def read_examples(document: Path = README) -> dict[str, str]:
     return {match[2]: match[1] for match in _BLOCK.finditer(document.read_text())}
 
 
-def run(examples: dict[str, str], folder: Path, environment: dict[str, str]) -> dict[str, str]:
+def run(examples: dict[str, str], folder: Path) -> dict[str, str]:
     """Run examples in one process, each with names of its own, and return what each prints.
 
     Raises:
         AssertionError: One of them failed; the output is in the text.
     """
+    environment = dict(os.environ)
+    prepare_environment(environment, folder.with_name("environment"))
+    spare_defaults(environment, folder.with_name("conf"))
     ended = subprocess.run(
         [sys.executable, "-c", _RUN],
         input=json.dumps(examples),
@@ -76,14 +79,12 @@ def test_readme_has_an_example_for_a_batch_and_for_a_stream() -> None:
 @pytest.mark.timeout(600)
 def test_examples_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
     """The first thing that a new user tries would fail."""
-    environment = dict(os.environ)
-    prepare_environment(environment, tmp_path / "environment")
     folder = tmp_path / "elsewhere"
     folder.mkdir()
 
     examples = read_examples()
 
-    printed = run(examples, folder, environment)
+    printed = run(examples, folder)
 
     assert list(printed) == list(examples)
     assert int(printed["read"]) > 0
@@ -95,13 +96,11 @@ def test_examples_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_examples_of_rows_with_keys_leave_the_rows_that_they_promise(tmp_path: Path) -> None:
     """A user's change feed would be read otherwise than its documentation says."""
-    environment = dict(os.environ)
-    prepare_environment(environment, tmp_path / "environment")
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     examples = read_examples(UPSERTS)
 
-    printed = run(examples, folder, environment)
+    printed = run(examples, folder)
 
     def rows(table: str, columns: str = "id, name", order: str = "id") -> list[tuple[Any, ...]]:
         found = read_with_chdb(folder / "iceberg-warehouse" / "shop" / table, columns, order)

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from support.service_fixtures import CATALOGS
+
 REPOSITORY = Path(__file__).parents[2]
 SUPPORT = REPOSITORY / "docs" / "support.md"
 SUITE = REPOSITORY / "tests" / "integration" / "catalogs"
@@ -28,9 +30,7 @@ def functions(path: Path) -> set[str]:
 
 def variants() -> set[str]:
     """Return the names of the catalogs that the suite runs on."""
-    found = re.search(r"^CATALOGS = \((.*?)\)$", (SUITE / "conftest.py").read_text(), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return set(ast.literal_eval(f"({found[1]},)"))
+    return set(CATALOGS)
 
 
 def is_shown(cell: str, test: str) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from support.exhaustive import few
 from support.invariants import unreferenced_files
 from support.spark_faulty_sink import Action, Fault, FaultySink, Point
 from support.spark_jobs import BatchJob, dump
@@ -39,7 +40,7 @@ def fault_at(point: Step, action: Action, tmp_path: Path) -> Fault:
     return Fault(point=point, action=action, fuse=tmp_path / "fuse")
 
 
-@pytest.mark.parametrize("action", [Action.EXIT_WORKER, Action.KILL_WORKER])
+@pytest.mark.parametrize("action", few(1, [Action.KILL_WORKER, Action.EXIT_WORKER]))
 def test_committer_dies_before_commit(used: Warehouse, spark: SparkSession, tmp_path: Path, action: Action) -> None:
     """Rows would be in the table of a job that failed, and twice when it is run again."""
     fault = fault_at(Point.BEFORE_COMMIT, action, tmp_path)
@@ -53,7 +54,7 @@ def test_committer_dies_before_commit(used: Warehouse, spark: SparkSession, tmp_
     assert used.ids() == list(range(2 * ROWS))
 
 
-@pytest.mark.parametrize("action", [Action.EXIT_WORKER, Action.KILL_WORKER])
+@pytest.mark.parametrize("action", few(1, [Action.KILL_WORKER, Action.EXIT_WORKER]))
 def test_committer_dies_after_commit(used: Warehouse, spark: SparkSession, tmp_path: Path, action: Action) -> None:
     """Spark's `abort`, which knows nothing of the commit, would delete the files of rows that are in the table."""
     fault = fault_at(Point.AFTER_COMMIT, action, tmp_path)

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.exhaustive
 def test_killed_stream_has_every_row_once(tmp_path: Path) -> None:
     """A stream that is killed in the middle of anything would lose or double rows."""
     script = Path(__file__).with_name("kill_stream.py")

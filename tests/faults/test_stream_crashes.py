@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from support.exhaustive import few
 from support.spark_faulty_sink import Action, Fault, Point
 from support.spark_jobs import dump
 from support.spark_process import SparkProcess
@@ -82,7 +83,7 @@ def test_driver_dies_in_task(begun: Stream, spark: SparkSession, tmp_path: Path)
     assert begun.snapshots() == EPOCHS
 
 
-@pytest.mark.parametrize("action", [Action.EXIT_WORKER, Action.KILL_WORKER])
+@pytest.mark.parametrize("action", few(1, [Action.KILL_WORKER, Action.EXIT_WORKER]))
 def test_committer_dies_after_commit(begun: Stream, spark: SparkSession, action: Action) -> None:
     """Spark's `abort` would delete the files of rows that have landed, or the replay would double them."""
     run_until_worker_dies(begun, Point.AFTER_COMMIT, action, spark)
@@ -94,7 +95,7 @@ def test_committer_dies_after_commit(begun: Stream, spark: SparkSession, action:
     assert not begun.orphans()
 
 
-@pytest.mark.parametrize("action", [Action.EXIT_WORKER, Action.KILL_WORKER])
+@pytest.mark.parametrize("action", few(1, [Action.KILL_WORKER, Action.EXIT_WORKER]))
 def test_committer_dies_before_commit(begun: Stream, spark: SparkSession, action: Action) -> None:
     """The rows of the epoch would be lost."""
     run_until_worker_dies(begun, Point.BEFORE_COMMIT, action, spark)

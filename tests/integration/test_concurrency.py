@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.exhaustive import few
 from support.races import all_ids, leftovers, race, wins
 from support.spark_jobs import numbered
 from support.spark_tables import Warehouse
@@ -17,7 +18,7 @@ WRITERS = 8
 TIMEOUT_S = 600
 
 
-@pytest.mark.parametrize("repetition", range(3))
+@pytest.mark.parametrize("repetition", few(1, range(3)))
 def test_processes_that_create_one_table_at_once_all_succeed(house: Warehouse, tmp_path: Path, repetition: int) -> None:
     """Of jobs that start together on a new table, some would fail or lose their rows."""
     options = {**house.options, "table": "db.t"}

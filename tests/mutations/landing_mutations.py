@@ -294,7 +294,7 @@ LANDING = (
     ),
     Mutation(
         name="a lost answer is taken for a refusal",
-        file="commits/commit_loop.py",
+        file="commits/requests.py",
         before="        return Reply.LOST\n",
         after="        return Reply.REFUSED\n",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
@@ -303,7 +303,7 @@ LANDING = (
         name="a lost answer is taken for a success",
         file="commits/commit_loop.py",
         before="            return failure\n        reach(Step.REQUEST_ANSWERED)",
-        after="""            if _reply(failure) is Reply.LOST:
+        after="""            if reply_of(failure).name == "LOST":
                 return CommitResult(snapshot_id=snapshot.snapshot_id)
             return failure
         reach(Step.REQUEST_ANSWERED)""",

@@ -122,7 +122,7 @@ def _pytest(tests: Sequence[str], copy: Path, results: Path) -> subprocess.Compl
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(copy), *inherited]),
-        "HYPOTHESIS_PROFILE": "ci",
+        "HYPOTHESIS_PROFILE": "all",
     }
     # A mutation may be noticed by a test that `make test` leaves out.
     everything = ["-m", ""]

@@ -13,6 +13,7 @@ from functools import cache
 
 import pytest
 from pyiceberg.table.metadata import TableMetadata
+from support.exhaustive import EXHAUSTIVE
 from support.metadata import OUR_SNAPSHOT, Past, identity, metadata_of
 
 from iceberg_ds.snapshots.landing import Attempt, Landing, Reply, find_landing
@@ -187,7 +188,12 @@ TWO_SNAPSHOTS = State(((1, None, 1), (2, 1, 2)), 2)
 
 
 @pytest.mark.parametrize(
-    ("start", "depth"), [(ONE_SNAPSHOT, 7), (TWO_SNAPSHOTS, 6), (State((), None), 7)], ids=["one", "two", "none"]
+    ("start", "depth"),
+    [
+        pytest.param(start, depth - less, marks=() if less else EXHAUSTIVE, id=f"{name}-{depth - less}")
+        for name, start, depth in [("one", ONE_SNAPSHOT, 7), ("two", TWO_SNAPSHOTS, 6), ("none", State((), None), 7)]
+        for less in (0, 1)
+    ],
 )
 def test_no_file_is_deleted_that_any_later_state_refers_to(start: State, depth: int) -> None:
     """A table would be unreadable for good: a snapshot lands, or has landed, whose files were deleted."""

@@ -18,6 +18,7 @@ from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import StringType
 from support.conversions import ENCODINGS, CompactionRefusedError, compact, convert, keyed_deletes, meanwhile
+from support.exhaustive import examples
 from support.invariants import check_clean
 from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import rows_of
@@ -65,7 +66,7 @@ epochs = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(feed=epochs, layout=st.sampled_from(sorted(LAYOUTS)), file_rows=st.integers(1, 4))
 def test_conversions_change_no_row(feed: Any, layout: str, file_rows: int) -> None:
     """A key would have two rows, an old one, or none, for some order of epochs, conversions and compactions."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
+from support.exhaustive import examples
 from support.invariants import check_clean
 from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import rows_of
@@ -40,7 +41,7 @@ changes = st.tuples(
 epochs = st.lists(st.lists(st.tuples(changes, st.integers(0, 2)), max_size=12), min_size=1, max_size=4)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     feed=epochs,
     layout=st.sampled_from(sorted(LAYOUTS)),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import SetPropertiesUpdate
+from support.exhaustive import examples
 from support.others import expire, plain_catalog, register_elsewhere, rename, set_branch
 from support.tables import Sink, embedded_options, local, rows
 
@@ -148,4 +149,4 @@ class Neighbours(RuleBasedStateMachine):
 
 
 TestNeighbours = Neighbours.TestCase
-TestNeighbours.settings = settings(stateful_step_count=8, max_examples=max(8, settings().max_examples // 3))
+TestNeighbours.settings = settings(stateful_step_count=8, max_examples=examples(30))

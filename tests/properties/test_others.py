@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import NestedField, StringType
+from support.exhaustive import examples
 from support.invariants import check_sound
 from support.others import cherry_pick, drop_branch, expire, plain_table, register_edited, set_branch, set_columns
 from support.tables import IDENTIFIER, Sink, embedded_options, rows
@@ -290,4 +291,4 @@ def plain_append(sink: Sink, number: int) -> None:
 
 
 TestOthers = Others.TestCase
-TestOthers.settings = settings(stateful_step_count=14)
+TestOthers.settings = settings(stateful_step_count=14, max_examples=examples(30))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyiceberg.catalog import load_catalog
 from support.conversions import compact
+from support.exhaustive import examples
 from support.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal
 from support.invariants import check_sound, unreferenced_files
 from support.keyed_messages import KEYED_SCHEMA, Event, events_feed, keyed_tasks, plan_by_keys
@@ -229,4 +230,4 @@ class PublishedTable(RuleBasedStateMachine):
 
 
 TestPublishedTable = PublishedTable.TestCase
-TestPublishedTable.settings = settings(stateful_step_count=10)
+TestPublishedTable.settings = settings(stateful_step_count=10, max_examples=examples(30))

@@ -23,6 +23,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
 from pyiceberg.types import IntegerType, NestedField
 from pyspark.sql import types as spark
 from support.delete_files import entries
+from support.exhaustive import examples
 from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal, timed_out
 from support.invariants import check_clean
 from support.keyed_reader import rows_of
@@ -417,4 +418,4 @@ def _plain(rows: Sequence[Row], fields: Collection[str]) -> list[str]:
 
 
 TestWrites = Writes.TestCase
-TestWrites.settings = settings(stateful_step_count=20)
+TestWrites.settings = settings(stateful_step_count=20, max_examples=examples(30))

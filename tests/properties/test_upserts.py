@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from support.conversions import CompactionRefusedError, compact, meanwhile
+from support.exhaustive import examples
 from support.invariants import check_clean
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keyed_reader import rows_of
@@ -56,7 +57,7 @@ batches = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(written=batches, layout=st.sampled_from(sorted(LAYOUTS)))
 def test_table_has_the_row_that_came_last_for_each_key(*, written: Any, layout: str) -> None:
     """A key would have two rows, an old one, or none, for some order of writes of each kind."""
@@ -126,7 +127,7 @@ sequenced_batches = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(written=sequenced_batches, layout=st.sampled_from(sorted(LAYOUTS)), keeps_deleted=st.booleans())
 def test_table_has_the_newest_row_of_each_key(*, written: Any, layout: str, keeps_deleted: bool) -> None:
     """A late row would win, or a key would have none, for some order of rows, tasks and batches."""

@@ -12,12 +12,20 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 T = TypeVar("T")
+# Of the profile that `make test-all` has.
+_ALL_EXAMPLES = 90
 EXHAUSTIVE = pytest.mark.exhaustive
+
+
+def examples(number: int) -> int:
+    """Return with how many examples a property is tried that takes long: so many in `make test-all`, else a third."""
+    return max(1, number * settings().max_examples // _ALL_EXAMPLES)
 
 
 def drawn(cells: Iterable[T], *kinds: Callable[[T], Hashable]) -> list[T]:

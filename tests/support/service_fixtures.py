@@ -20,6 +20,9 @@ from support.catalog_services import (
 )
 from support.services import CatalogService, ObjectStore, serve_objects
 
+# The fixtures of all catalogs.
+CATALOGS = ("rest_catalog", "nessie", "hive_metastore", "postgres", "sqlite", "glue")
+
 
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:

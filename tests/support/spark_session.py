@@ -43,6 +43,25 @@ def prepare_environment(environment: dict[str, str], folder: Path) -> None:
     environment["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 
+def spare_defaults(environment: dict[str, str], folder: Path) -> None:
+    """Let programs that set up Spark by themselves, as a user would, start it as sparingly as `start_session`.
+
+    Args:
+        environment: What the Java process will inherit.
+        folder: A folder of its own; created if missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "spark.driver.extraJavaOptions": with_archive(JAVA_OPTIONS),
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+    }
+    lines = [f"{key} {value}\n" for key, value in settings.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    environment["SPARK_CONF_DIR"] = str(folder)
+
+
 def start_session(master: str, folder: Path, **conf: str) -> SparkSession:
     """Start Spark with its temporary files below `folder`.
 

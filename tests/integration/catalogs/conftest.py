@@ -8,12 +8,20 @@ from collections.abc import Iterator
 import pytest
 from support.catalog_table import CatalogTable
 from support.jvm_peer import PeerCatalog, shared_peer
-from support.service_fixtures import glue, hive_metastore, nessie, object_store, postgres, rest_catalog, sqlite, sts
+from support.service_fixtures import (
+    CATALOGS,
+    glue,
+    hive_metastore,
+    nessie,
+    object_store,
+    postgres,
+    rest_catalog,
+    sqlite,
+    sts,
+)
 from support.services import CatalogService
 
 __all__ = ["glue", "hive_metastore", "nessie", "object_store", "postgres", "rest_catalog", "sqlite", "sts"]
-
-CATALOGS = ("rest_catalog", "nessie", "hive_metastore", "postgres", "sqlite", "glue")
 
 
 @pytest.fixture(scope="session", params=CATALOGS)

@@ -11,13 +11,18 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from support.catalog_table import CatalogTable
+from support.exhaustive import few
+from support.service_fixtures import CATALOGS
 from support.spark_jobs import StreamJob, numbered, remove_last_commit, write_source
 from support.tables import rows
 
 WRITERS = 3
 APPENDS = 3
+# Of what does not depend on how a catalog commits: with two catalogs, and with all of them.
+WITH_TWO = pytest.mark.parametrize("service", few(2, CATALOGS), indirect=True, scope="session")
 
 
 def run_at_once(*steps: Callable[[], object]) -> list[str]:
@@ -48,6 +53,7 @@ def test_first_write_creates_the_table_and_the_next_adds_to_it(spark: SparkSessi
     table.check_rows([{"id": number, "name": f"row {number}"} for number in range(5)])
 
 
+@WITH_TWO
 def test_table_that_another_engine_made_takes_rows_of_both(spark: SparkSession, table: CatalogTable) -> None:
     """A table could not be shared with Iceberg's own Spark runtime."""
     table.peer.run(f"CREATE NAMESPACE {table.name.partition('.')[0]}")
@@ -101,6 +107,7 @@ def test_writers_that_append_at_once_lose_no_row(table: CatalogTable) -> None:
     table.check_ids(*range(1 + WRITERS * APPENDS))
 
 
+@WITH_TWO
 def test_schema_evolves_with_the_rows_that_need_it(spark: SparkSession, table: CatalogTable) -> None:
     """A new column would be refused by this catalog, or other engines would not see it."""
     table.write(numbered(spark, 0, 1))
@@ -109,6 +116,7 @@ def test_schema_evolves_with_the_rows_that_need_it(spark: SparkSession, table: C
     table.check_rows([{"id": 0, "name": "row 0", "twice": None}, {"id": 1, "name": "row 1", "twice": 2}])
 
 
+@WITH_TWO
 def test_overwrites_replace_what_they_name(spark: SparkSession, table: CatalogTable) -> None:
     """An overwrite would leave old rows, or take others with it."""
     table.write(numbered(spark, 0, 4))
@@ -120,6 +128,7 @@ def test_overwrites_replace_what_they_name(spark: SparkSession, table: CatalogTa
     table.check_rows([{"id": 7, "name": "row 7"}])
 
 
+@WITH_TWO
 def test_partitioned_table_is_pruned_by_other_engines(spark: SparkSession, table: CatalogTable) -> None:
     """Readers would miss rows, or read every file for one day."""
     timed = spark.range(0, 20, 1, 2).selectExpr("id", "timestamp_seconds(1700000000 + id * 20000) AS ts")
