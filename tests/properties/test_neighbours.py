@@ -71,10 +71,19 @@ class Neighbours(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def others_compact(self, pick: int) -> None:
-        """Write the rows of an entry into one file, and expire all snapshots before, whose files stay."""
+        """Write the rows of an entry into one file; expire all snapshots before if no other catalog shows one of them.
+
+        Their files stay, as with PyIceberg, until they are deleted as orphans.
+        """
         sink, ids = self.picked(pick)
         sink.overwrite(rows(*ids))
-        expire(sink, cuts_parents=True)
+        if not self.is_shared(sink):
+            expire(sink, cuts_parents=True)
+
+    def is_shared(self, sink: Sink) -> bool:
+        """Return whether several catalogs have the table: what one of them lets go of, another may stand at."""
+        table_uuid = sink.table().metadata.table_uuid
+        return sum(other.table().metadata.table_uuid == table_uuid for other, _ in self.entries) > 1
 
     @rule(pick=picks)
     def others_roll_back(self, pick: int) -> None:
@@ -92,6 +101,8 @@ class Neighbours(RuleBasedStateMachine):
     def others_set(self, pick: int, properties: dict[str, str]) -> None:
         """Set properties that say how metadata is kept."""
         sink, _ = self.picked(pick)
+        if properties is NO_CLEAN_UP and self.is_shared(sink):
+            return
         sink.catalog.send(sink.table(), (), (SetPropertiesUpdate(updates=properties),))
 
     @rule(is_by_sink=st.booleans())
@@ -110,7 +121,7 @@ class Neighbours(RuleBasedStateMachine):
     def others_register(self, pick: int, writes: set[str]) -> None:
         """Register a table in another catalog, too; perhaps both go on."""
         sink, ids = self.picked(pick)
-        if sink.options.table == ("db", "t"):
+        if sink.options.table == ("db", "t") and not NO_CLEAN_UP.items() <= sink.table().properties.items():
             warehouse = self.folder / f"elsewhere{len(self.entries)}"
             self.entries.append((register_elsewhere(sink, warehouse), [*ids]))
             for at in writes:
