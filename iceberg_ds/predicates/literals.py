@@ -27,12 +27,14 @@ NO_ZONE = (
     "as '2026-11-01 12:30:00+01:00', or give option 'time-zone' as spark.conf.get(\"spark.sql.session.timeZone\")"
 )
 
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?", re.ASCII)
 _MOMENT = re.compile(
     r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})(?P<clock>[ T].*)?)?)?",
-    re.DOTALL,
+    re.DOTALL | re.ASCII,
 )
-_CLOCK = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,6}))?)?\s*(?P<zone>[A-Za-z+-].*)?", re.DOTALL)
+_CLOCK = re.compile(
+    r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,6}))?)?\s*(?P<zone>[A-Za-z+-].*)?", re.DOTALL | re.ASCII
+)
 _TRUE = {"t", "true", "y", "yes", "1"}
 _FALSE = {"f", "false", "n", "no", "0"}
 _FLOATS = {
@@ -43,6 +45,8 @@ _FLOATS = {
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # compared with times without a zone
 _MICROSECOND = timedelta(microseconds=1)
 _MOST_HOURS = 18
+# What Spark trims. It knows no spaces and no digits but ASCII's.
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def parsed(text: str, to: pa.DataType, zone: Zone | None) -> pa.Scalar:
     Raises:
         ValueError: The text is no such value, says more than the type holds, or needs a zone.
     """
-    trimmed = text.strip()
+    trimmed = text.strip(_TRIMMED)
     try:
         return pa.scalar(_value(text, trimmed, to, zone), to)
     except (ArithmeticError, TypeError, pa.ArrowInvalid) as problem:
@@ -130,7 +134,7 @@ def _value(text: str, trimmed: str, to: pa.DataType, zone: Zone | None) -> Any: 
 
 
 def _whole(text: str) -> int:
-    if not re.fullmatch(r"[+-]?\d+", text):
+    if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
         raise TypeError
     return int(text)
 
@@ -139,7 +143,7 @@ def _number(text: str) -> float:
     plain = text.lower()
     if (special := _FLOATS.get(plain)) is not None:
         return special
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?[df]?", plain):
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?[df]?", plain, re.ASCII):
         raise TypeError
     return float(plain.rstrip("df"))
 

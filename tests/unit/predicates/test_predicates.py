@@ -166,6 +166,8 @@ def test_column_may_have_any_name_in_backticks(text: str, parts: tuple[str, ...]
         ("x = 1e309", "character 5, '1e309'", "a number that a double can hold"),
         (f"x = 1{'0' * 38}", "character 5", "a number of at most 38 digits"),
         ("cast(x, date)", "character 7, ','", "AS"),
+        ("x = \u0663", "character 5, '\u0663'", "a column, a value or a sign"),
+        ("x = 1e\u0663", "character 5, '1e\u0663'", "a column, a value or a sign"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(text: str, place: str, expected: str) -> None:
