@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from support.invariants import live_entries, unreferenced_files
 from support.keyed_streams import FEED, Epoch, rows_after, rows_in
 from support.spark_tables import Warehouse
 from support.tables import local
-from support.upserter import TABLE, Upsert, Upserter
+from support.upserter import TABLE, Upsert, die_in_upsert
 from support.upserts import ENCODINGS
 
 import iceberg_ds
@@ -48,14 +47,6 @@ SEARCHED_AGAIN = [
 ]
 CREATING = [(Step.TASK_WRITTEN, 2), (Step.MANIFESTS_WRITTEN, 1), (Step.REQUEST_ANSWERED, 1)]
 LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED, Step.CLEANING_UP}
-
-
-@pytest.fixture(scope="module")
-def upserter() -> Iterator[Upserter]:
-    """Return the program whose processes are killed."""
-    program = Upserter()
-    yield program
-    program.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +92,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize(("step", "number"), ONCE)
-def test_upsert_that_is_killed_lands_once(place: Place, upserter: Upserter, step: Step, number: int) -> None:
+def test_upsert_that_is_killed_lands_once(place: Place, step: Step, number: int) -> None:
     """Rows would be there twice, deleted ones come back, or files lie around that nobody finds."""
     place.upsert(0, START).run()
     ours, has_landed = place.upsert(1, OURS), step in LANDED_BY_THEN
 
-    upserter.die(ours, step, number)
+    die_in_upsert(ours, step, number)
 
     place.check(START, *([OURS] if has_landed else []))
     ours.run()
@@ -115,14 +106,12 @@ def test_upsert_that_is_killed_lands_once(place: Place, upserter: Upserter, step
 
 
 @pytest.mark.parametrize(("step", "number"), SEARCHED_AGAIN)
-def test_upsert_that_is_killed_beside_another_lands_once(
-    place: Place, upserter: Upserter, step: Step, number: int
-) -> None:
+def test_upsert_that_is_killed_beside_another_lands_once(place: Place, step: Step, number: int) -> None:
     """What the other one has written meanwhile would stand beside the rows of the same keys, or be gone."""
     place.upsert(0, START).run()
     has_landed = step in LANDED_BY_THEN
 
-    upserter.die(place.upsert(1, OURS, THEIRS), step, number)
+    die_in_upsert(place.upsert(1, OURS, THEIRS), step, number)
 
     place.check(START, THEIRS, *([OURS] if has_landed else []))
     place.upsert(1, OURS).run()
@@ -132,13 +121,11 @@ def test_upsert_that_is_killed_beside_another_lands_once(
 
 @pytest.mark.parametrize("place", ["position"], indirect=True)  # nothing is searched
 @pytest.mark.parametrize(("step", "number"), CREATING)
-def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(
-    place: Place, upserter: Upserter, step: Step, number: int
-) -> None:
+def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(place: Place, step: Step, number: int) -> None:
     """The first micro-batch would be lost, or there twice."""
     ours = place.upsert(0, START)
 
-    upserter.die(ours, step, number)
+    die_in_upsert(ours, step, number)
 
     assert place.house.has_table() == (step in LANDED_BY_THEN)
     ours.run()

@@ -8,17 +8,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 
-from support.jvm_peer import TESTS
+from support.forker import run_forked
 
 import iceberg_ds
 from iceberg_ds.resolving.values import RowEncoding
 from iceberg_ds.steps import Step, listen
-
-_TIMEOUT_S = 120
 
 
 def die_in_conversion(
@@ -34,14 +30,11 @@ def die_in_conversion(
         number: Which time, from 1.
     """
     arguments = [table, json.dumps(dict(options)), encoding, step.name, str(number)]
-    command = [sys.executable, "-m", "support.converter", *arguments]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert run_forked("support.converter", *arguments) == -signal.SIGKILL
 
 
-def main() -> None:
+def main(table: str, options: str, encoding: RowEncoding, name: str, number: str) -> None:
     """Convert, and die."""
-    table, options, encoding, name, number = sys.argv[1:]
     left = int(number)
 
     def die(step: Step) -> None:
@@ -51,8 +44,4 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     listen(die)
-    iceberg_ds.convert_deletes(table, encoding=encoding, options=json.loads(options))  # type: ignore[arg-type]
-
-
-if __name__ == "__main__":
-    main()
+    iceberg_ds.convert_deletes(table, encoding=encoding, options=json.loads(options))

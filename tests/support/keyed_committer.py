@@ -10,12 +10,10 @@ import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from support.jvm_peer import TESTS
+from support.forker import run_forked
 from support.tables import Sink
 
 from iceberg_ds.catalogs.client import connect
@@ -23,8 +21,6 @@ from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.options import parse_options
 from iceberg_ds.steps import Step, listen
-
-_TIMEOUT_S = 120
 
 
 def die_in_commit(
@@ -42,16 +38,14 @@ def die_in_commit(
     path = folder / f"messages-{step.name}"
     path.write_bytes(pickle.dumps(list(messages)))
     arguments = [json.dumps(dict(options)), str(path), step.name, str(number)]
-    command = [sys.executable, "-m", "support.keyed_committer", *arguments]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert run_forked("support.keyed_committer", *arguments) == -signal.SIGKILL
 
 
-def main() -> None:
+def main(given: str, path: str, name: str, number: str) -> None:
     """Commit, and die."""
-    options = parse_options(json.loads(sys.argv[1]))
-    messages = pickle.loads(Path(sys.argv[2]).read_bytes())  # noqa: S301  # made by the test that started this
-    last, left = Step[sys.argv[3]], int(sys.argv[4])
+    options = parse_options(json.loads(given))
+    messages = pickle.loads(Path(path).read_bytes())  # noqa: S301  # made by the test that started this
+    last, left = Step[name], int(number)
 
     def die(step: Step) -> None:
         nonlocal left
@@ -61,7 +55,3 @@ def main() -> None:
 
     listen(die)
     Sink(catalog=connect(catalog_settings(options)), options=options).commit(messages)
-
-
-if __name__ == "__main__":
-    main()

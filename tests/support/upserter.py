@@ -1,17 +1,10 @@
-"""Upserts by the package's own functions without Spark, and the program in which they are killed.
-
-The program is told on its standard input, a line of JSON each, what to upsert and where to die; it forks a process
-that does so, which is cheaper than one that has all to load, and answers with its exit code.
-"""
+"""Upserts by the package's own functions without Spark, and the program in which they are killed."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -21,7 +14,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 from pyspark.sql import types as spark
-from support.jvm_peer import TESTS
+from support.forker import run_forked
 from support.keyed_streams import BY_KEY, NAMES, Epoch, Event
 from support.tables import arrow_batch
 
@@ -122,48 +115,11 @@ def _upsert(options: Mapping[str, str], app_id: str, epoch_id: int, epoch: Epoch
         write(frame, epoch_id)
 
 
-class Upserter:
-    """The program, from its start to its end."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "support.upserter"]
-        self._process = subprocess.Popen(command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def die(self, upsert: Upsert, step: Step, number: int = 1) -> None:
-        """Let it upsert in a process that is killed when it comes to `step` for the time `number`.
-
-        Raises:
-            AssertionError: It does not come there.
-        """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([asdict(upsert), step.name, number]) + "\n")
-        self._process.stdin.flush()
-        assert int(self._process.stdout.readline()) == -signal.SIGKILL
-
-    def close(self) -> None:
-        """End it."""
-        self._process.communicate()
+def die_in_upsert(upsert: Upsert, step: Step, number: int = 1) -> None:
+    """Upsert in a process of its own that is killed when it comes to `step` for the time `number`, and assert it."""
+    assert run_forked("support.upserter", json.dumps(asdict(upsert)), step.name, str(number)) == -signal.SIGKILL
 
 
-def main() -> None:
-    """Fork a process for each line, and wait for it."""
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                values, step, number = json.loads(line)
-                Upsert(**values).die(Step[step], number)
-                code = 0
-            except BaseException:  # a forked process must not go on as its parent
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+def main(upsert: str, name: str, number: str) -> None:
+    """Upsert, and die."""
+    Upsert(**json.loads(upsert)).die(Step[name], int(number))
