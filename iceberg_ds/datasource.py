@@ -209,7 +209,7 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
     from iceberg_ds.messages import TaskCommit, WriteIdentity
     from iceberg_ds.row_counts import CountedBatches, RowCounts
-    from iceberg_ds.session_settings import check_audit_settings
+    from iceberg_ds.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
     from iceberg_ds.writing.handing_over import write_or_hand_over
     from iceberg_ds.writing.range_check import RangeCheck
     from iceberg_ds.writing.reporting import report_files
@@ -217,6 +217,8 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
 
     task = _task_context()
     check_audit_settings(plan, task.getLocalProperty)
+    check_zone_of_session(plan, task.getLocalProperty)
+    batches = in_zone_of_option(plan, batches)
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
     plan = plan.in_epoch(epoch)
     if plan.changes is not None:

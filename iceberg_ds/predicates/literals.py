@@ -47,6 +47,11 @@ _MICROSECOND = timedelta(microseconds=1)
 _MOST_HOURS = 18
 # What Spark trims. It knows no spaces and no digits but ASCII's.
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
+# What the time zone database, Java and Spark call the zone without an offset.
+_UTC_NAMES = {
+    *("Z", "UT", "UTC", "GMT", "UCT", "ZULU", "UNIVERSAL", "GREENWICH", "GMT0"),
+    *("ETC/UTC", "ETC/GMT", "ETC/UCT", "ETC/ZULU", "ETC/UNIVERSAL", "ETC/GREENWICH", "ETC/GMT0"),
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Zone:
     @cached_property
     def rules(self) -> tzinfo:
         """How its clocks go."""
-        if self.name.upper() in ("Z", "UTC", "GMT", "UT"):
+        if self.name.upper() in _UTC_NAMES:
             return timezone.utc
         if (match := _OFFSET.fullmatch(self.name)) is not None:
             hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
@@ -105,6 +110,14 @@ def time_zone(text: str) -> str:
         ValueError: There is none of that name.
     """
     return Zone(text.strip()).name
+
+
+def is_same_zone(one: str, other: str) -> bool:
+    """Return whether two names are of one time zone: the same name, or the same offset; UTC has many names."""
+    try:
+        return one == other or Zone(one).rules == Zone(other).rules
+    except ValueError:
+        return False
 
 
 def parsed(text: str, to: pa.DataType, zone: Zone | None) -> pa.Scalar:

@@ -22,7 +22,7 @@ from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning import WriteMode, plan_write
 from iceberg_ds.resolving.values import RowEncoding
 from iceberg_ds.row_counts import RowCounts
-from iceberg_ds.session_settings import check_audit_settings
+from iceberg_ds.session_settings import check_audit_settings, check_zone_of_session
 from iceberg_ds.snapshots.landing import Landing, find_landing
 from iceberg_ds.steps import Step, reach
 from iceberg_ds.upserts.committing import UpsertCommit
@@ -133,7 +133,8 @@ class _Upsert:
     def run(self) -> UpsertResult:
         """Plan, write, search and commit."""
         plan = plan_write(self._catalog, self._options, self._df.schema, WriteMode.UPSERT, is_stream=False)
-        check_audit_settings(plan, lambda key: self._df.sparkSession.conf.get(key, None))
+        for check in (check_audit_settings, check_zone_of_session):
+            check(plan, lambda key: self._df.sparkSession.conf.get(key, None))
         reach(Step.PLANNED)
         if self._has_landed(plan):
             result = UpsertResult(table=plan.table, branch=plan.route.branch, was_replayed=True)

@@ -1,4 +1,4 @@
-"""Settings of a session that send writes to a branch to be audited: no kind of write passes them over in silence."""
+"""Settings of a session that no kind of write passes over in silence: where it is audited first, and its time zone."""
 
 from __future__ import annotations
 
@@ -81,5 +81,25 @@ def test_setting_does_not_count_for_tables_that_are_not_audited(spark: SparkSess
         house.append(numbered(spark, 0, 2))
     finally:
         spark.conf.unset(BRANCH)
+
+    assert house.ids() == [0, 1]
+
+
+def test_time_zone_that_is_not_the_sessions_is_refused(spark: SparkSession, house: Warehouse) -> None:
+    """Rows of another range than the one that was asked for would be replaced, because planners do not see the zone."""
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    rows = spark.sql("SELECT id, array(timestamp_micros(id)) AS times, timestamp_micros(id) AS at FROM range(2)")
+    house.append(rows, time_zone="Europe/Paris")
+    wrong, message = "Asia/Tokyo", "'time-zone' is Asia/Tokyo, and the session's time zone is Europe/Paris"
+
+    for columns in (["id"], ["id", "times"]):
+        with pytest.raises(PySparkException, match=message):
+            house.append(rows.select(columns), time_zone=wrong)
+    with pytest.raises(OptionError, match=message):
+        iceberg_ds.upsert(rows.select("id"), "db.t", keys="id", options={**house.options, "time-zone": wrong})
+    spark.conf.unset("spark.sql.session.timeZone")  # only the rows tell it now
+    unset = spark.conf.get("spark.sql.session.timeZone")
+    with pytest.raises(PySparkException, match=f"the session's time zone is {unset}"):
+        house.append(rows.select("id", "at"), time_zone="Pacific/Kiritimati")
 
     assert house.ids() == [0, 1]

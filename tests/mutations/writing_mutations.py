@@ -511,6 +511,16 @@ WRITING = (
         tests=("unit/test_refused_writes.py::test_keys_and_columns_change_in_one_commit",),
     ),
     Mutation(
+        name="a time zone that is not the session's is believed",
+        file="session_settings.py",
+        before="is_checked = plan.time_zone is None",
+        after="is_checked = True",
+        tests=(
+            "unit/test_session_settings.py::test_rows_of_another_zone_than_the_option_names_are_refused",
+            "unit/test_datasource.py::test_task_refuses_a_time_zone_that_is_not_the_sessions",
+        ),
+    ),
+    Mutation(
         name="rows without columns are dropped",
         file="planning.py",
         before="    if not dataframe.fields:\n",

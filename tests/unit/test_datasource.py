@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceArrowWriter
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from support.keyed_messages import by_keys
 from support.tables import IDENTIFIER, NAME, QUERY, SCHEMA, Sink, arrow_batch, paths_of, rows
 
@@ -123,6 +123,22 @@ def test_batch_takes_the_steps_of_sparks_processes(
 
     assert sink.ids() == [0, 1]
     assert [path.name[:9] for path in sorted(paths_of(messages))] == ["00000-100", "00001-101"]
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+@pytest.mark.parametrize("set_zone", [None, "Europe/Paris"])
+def test_task_refuses_a_time_zone_that_is_not_the_sessions(
+    sink: Sink, in_task: Callable[[FakeTask | None], None], set_zone: str | None, *, is_keyed: bool
+) -> None:
+    """Rows of another range than the one that was asked for would be replaced, or other rows be deletes."""
+    seen = StructType([*SCHEMA, StructField("at", TimestampType())])
+    plan = replace(sink.plan(seen), time_zone="Asia/Tokyo")
+    writer = IcebergBatchWriter({}, by_keys(plan) if is_keyed else plan)
+    in_task(FakeTask(**({} if set_zone is None else {"spark__sql__session__timeZone": set_zone})))
+    told = [arrow_batch(rows(1), seen, timezone="Europe/Paris")] if set_zone is None else list(batches(1))
+
+    with pytest.raises(OptionError, match="'time-zone' is Asia/Tokyo, and the session's time zone is Europe/Paris"):
+        writer.write(iter(told))
 
 
 def test_a_task_of_a_write_by_keys_tells_of_its_keys(sink: Sink, in_task: Callable[[FakeTask | None], None]) -> None:

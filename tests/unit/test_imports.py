@@ -28,7 +28,6 @@ VALUES = {
     "identifiers",
     "kept_on_driver",
     "plan",
-    "session_settings",
     "messages",
     "row_counts",
     "task_manifest",
@@ -68,7 +67,7 @@ PURE = {
     ),
 }
 FILES = {"storage", "manifests"}
-EXECUTOR = {"writing", *SEARCH}
+EXECUTOR = {"writing", "session_settings", *SEARCH}
 DRIVER = {
     "options",
     "option_scope",
