@@ -68,6 +68,18 @@ class Listener:
             "hdfs.port": self.address.rpartition(":")[2],
             "hf.endpoint": url,
             "oss.endpoint": url,
+            # Other spellings, which a list of forbidden names would let through.
+            "PY-IO-IMPL": CANARY,
+            " py-io-impl ": CANARY,
+            "S3.Endpoint": url,
+            " s3.endpoint": url,
+            "catalog.s3.endpoint": url,
+            "table-property.s3.endpoint": url,
+            "fs.s3a.endpoint": url,
+            "rest.authorization-url": url,
+            "oauth2-server-uri": url,
+            f" {PROVIDER}": CANARY,
+            PROVIDER.upper(): CANARY,
         }
 
 
