@@ -181,7 +181,7 @@ LANDING = (
     Mutation(
         name="what was published and rolled back counts as published once history has expired",
         file="snapshots/recording.py",
-        before="        if snapshot_id in unseen and behind(metadata, oldest, snapshot_id) is Place.OUTSIDE",
+        before="        if snapshot_id in unseen and behind(metadata, history.oldest, snapshot_id) is Place.OUTSIDE",
         after="        if snapshot_id is None",
         tests=(_STRAY + "test_what_was_published_and_rolled_back_is_not_called_published_after_expiry",),
     ),
@@ -205,7 +205,7 @@ LANDING = (
     Mutation(
         name="marks that only history holds are not written down",
         file="snapshots/recording.py",
-        before="            values |= _met_in_history(metadata, base)",
+        before="            values |= _met_in_history(history)",
         after="            values |= {}",
         tests=(_STRAY + "test_mark_that_only_history_holds_is_written_down",),
     ),

@@ -792,8 +792,8 @@ WRITING = (
     Mutation(
         name="a branch begins without the marks of its rows",
         file="snapshots/recording.py",
-        before="if base == write.branch else _taken_over(metadata, base, write.branch)",
-        after="if base else _taken_over(metadata, base, write.branch)",
+        before="if base == write.branch else _taken_over(history, write.branch)",
+        after="if base else _taken_over(history, write.branch)",
         tests=(
             "unit/commits/test_idempotent_batches.py::test_branch_has_the_versions_of_the_one_that_it_was_forked_from",
         ),
