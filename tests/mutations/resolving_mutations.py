@@ -246,10 +246,7 @@ RESOLVING: tuple[Mutation, ...] = (
         file="resolving/search.py",
         before="        if not sources:\n            return None",
         after="        if sources is None:\n            return None",
-        tests=(
-            _CONVERTING + "test_again_there_is_nothing_to_do",
-            "faults/test_conversion_kills.py::test_conversion_that_is_killed_changes_no_row",
-        ),
+        tests=("unit/resolving/test_publication.py::test_epoch_without_deletes_is_published_as_it_is",),
     ),
     Mutation(
         name="a rewritten file is as new as its snapshot",
