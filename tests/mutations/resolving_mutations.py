@@ -249,6 +249,13 @@ RESOLVING: tuple[Mutation, ...] = (
         tests=("unit/resolving/test_publication.py::test_epoch_without_deletes_is_published_as_it_is",),
     ),
     Mutation(
+        name="a conversion drops the deletes and hides no rows",
+        file="resolving/resolution.py",
+        before="delete_files=tuple(marks.file for marks in self._marks))",
+        after="delete_files=())",
+        tests=("faults/test_conversion_kills.py::test_conversion_that_is_killed_changes_no_row",),
+    ),
+    Mutation(
         name="a rewritten file is as new as its snapshot",
         file="commits/manifests.py",
         before="added_entry(data_file, write.snapshot_id, numbers.get(data_file.file_path))",
