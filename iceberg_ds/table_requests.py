@@ -15,7 +15,7 @@ LAST_ADDED = -1
 class AddSchema(AddSchemaUpdate):
     """PyIceberg's update, with the entry that its own lacks and that some REST catalogs insist on.
 
-    Source: REST catalog spec, `AddSchemaUpdate`; `catalogs.rest_requests` puts it into what is sent.
+    Source: REST catalog spec, `AddSchemaUpdate`; `catalogs.rest_messages` puts it into what is sent.
     """
 
     last_column_id: int = Field(alias="last-column-id")

@@ -15,8 +15,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from sqlalchemy.engine import make_url
 
 from iceberg_ds.catalogs.kinds import defaults_for
-from iceberg_ds.catalogs.metadata_files import share_metadata_files
 from iceberg_ds.catalogs.own_storage import with_own_storage
+from iceberg_ds.catalogs.pyiceberg_patches import fit_rest_messages, share_metadata_files
 from iceberg_ds.catalogs.rest_properties import rest_properties
 from iceberg_ds.catalogs.settings import CatalogSettings, check_history_is_shown, configured_properties
 from iceberg_ds.diagnosis.diagnosing import catalog_service, diagnose
@@ -71,13 +71,9 @@ def _connected(settings: CatalogSettings) -> Catalog:
 
 
 def _load_rest(name: str, properties: Mapping[str, Any]) -> Catalog:
-    # They load the REST catalog's libraries.
-    from iceberg_ds.catalogs.rest_answers import parse_answers_quickly  # noqa: PLC0415
-    from iceberg_ds.catalogs.rest_client import SinkRestCatalog  # noqa: PLC0415
-    from iceberg_ds.catalogs.rest_requests import send_updates_whole  # noqa: PLC0415
+    from iceberg_ds.catalogs.rest_client import SinkRestCatalog  # noqa: PLC0415  # it loads the REST catalog's libraries
 
-    send_updates_whole()
-    parse_answers_quickly()
+    fit_rest_messages()
     return SinkRestCatalog(name, **properties)
 
 

@@ -5,8 +5,8 @@ load where the table stands, so that a look at the table is as fresh as ever; on
 twice. What is handed out shares its snapshots with what is kept, and nobody may change those; its lists and
 dictionaries are its own.
 
-PyIceberg's catalogs read and write these files by functions that take no part of theirs from outside. So these are
-replaced, for the calls that `MetadataFiles.at_hand` surrounds; all others are carried out as before.
+PyIceberg's catalogs read and write these files through this module (`pyiceberg_patches`) in the calls that
+`MetadataFiles.at_hand` surrounds; all others are carried out as before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 
-from pyiceberg import serializers
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.serializers import Compressor, FromInputFile, ToOutputFile
 from pyiceberg.table.metadata import TableMetadata
@@ -123,20 +122,16 @@ def files_at_hand() -> MetadataFiles | None:
     return _at_hand.get()
 
 
-def _read(input_file: InputFile, encoding: str = "utf-8") -> TableMetadata:
+def read_metadata(input_file: InputFile, encoding: str = "utf-8") -> TableMetadata:
+    """Return what a metadata file holds, by what the call has at hand, if anything."""
     files = _at_hand.get()
     return _read_as_before(input_file, encoding) if files is None else files.read(input_file)
 
 
-def _write(metadata: TableMetadata, output_file: OutputFile, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002  # PyIceberg's signature
+def write_metadata(metadata: TableMetadata, output_file: OutputFile, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002  # PyIceberg's signature
+    """Write a metadata file, by what the call has at hand, if anything."""
     files = _at_hand.get()
     if files is None:
         _write_as_before(metadata, output_file, overwrite)
     else:
         files.write(metadata, output_file, overwrite=overwrite)
-
-
-def share_metadata_files() -> None:
-    """Let PyIceberg's catalogs of this process read and write through what is at hand."""
-    serializers.FromInputFile.table_metadata = staticmethod(_read)  # type: ignore[method-assign]
-    serializers.ToOutputFile.table_metadata = staticmethod(_write)  # type: ignore[method-assign]

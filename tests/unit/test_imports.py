@@ -231,6 +231,35 @@ def test_no_module_reaches_into_the_private_parts_of_other_objects(module: str) 
     assert reached == []
 
 
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"catalogs.pyiceberg_patches"}))
+def test_one_module_alone_changes_other_packages(module: str) -> None:
+    """What users do with PyIceberg in the same process would run other code than they know."""
+    parsed = tree(module)
+    foreign = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and not (getattr(node, "module", None) or node.names[0].name).startswith("iceberg_ds")
+        for alias in node.names
+    }
+    set_by_name = [
+        node.args[0]
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"setattr", "delattr"}
+    ]
+    assigned = [
+        node.value
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+    ]
+
+    assert [
+        ast.unparse(owner)
+        for owner in (*assigned, *set_by_name)
+        if ast.unparse(owner).partition(".")[0].partition("[")[0] in foreign
+    ] == []
+
+
 @pytest.mark.parametrize(
     ("loads_code", "doors"),
     [

@@ -316,5 +316,5 @@ def test_catalogs_read_and_write_through_the_replaced_functions(kind: type[Metas
     names = {name for function in functions for name in function.__code__.co_names}
 
     assert {"FromInputFile", "table_metadata", "_update_and_stage_table"} <= names
-    assert FromInputFile.table_metadata is metadata_files._read
-    assert ToOutputFile.table_metadata is metadata_files._write
+    assert FromInputFile.table_metadata is metadata_files.read_metadata
+    assert ToOutputFile.table_metadata is metadata_files.write_metadata
