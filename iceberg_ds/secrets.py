@@ -11,7 +11,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
@@ -88,11 +90,17 @@ _QUOTED_LIST = re.compile(rf"{_KEY}[:=]\s*[\[({{])(?P<value>[^\])}}]+)", _FLAGS)
 _QUOTED_PAIR = re.compile(rf"(?<=[(\[]){_KEY},\s*[bru]{{0,2}}){_VALUE}(?=(?P=open)\s*[)\]])", _FLAGS)
 # A parameter of a database's connection, of a command or of an environment; also percent-encoded.
 _ASSIGNED = rf"(?P<before>(?<![\w.-])(?P<key>{_NAME})\s?=\s?)"
-_QUOTED_PARAMETER = re.compile(rf"{_ASSIGNED}{_VALUE}", _FLAGS)
+_QUOTED_PARAMETER = re.compile(rf"{_ASSIGNED}[bru]{{0,2}}{_VALUE}", _FLAGS)
+# Several values in a repr, as of a dataclass: all up to the bracket behind them.
+_LIST_PARAMETER = re.compile(
+    rf"{_ASSIGNED}[\[({{](?=[^\])}}\"';]{{0,99}}[\"'])"
+    r"(?P<value>(?:(?P<open>[\"'])(?:\\.|(?!(?P=open)).)*(?P=open)?|[^\])}\"'])+)",
+    _FLAGS,
+)
 _PLAIN_WORD = r"(?:true|false|none|null)(?![\w.-])"
 _PARAMETER = re.compile(rf"{_ASSIGNED}(?!{_PLAIN_WORD})(?P<value>\{{(?:[^}}]|\}}\}})*\}}?|[^\s&,;'\")\]}}]+)", _FLAGS)
 _ENCODED_PARAMETER = re.compile(
-    rf"(?P<before>(?P<key>(?:{TELLING_WORDS}|header\.)[\w.-]{{0,99}})%3D)(?P<value>[^\s&'\"]+)", _FLAGS
+    rf"(?P<before>(?P<key>(?:{TELLING_WORDS}|header\.)[\w.-]{{0,99}})%(?:25){{0,3}}3D)(?P<value>[^\s&'\"]+)", _FLAGS
 )
 # An element of XML, of the answer of a store, say.
 _ELEMENT = re.compile(rf"(?P<before><(?:\w+:)?(?P<key>{_NAME})(?:\s[^<>]*)?>)(?P<value>[^<]+)", _FLAGS)
@@ -103,6 +111,12 @@ _LINE = re.compile(
     rf"(?!{_PLAIN_WORD}|\*\*\*|(?:bearer|basic) \*\*\*)(?:{_VALUE}|[^\s,;'\")\]}}]+)",
     _FLAGS,
 )
+# A private key, which may be cut off.
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+)
+# The value of a header `Authorization`.
+_AUTHORIZATION = re.compile(r"\s*(?:bearer|basic)\s+(?P<value>\S+)\s*", re.IGNORECASE)
 # An entry of a database's connection string.
 _DSN_ENTRY = re.compile(r"([\w .-]+)=(\{(?:[^}]|\}\})*\}|[^;]*)")
 # An address up to its user and password: a whole value, and in a text.
@@ -141,6 +155,8 @@ def mask_properties(properties: Mapping[str, Any]) -> dict[str, str]:
 def _shown(key: str, value: object) -> str:
     if is_secret(key):
         return MASK
+    if isinstance(value, list | tuple):
+        return str([_shown(key, item) for item in value])
     return str(mask_properties(value)) if isinstance(value, Mapping) else mask_url(str(value))
 
 
@@ -164,13 +180,16 @@ def mask_text(text: str, properties: Mapping[str, Any]) -> str:
     """Return `text` (an error of another library, say) without any secret.
 
     Hidden are the secret values of `properties`, also percent-encoded, escaped (both up to twice), in Base64, alone or
-    with what stands around them, or cut off at their end; and whatever else looks like a secret: entries with telling
-    names, headers, users and passwords of URLs.
+    with what stands around them, or cut off at their end, the long lines of each and the secrets within them by
+    themselves, too; and whatever else looks like a secret: entries with telling names, headers, private keys, users and
+    passwords of URLs.
     """
     text = _without(text, {form for secret in _secrets(properties) for form in _forms(secret)})
-    for entry in (_QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _ENCODED_PARAMETER, _ELEMENT):
+    text = _PRIVATE_KEY.sub(MASK, text)
+    for entry in (_QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _LIST_PARAMETER):
         text = entry.sub(_masked_entry, text)
-    text = _PARAMETER.sub(_masked_entry, text)
+    for entry in (_ENCODED_PARAMETER, _ELEMENT, _PARAMETER):
+        text = entry.sub(_masked_entry, text)
     text = _PARAMETER_IN_TEXT.sub(rf"\1{MASK}", _USERINFO_IN_TEXT.sub(rf"\1{MASK}", text))
     text = _SCHEME_IN_HEADER.sub(rf"\1 {MASK}", text)
     text = _HEADER.sub(rf"\1\2{MASK}", text)
@@ -184,7 +203,7 @@ def masked_cause(error: Exception, properties: Mapping[str, Any]) -> Exception:
     """
     if all(mask_text(text, properties) == text for link in _chain(error) for text in _texts(link)):
         return error
-    return RuntimeError(mask_text(f"{type(error).__name__}: {error}", properties)).with_traceback(error.__traceback__)
+    return RuntimeError(mask_text(_printed(error), properties)).with_traceback(error.__traceback__)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -202,20 +221,55 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _texts(error: BaseException) -> list[str]:
-    return [str(error), *getattr(error, "__notes__", ())]
+    notes = getattr(error, "__notes__", ())
+    return [_printed(error), *(note for note in notes if isinstance(note, str))]
+
+
+def _printed(error: BaseException) -> str:
+    """Return what Python prints of an error by itself, but for the module of its class, which may sound like a secret.
+
+    That is more than its text, such as the line that could not be parsed, and is there if the text cannot be made.
+    """
+    return "".join(traceback.format_exception_only(error)).replace(f"{type(error).__module__}.", "", 1).strip()
 
 
 def _secrets(properties: Mapping[str, Any], *, is_below_secret: bool = False) -> Iterator[str]:
-    """Yield the secrets among the values, those of nested properties and those within URLs too."""
+    """Yield the secrets among the values, those of nested properties too, and those within other values."""
     for key, value in properties.items():
-        is_hidden = is_below_secret or is_secret(key)
-        if isinstance(value, Mapping):
-            yield from _secrets(value, is_below_secret=is_hidden)
-        elif is_hidden:
-            yield str(value)
-            yield str(value).partition(":")[2]  # the client's secret behind its id
-        else:
-            yield from _secrets_of_url(str(value))
+        yield from _secrets_of(value, is_hidden=is_below_secret or is_secret(key))
+
+
+def _secrets_of(value: object, *, is_hidden: bool) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from _secrets(value, is_below_secret=is_hidden)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _secrets_of(item, is_hidden=is_hidden)
+    else:
+        text = str(value)
+        if is_hidden:
+            yield text
+            yield text.partition(":")[2]  # the client's secret behind its id
+            # A line may be quoted alone, or with other ends; a short one may be a brace.
+            yield from (line.strip() for line in text.splitlines() if len(line.strip()) > _LONG)
+            yield from _secrets_of_header(text)
+        yield from _secrets_of_json(text)
+        yield from _secrets_of_url(text)
+
+
+def _secrets_of_header(text: str) -> Iterator[str]:
+    if (found := _AUTHORIZATION.fullmatch(text)) is None:
+        return
+    yield found["value"]
+    with suppress(ValueError):  # it is no user with a password
+        login = base64.b64decode(found["value"], validate=True).decode()
+        yield from (login, login.partition(":")[2])
+
+
+def _secrets_of_json(text: str) -> Iterator[str]:
+    with suppress(ValueError, RecursionError):  # it is no JSON
+        if text.lstrip().startswith(("{", "[")):
+            yield from _secrets_of(json.loads(text), is_hidden=False)
 
 
 def _secrets_of_url(text: str) -> Iterator[str]:
@@ -231,6 +285,7 @@ def _secrets_of_url(text: str) -> Iterator[str]:
     for name, entry in _DSN_ENTRY.findall(unquote_plus(text)):
         if is_secret(name.strip().replace(" ", "-")):
             yield from (entry, entry.strip("{}"))
+    yield from (found["value"] for found in _PARAMETER.finditer(text) if is_secret(found["key"]))
 
 
 def _forms(secret: str) -> set[str]:

@@ -180,6 +180,50 @@ def test_nested_properties_are_secret_below_a_secret_one() -> None:
     assert mask_text(f"refused {SECRET}", properties) == f"refused {MASK}"
 
 
+LINES = (
+    "-----BEGIN PRIVATE KEY-----",
+    "MIIEvQIBADANBgkqhkiG9w0B",
+    "QmFzZTY0IG9mIGEgc2VjcmV0",
+    "-----END PRIVATE KEY-----",
+)
+
+
+@pytest.mark.parametrize("joined", ["\n", "\r\n", "\n    ", " ", "", "', '", "\\n"])
+@pytest.mark.parametrize("key", ["gcs.private-key", "x-plain"], ids=["secret", "known by its first line"])
+def test_lines_of_a_secret_are_hidden_whatever_stands_between_them(key: str, joined: str) -> None:
+    """A library that indents a private key, or reads it line by line, would show all but its first line."""
+    masked = mask_text(f"cannot read {joined.join(LINES)}: wrong length", {key: "\n".join(LINES)})
+
+    assert not any(line in masked for line in LINES[1:3])
+    assert masked.startswith("cannot read ")
+    assert masked.endswith(": wrong length")
+
+
+def test_a_line_of_a_secret_is_hidden_where_it_stands_alone() -> None:
+    """A library would quote the line of a private key that it cannot decode."""
+    masked = mask_text(f"cannot decode {LINES[2]}", {"gcs.private-key": "\n".join(LINES)})
+
+    assert masked == f"cannot decode {MASK}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("header.Authorization", f"Bearer {SECRET}"),
+        ("header.Authorization", f"Basic {b64encode(f'writer:{SECRET}'.encode()).decode()}"),
+        ("header.Cookie", f"path=a; session={SECRET}"),
+        ("adls.connection-string", f"DefaultEndpointsProtocol=https;AccountName=lake;AccountKey={SECRET};x=1"),
+        ("adls.sas-token", f"sv=2020&sig={SECRET}&se=1"),
+        ("uri", f"host=db user=writer password={SECRET} dbname=catalog"),
+        ("auth", {"oauth2": {"secrets": ["other", SECRET]}}),
+        ("auth", f'{{"type": "basic", "basic": {{"username": "writer", "password": "{SECRET}"}}}}'),
+    ],
+)
+def test_secret_within_a_secret_is_found_outside_of_it(key: str, value: object) -> None:
+    """A library takes a header or a connection string apart, and quotes the one part that opens the store."""
+    assert mask_text(f"lake refused {SECRET} of https", {key: value}) == f"lake refused {MASK} of https"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -201,6 +245,12 @@ def test_nested_properties_are_secret_below_a_secret_one() -> None:
         f"Cookie: session={SECRET}; path=/",
         f"X-Amz-Security-Token: {SECRET}",
         f"AWS_SECRET_ACCESS_KEY={SECRET} python job.py",
+        f"Login(password={SECRET.encode()!r}, host='h')",
+        f"Login(password=('x', '{SECRET}'), host='h')",
+        f"Login(tokens=['x', '{SECRET}'], host='h')",
+        f"Login(tokens=[b'x', b'{SECRET}'], host='h')",
+        f"Login(credentials={{'a': 'x', 'b': '{SECRET}'}}, host='h')",
+        f"https://h.example/t?next=Server%253Dh%253BPWD%253D{SECRET}",
     ],
 )
 def test_secrets_that_no_property_holds_are_found_by_what_names_them(text: str) -> None:
@@ -268,6 +318,32 @@ def test_notes_and_members_of_groups_are_searched_too() -> None:
 
     assert masked_cause(noted, {"s3.session-token": SECRET}) is not noted
     assert masked_cause(group, {"s3.session-token": SECRET}) is not group
+
+
+class UnprintableError(Exception):
+    """An error whose text cannot be made."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise ValueError("no text")
+
+
+def test_all_that_is_printed_of_an_error_is_searched() -> None:
+    """Python prints the line that it cannot parse: a secret that was taken for a Python literal."""
+    wrong = SyntaxError("invalid syntax", ("options", 1, 1, f"key {SECRET}"))
+
+    printed = "".join(traceback.format_exception(masked_cause(wrong, {"s3.session-token": SECRET})))
+    assert SECRET not in printed
+    assert "SyntaxError: invalid syntax" in printed
+
+
+def test_error_that_cannot_be_printed_does_not_take_the_place_of_ours() -> None:
+    """A user would see how a library's error is broken, and not what could not be done."""
+    noted, unprintable = OSError("refused"), UnprintableError()
+    noted.__notes__ = [unprintable]  # type: ignore[attr-defined]  # from Python 3.11 on
+
+    assert masked_cause(noted, {"s3.session-token": SECRET}) is noted
+    assert masked_cause(unprintable, {"s3.session-token": SECRET}) is unprintable
 
 
 def open_with(key: str) -> None:
