@@ -154,7 +154,7 @@ class S3Upload(Upload):
         try:
             self._store.client.abort_multipart_upload(**self._place.arguments, UploadId=self._upload_id)
         except Exception as error:  # the caller has its own failure to report
-            logger.warning("Left behind parts of %s, which nobody sees: %s", self._place.location, error)
+            logger.warning("Left behind parts of %s, which nobody sees: %s", self._place.location, type(error).__name__)
 
 
 @atexit.register
