@@ -49,17 +49,20 @@ class KeptOnDriver:
             return cls()
         text = json.dumps(dict(options)).encode()
         pad = secrets.token_bytes(len(text))
+        kept = cls()
         try:
             descriptor, file = tempfile.mkstemp(prefix=_PREFIX)  # readable and writable by this user alone
+            kept = cls(file=file, pad=pad)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(_combined(text, pad))
         except OSError as problem:
+            kept.forget()  # it may be there in part
             raise OptionError(
                 f"Cannot write with options {_names(options)}: the driver keeps them from the tasks in a temporary "
                 f"file, and cannot write one ({problem}). Set TMPDIR to a folder that the driver may write to, or "
                 "configure the catalog in ~/.pyiceberg.yaml or the environment of the driver."
             ) from problem
-        return cls(file=file, pad=pad)
+        return kept
 
     def options(self) -> dict[str, str]:
         """Return the options.

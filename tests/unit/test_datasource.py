@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import stat
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from pyiceberg.manifest import DataFileContent
@@ -23,6 +25,7 @@ from iceberg_ds.catalogs.client import connect
 from iceberg_ds.catalogs.settings import catalog_settings
 from iceberg_ds.datasource import IcebergBatchWriter, IcebergSink, IcebergStreamWriter
 from iceberg_ds.errors import CommitMessageError, OptionError, SchemaMismatchError
+from iceberg_ds.kept_on_driver import KeptOnDriver
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.options import parse_options
 
@@ -269,6 +272,24 @@ def test_batch_whose_catalog_cannot_be_kept_from_tasks_is_refused_when_planning(
 
     with pytest.raises(OptionError, match="Set TMPDIR"):
         secret_source(tmp_path).writer(SCHEMA, overwrite=False)
+
+
+def test_batch_that_finds_the_drivers_disk_full_leaves_nothing_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try of a job would leave a further file on a disk that is full already."""
+
+    def disk_full(descriptor: int, _: str) -> NoReturn:
+        os.close(descriptor)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "fdopen", disk_full)
+
+    with pytest.raises(OptionError, match="No space left on device"):
+        KeptOnDriver.keep({"catalog.token": SECRET})
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_batch_without_options_of_the_catalog_leaves_nothing_on_the_driver(
