@@ -36,19 +36,19 @@ LOWEST_SPARK, LOWEST_PYARROW = SPARKS[0], "18.0.0"
 # What most depends on the version of Spark: how its processes pickle and call the writer, and what a task is told.
 QUICK = (
     "tests/unit/test_datasource.py",
-    "tests/unit/writing/test_parquet.py",
+    "tests/unit/writers/test_parquet.py",
     "tests/integration/test_executor_secrets.py",
     "tests/integration/test_batch.py",
     "tests/integration/test_streaming.py",
 )
 CORE = (
     *QUICK,
-    "tests/unit/schemas/test_casts.py",
-    "tests/unit/schemas/test_conform.py",
-    "tests/unit/writing/test_metrics.py",
-    "tests/unit/layouts/test_partitioning.py",
-    "tests/unit/schemas/test_spark_types.py",
-    "tests/unit/writing/test_writers.py",
+    "tests/unit/table/test_casts.py",
+    "tests/unit/table/test_conform.py",
+    "tests/unit/writers/test_metrics.py",
+    "tests/unit/table/test_partitioning.py",
+    "tests/unit/table/test_spark_types.py",
+    "tests/unit/writers/test_writers.py",
     "tests/integration/test_entry_points.py",
     "tests/integration/test_partitioned.py",
     "tests/integration/test_types.py",
@@ -60,13 +60,13 @@ CORE = (
 NOT_HERE = ("tests/integration/test_types.py::test_every_value_comes_back_through_clickhouse",)
 # What PyArrow 18 writes into a file's statistics beside what newer ones do; no reader loses a row by it.
 DIFFERENT_IN_PYARROW_18 = {
-    "tests/unit/writing/test_metrics.py::test_row_group_of_nulls_does_not_take_the_bounds_away": (
+    "tests/unit/writers/test_metrics.py::test_row_group_of_nulls_does_not_take_the_bounds_away": (
         "of a float column that holds minus infinity alone, the upper bound is the lowest finite number: too wide"
     ),
-    "tests/unit/writing/test_metrics.py::test_counts_of_nested_columns_are_those_of_the_rows": (
+    "tests/unit/writers/test_metrics.py::test_counts_of_nested_columns_are_those_of_the_rows": (
         "in structs inside lists and maps, nulls of empty and null lists are not counted; readers skip no file by those"
     ),
-    "tests/unit/writing/test_metrics.py::test_counts_of_a_sliced_batch_are_those_of_its_rows": "the same",
+    "tests/unit/writers/test_metrics.py::test_counts_of_a_sliced_batch_are_those_of_its_rows": "the same",
 }
 
 

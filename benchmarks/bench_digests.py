@@ -39,16 +39,16 @@ from harness import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.changes.digests import digest_keys, digest_seed
-from iceberg_ds.changes.spark_hash import spark_hash
-from iceberg_ds.commits.commit import commit_write
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.cdc.keys import digest_keys, digest_seed
+from iceberg_ds.cdc.spark_hash import spark_hash
+from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.options import parse_options
-from iceberg_ds.planning import plan_write
-from iceberg_ds.writing.keyed import report_keyed_task
-from iceberg_ds.writing.writers import TaskAttempt
+from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.planning.plan_write import plan_write
+from iceberg_ds.writers.keyed import report_keyed_task
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 QUESTION = "What do digests of keys cost a write by keys?"
 USES = {"rounds": "one more is run first and not counted", "keys": "ten times as many are written"}

@@ -36,7 +36,7 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame
 
 import iceberg_ds
-from iceberg_ds.distribution import Mode, distribute
+from iceberg_ds.spark.distribution import Mode, distribute
 
 QUESTION = "How many files does `distribute` save, and what does it cost?"
 USES = {"rows": "", "rounds": "one more is run first and not counted"}

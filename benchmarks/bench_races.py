@@ -26,9 +26,9 @@ from support.races import Leftovers, RacedCommit, all_ids, leftovers, race
 from support.services import serve_objects
 from support.tables import Sink, local
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
 
 QUESTION = "How many commits of writers that race for one table land, and how long does each of them wait?"
 USES = {"rounds": "", "writers": "", "commits": "", "catalogs": ""}

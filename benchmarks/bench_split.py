@@ -34,8 +34,8 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
-from iceberg_ds.layouts.partitioning import PartitionSplitter
-from iceberg_ds.schemas.shape import file_shape
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.partitioning import PartitionSplitter
 
 QUESTION = "How long does it take to split rows by partition, beside PyIceberg's own split?"
 USES = {"rounds": ""}

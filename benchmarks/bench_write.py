@@ -47,7 +47,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 import iceberg_ds
-from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.table.spark_types import iceberg_schema
 
 QUESTION = "How fast does the sink write, beside Spark's own Parquet writer?"
 USES = {"rows": "", "rounds": "one more is run first and not counted", "jobs": "see the head of this file for all"}

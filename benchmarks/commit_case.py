@@ -35,11 +35,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from iceberg_ds.catalogs.client import CatalogClient, connect
-from iceberg_ds.catalogs.settings import CatalogSettings
-from iceberg_ds.commits.added import Added
-from iceberg_ds.commits.commit_loop import CommitLoop
-from iceberg_ds.commits.write_files import WriteFiles
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import CatalogSettings
+from iceberg_ds.commit.loop import CommitLoop
+from iceberg_ds.commit.write_files import Added, WriteFiles
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, FileSettings, Route
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyspark.worker  # noqa: F401  # Spark's Python workers are forked from a process that has loaded it
 
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 _KILOBYTE = 1024  # the unit of ru_maxrss on Linux
 

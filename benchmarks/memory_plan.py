@@ -20,12 +20,12 @@ from pyiceberg.transforms import BucketTransform
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.planning import plan_write
-from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.planning.plan_write import plan_write
+from iceberg_ds.table.spark_types import iceberg_schema
 
 BATCH_ROWS = 10_000  # Spark's default
 PREPARED_BATCHES = 100

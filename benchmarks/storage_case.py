@@ -28,7 +28,7 @@ def open_store(variant: str, properties: dict[str, str]) -> FileIO:
     elif variant == "s3fs":
         from pyiceberg.io.fsspec import FsspecFileIO as Chosen  # noqa: PLC0415
     else:
-        from iceberg_ds.storage.object_io import ObjectIO as Chosen  # noqa: PLC0415
+        from iceberg_ds.io.files import ObjectIO as Chosen  # noqa: PLC0415
     return Chosen(properties)
 
 

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from iceberg_ds._version import __version__
-from iceberg_ds.configuration import read_configuration
 from iceberg_ds.datasource import IcebergSink
 from iceberg_ds.errors import (
     CatalogError,
@@ -27,25 +26,26 @@ from iceberg_ds.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from iceberg_ds.registration import register
+from iceberg_ds.io.configuration import read_configuration
+from iceberg_ds.session import register
 
 if TYPE_CHECKING:
-    from iceberg_ds.checks.checking import check
-    from iceberg_ds.commits.publishing import publish
-    from iceberg_ds.distribution import distribute
-    from iceberg_ds.resolving.converting import convert_deletes
-    from iceberg_ds.upserts.upserting import upsert, upsert_into
-    from iceberg_ds.verification.verifying import verify
+    from iceberg_ds.commit.fast_forward import publish
+    from iceberg_ds.deletes.convert import convert_deletes
+    from iceberg_ds.deletes.upsert import upsert, upsert_into
+    from iceberg_ds.inspect.check import check
+    from iceberg_ds.inspect.verify import verify
+    from iceberg_ds.spark.distribution import distribute
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
-    "check": "iceberg_ds.checks.checking",
-    "convert_deletes": "iceberg_ds.resolving.converting",
-    "distribute": "iceberg_ds.distribution",
-    "publish": "iceberg_ds.commits.publishing",
-    "upsert": "iceberg_ds.upserts.upserting",
-    "upsert_into": "iceberg_ds.upserts.upserting",
-    "verify": "iceberg_ds.verification.verifying",
+    "check": "iceberg_ds.inspect.check",
+    "convert_deletes": "iceberg_ds.deletes.convert",
+    "distribute": "iceberg_ds.spark.distribution",
+    "publish": "iceberg_ds.commit.fast_forward",
+    "upsert": "iceberg_ds.deletes.upsert",
+    "upsert_into": "iceberg_ds.deletes.upsert",
+    "verify": "iceberg_ds.inspect.verify",
 }
 
 

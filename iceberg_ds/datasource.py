@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
-from iceberg_ds.configuration import read_configuration
 from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
-from iceberg_ds.kept_on_driver import KeptOnDriver
-from iceberg_ds.spark_workers import acknowledging, ease_worker
-from iceberg_ds.steps import Step, reach
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.configuration import read_configuration
+from iceberg_ds.spark.driver_secrets import KeptOnDriver
+from iceberg_ds.spark.workers import acknowledging, ease_worker
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from iceberg_ds.catalogs.client import CatalogClient
-    from iceberg_ds.options import SinkOptions
+    from iceberg_ds.catalog.client import CatalogClient
+    from iceberg_ds.options.sink_options import SinkOptions
     from iceberg_ds.plan import EpochId, WritePlan
-    from iceberg_ds.writing.writers import TaskAttempt
+    from iceberg_ds.writers.task_writer import TaskAttempt
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class IcebergBatchWriter(DataSourceArrowWriter):
         """Commit what all tasks report.
 
         Raises:
-            IcebergSinkError: See `iceberg_ds.commits.commit.commit_write`.
+            IcebergSinkError: See `iceberg_ds.commit.commit.commit_write`.
         """
         options = self._all_options()
         _commit(_connect(options), options, messages, epoch_id=None)
@@ -159,7 +159,7 @@ class IcebergStreamWriter(DataSourceStreamArrowWriter):
         """Commit what all tasks of epoch `batchId` report.
 
         Raises:
-            IcebergSinkError: See `iceberg_ds.commits.commit.commit_write`.
+            IcebergSinkError: See `iceberg_ds.commit.commit.commit_write`.
         """
         try:
             _commit(_connect(self._options), self._options, messages, epoch_id=batchId)
@@ -182,38 +182,37 @@ def _refuse_reading() -> NoReturn:
 
 def _parse(options: Mapping[str, str]) -> SinkOptions:
     read_configuration()  # before PyIceberg does, whose errors show what stands in it
-    from iceberg_ds.options import parse_options
+    from iceberg_ds.options.sink_options import parse_options
 
     return parse_options({key.lower(): value for key, value in options.items()})
 
 
 def _connect(options: SinkOptions) -> CatalogClient:
-    from iceberg_ds.catalogs.client import connect
-    from iceberg_ds.catalogs.settings import catalog_settings
+    from iceberg_ds.catalog.client import connect
+    from iceberg_ds.catalog.settings import catalog_settings
 
     return connect(catalog_settings(options))
 
 
 def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan:
-    from iceberg_ds.planning import WriteMode, plan_write
+    from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
     mode = WriteMode.OVERWRITE if overwrite else WriteMode.APPEND
     catalog = _connect(options)
     with catalog.hiding_secrets():
         plan = plan_write(catalog, options, schema, mode, is_stream=is_stream)
-    reach(Step.PLANNED)
+    fault_point(FaultPoint.PLANNED)
     ease_worker()
     return plan
 
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
-    from iceberg_ds.messages import TaskCommit, WriteIdentity
-    from iceberg_ds.row_counts import CountedBatches, RowCounts
-    from iceberg_ds.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
-    from iceberg_ds.writing.handing_over import write_or_hand_over
-    from iceberg_ds.writing.range_check import RangeCheck
-    from iceberg_ds.writing.reporting import report_files
-    from iceberg_ds.writing.writers import TaskAttempt
+    from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, WriteIdentity
+    from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
+    from iceberg_ds.writers.inline_rows import write_or_hand_over
+    from iceberg_ds.writers.reporting import report_files
+    from iceberg_ds.writers.row_predicates import RangeCheck
+    from iceberg_ds.writers.task_writer import TaskAttempt
 
     task = _task_context()
     check_audit_settings(plan, task.getLocalProperty)
@@ -227,7 +226,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     data_files, rows = write_or_hand_over(plan, arriving, attempt, check)
     report = report_files(plan, attempt, data_files)
     write = WriteIdentity.of(plan, epoch)
-    reach(Step.TASK_WRITTEN)
+    fault_point(FaultPoint.TASK_WRITTEN)
     ease_worker()
     return TaskCommit(
         write,
@@ -243,7 +242,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
 def _write_keyed_task(
     plan: WritePlan, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, epoch: EpochId | None
 ) -> WriterCommitMessage:
-    from iceberg_ds.writing.keyed import report_keyed_task
+    from iceberg_ds.writers.keyed import report_keyed_task
 
     commit = report_keyed_task(plan, acknowledging(batches), attempt, epoch)
     ease_worker()
@@ -275,18 +274,18 @@ def _commit(
 ) -> None:
     with catalog.hiding_secrets():
         if options.publish_converted:
-            from iceberg_ds.resolving.publication import commit_converted
+            from iceberg_ds.deletes.publish import commit_converted
 
             commit_converted(catalog, options, messages, epoch_id=epoch_id)
         else:
-            from iceberg_ds.commits.commit import commit_write
+            from iceberg_ds.commit.commit import commit_write
 
             commit_write(catalog, messages, epoch_id=epoch_id)
     ease_worker()
 
 
 def _abort(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None]) -> None:
-    from iceberg_ds.commits.abort import abort_write
+    from iceberg_ds.commit.abort import abort_write
 
     with catalog.hiding_secrets():
         abort_write(catalog, messages)

@@ -1,23 +1,26 @@
-"""`TaskCommit`: what a task sends to the commit, and the check that all messages tell of one write.
+"""`TaskCommit`: what a task sends to the commit, the manifests it names, and the proofs that no row is missing.
 
-Pure but for PySpark's base class, which Spark requires. The planner, the tasks and the committer of a
-stream are different processes with different writer objects: whatever they must agree on stands in
-the message.
+The planner, the tasks and the committer of a stream are different processes with different writer objects: whatever
+they must agree on stands in the message. Whoever moves rows says how many it got, and where they are now, as somebody
+else has counted them: the footers of files, the messages of tasks, manifests. The sums are equal, or nothing is
+committed. Counting costs nothing beside the rows, so every write does it. Pure but for PySpark's base class, which
+Spark requires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from pyiceberg.manifest import DataFile
+import pyarrow as pa
+from pyiceberg.manifest import DataFile, ManifestFile
 from pyspark.sql.datasource import WriterCommitMessage
 
-from iceberg_ds.changes.values import ChangeFeed, TaskKeys
-from iceberg_ds.errors import CommitMessageError
+from iceberg_ds.errors import CommitMessageError, RowCountError
 from iceberg_ds.plan import (
     NO_SPEC,
+    ChangeFeed,
     EpochId,
     FileSettings,
     NumberedWrite,
@@ -25,13 +28,116 @@ from iceberg_ds.plan import (
     Route,
     SchemaChange,
     StreamName,
+    TaskKeys,
     TxnId,
     WritePlan,
 )
-from iceberg_ds.row_counts import RowCounts, rows_in
-from iceberg_ds.task_manifest import TaskManifest
 
 WIRE_VERSION = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """How many rows a task got, and what became of them.
+
+    Attributes:
+        received: Rows that Spark sent to it.
+        left_out: Those of them that are to be in no file: refused rows, deletes without a row, rows that lose to others
+            of their keys.
+    """
+
+    received: int
+    left_out: int = 0
+
+    @property
+    def to_add(self) -> int:
+        """Rows that the task wrote into files or handed over."""
+        return self.received - self.left_out
+
+
+class CountedBatches:
+    """Batches as they come, counted on the way.
+
+    Attributes:
+        rows: How many rows have come so far.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self.rows = 0
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch
+
+
+def rows_in(data_files: Iterable[DataFile]) -> int:
+    """Return how many rows, or deletes, files have by their footers."""
+    return sum(data_file.record_count for data_file in data_files)
+
+
+def check_rows(action: str, source: str, count: int, found: Mapping[str, int]) -> None:
+    """Do nothing if all rows are where they belong.
+
+    Args:
+        action: What is being done, such as `write to db.t`; nothing was sent to the catalog yet.
+        source: Where the rows come from, such as `task 3 got`.
+        count: How many there are.
+        found: How many rows are in which place; each of the rows belongs into one of these.
+
+    Raises:
+        RowCountError: The sums differ.
+    """
+    total = sum(found.values())
+    if total == count:
+        return
+    places = ", ".join(f"{rows:,} {place}" for place, rows in found.items())
+    difference = f"{count - total:,} would be lost" if total < count else f"{total - count:,} are too many"
+    raise RowCountError(
+        f"Cannot {action}, nothing was committed: {source} {count:,} rows, and {total:,} are accounted for ({places}), "
+        f"so that {difference}. Your rows are not at fault: this is a defect of iceberg_ds or of a library below it. "
+        "Please report it with these numbers, and write with another version until it is mended."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What data files sum up to.
+
+    Attributes:
+        files: How many they are.
+        rows: How many rows they have.
+        size_bytes: Their size.
+        partitions: The same three figures for each partition, by its path; empty for an unpartitioned spec.
+    """
+
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    partitions: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskManifest:
+    """A manifest that adds the data files of one task.
+
+    Attributes:
+        file: Its entry in a manifest list.
+        format_version: The table format that it is written in.
+        totals: What its files sum up to.
+        example: Path and size in bytes of one of its files.
+    """
+
+    file: ManifestFile
+    format_version: int
+    totals: Totals
+    example: tuple[str, int]
+
+    @property
+    def path(self) -> str:
+        """Where the manifest is."""
+        return self.file.manifest_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ from sqlalchemy import Engine, create_engine, event
 from support.faulty_catalog import FaultyCatalog
 from support.tables import Sink, embedded_options
 
-from iceberg_ds.catalogs.client import CatalogClient, connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 _NO_SHRINKING = [Phase.explicit, Phase.generate]

@@ -1,1 +1,1 @@
-"""Pure: the snapshots and branches of a table, and what stands in them about writes."""
+"""What stands in a table's metadata about its snapshots: refs, transaction markers, summaries, manifests."""

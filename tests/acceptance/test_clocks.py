@@ -9,7 +9,7 @@ from pyspark.sql import types as spark
 from support.shared_catalog import SharedCatalog
 from support.tables import Row
 
-from iceberg_ds.commits.publishing import fast_forward
+from iceberg_ds.commit.fast_forward import fast_forward
 
 SCHEMA = spark.StructType([spark.StructField("id", spark.LongType()), spark.StructField("name", spark.StringType())])
 WIDER = spark.StructType([*SCHEMA.fields, spark.StructField("more", spark.LongType())])

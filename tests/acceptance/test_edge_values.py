@@ -23,10 +23,9 @@ from support.shared_catalog import SharedCatalog
 from support.spark_tables import read_with_chdb
 from support.tables import IDENTIFIER, Row, Sink, arrow_batch, local
 
-from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.row_counts import RowCounts
-from iceberg_ds.schemas.spark_types import iceberg_schema
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.table.spark_types import iceberg_schema
+from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 UTC = dt.timezone.utc
 

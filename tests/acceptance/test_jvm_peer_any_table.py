@@ -18,7 +18,7 @@ from support.spark_tables import Warehouse
 from support.strategies import Ranges, specs, texts, values
 from support.tables import NAME, Row
 
-from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.table.spark_types import iceberg_schema
 
 NEAR = Ranges(first_day=dt.date(1966, 1, 2), last_day=dt.date(1974, 1, 2), names=("a",))
 DECIMAL = spark.DecimalType(20, 3)

@@ -16,7 +16,7 @@ from support.shared_catalog import SharedCatalog
 from support.tables import NAME, Sink
 
 import iceberg_ds
-from iceberg_ds.resolving.values import RowEncoding
+from iceberg_ds.deletes.work import RowEncoding
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

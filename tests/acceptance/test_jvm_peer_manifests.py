@@ -18,8 +18,8 @@ from support.jvm_peer import Row
 from support.shared_catalog import SharedCatalog
 from support.tables import epoch, local
 
-from iceberg_ds.commits import merging
-from iceberg_ds.writing import reporting
+from iceberg_ds.snapshots import manifest_merge
+from iceberg_ds.writers import reporting
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
@@ -43,14 +43,14 @@ EXISTING, ADDED = 0, 1
 @pytest.fixture(autouse=True)
 def _new_process() -> Iterator[None]:
     """Let each test begin as a process does that has committed nothing."""
-    merging._process = merging._Process()
+    manifest_merge._process = manifest_merge._Process()
     yield
     settle()
 
 
 def settle() -> None:
     """Wait until everything that was begun beside commits is done."""
-    concurrent.futures.wait([prepared.future for prepared in merging._process.prepared.values()])
+    concurrent.futures.wait([prepared.future for prepared in manifest_merge._process.prepared.values()])
 
 
 def append_many(shared: SharedCatalog, *parts: Sequence[Row], table: str = "db.t") -> list[str]:

@@ -15,7 +15,7 @@ from support.jvm_peer import Row
 from support.shared_catalog import SharedCatalog
 from support.tables import epoch
 
-from iceberg_ds.commits import manifest_lists
+from iceberg_ds.snapshots import manifest_lists
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

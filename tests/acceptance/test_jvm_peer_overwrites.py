@@ -14,7 +14,7 @@ from support.jvm_peer import Row
 from support.shared_catalog import SharedCatalog, exact
 
 from iceberg_ds.errors import CommitConflictError
-from iceberg_ds.planning import WriteMode, plan_write
+from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

@@ -12,7 +12,7 @@ from support.exhaustive import few
 from support.shared_catalog import SharedCatalog
 from support.tables import NAME
 
-from iceberg_ds.resolving.snapshot_reader import SnapshotReader
+from iceberg_ds.deletes.search import SnapshotReader
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

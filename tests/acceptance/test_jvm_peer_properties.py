@@ -15,8 +15,8 @@ from support.metadata import ID_AND_NAME
 from support.shared_catalog import SharedCatalog
 from support.tables import SCHEMA, rows
 
-from iceberg_ds.property_types import COLUMN_TYPES, NOT_OF_NEW_TABLES, RESERVED, TYPES, new_table_properties
-from iceberg_ds.schemas.reserved import METADATA_COLUMNS
+from iceberg_ds.options.table_properties import COLUMN_TYPES, NOT_OF_NEW_TABLES, RESERVED, TYPES, new_table_properties
+from iceberg_ds.table.names import METADATA_COLUMNS
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

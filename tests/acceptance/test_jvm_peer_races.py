@@ -29,7 +29,7 @@ from support.upserts import apart, upsert
 
 import iceberg_ds
 from iceberg_ds.errors import CommitConflictError
-from iceberg_ds.steps import Step
+from iceberg_ds.fault_points import FaultPoint
 
 pytestmark = [
     pytest.mark.timeout(900),  # the first one may have to make the peer's environment
@@ -43,7 +43,7 @@ LAYOUT_NAMES = ("none", "by the key")
 FIRST = [[(key, "EU", key) for key in range(4)], [(key, "US", key) for key in range(4, 8)]]
 OLD: list[Event] = [("U", 4, "DE", 40, 1), ("D", 5, "EU", None, 1)]
 NEW: list[Event] = [("U", 1, "DE", 100, 2), ("D", 2, "EU", None, 2), ("I", 9, "DE", 9, 2)]
-STEPS = (Step.TASK_WRITTEN, Step.COMMIT_BEGUN, Step.TABLE_LOADED, Step.MANIFESTS_WRITTEN)
+STEPS = (FaultPoint.TASK_WRITTEN, FaultPoint.COMMIT_BEGUN, FaultPoint.TABLE_LOADED, FaultPoint.MANIFESTS_WRITTEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Ours:
     events: list[Event]
     run: Callable[[Sink], object]
     has_old_deletes: bool = True
-    steps: Sequence[Step] = STEPS
+    steps: Sequence[FaultPoint] = STEPS
 
     def applied(self, rows: Rows) -> Rows:
         """Return the rows after it."""
@@ -108,7 +108,7 @@ OURS = {
     "epoch and conversion by marks": Ours(events=NEW, run=lambda sink: put_and_convert(sink, "position")),
     "epoch and conversion by rewriting": Ours(events=NEW, run=lambda sink: put_and_convert(sink, "copy-on-write")),
     "epoch that is published converted": Ours(
-        events=NEW, run=publish, steps=(Step.COMMIT_BEGUN, Step.MANIFESTS_WRITTEN, Step.LANDED)
+        events=NEW, run=publish, steps=(FaultPoint.COMMIT_BEGUN, FaultPoint.MANIFESTS_WRITTEN, FaultPoint.LANDED)
     ),
     "upsert by marks": Ours(events=NEW, run=lambda sink: upsert(sink, "position", *apart(NEW)), has_old_deletes=False),
     "upsert by rewriting": Ours(

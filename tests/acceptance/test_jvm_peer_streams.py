@@ -16,7 +16,7 @@ from support.shared_catalog import SharedCatalog
 from support.spark_session import shared_session, stop_shared_session
 from support.stream_runs import ROWS_PER_FILE, Stream
 
-from iceberg_ds.snapshots.epochs import property_key
+from iceberg_ds.snapshots.txn import property_key
 
 ROWS_PER_EPOCH = 2 * ROWS_PER_FILE
 COLUMNS = "id BIGINT, name STRING"

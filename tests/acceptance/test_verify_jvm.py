@@ -8,7 +8,7 @@ from support.shared_catalog import SharedCatalog
 from support.tables import NAME, local
 
 import iceberg_ds
-from iceberg_ds.verification.result import VerifyResult
+from iceberg_ds.inspect.orphans import VerifyResult
 
 MERGE_ON_READ = "'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read'"
 

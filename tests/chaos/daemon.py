@@ -10,13 +10,23 @@ import sys
 
 from pyspark.daemon import manager
 
-_PLANNER = ("iceberg_ds.catalogs.client", "iceberg_ds.options", "iceberg_ds.planning", "pyiceberg.catalog.sql")
-_COMMITTER = ("iceberg_ds.commits.abort", "iceberg_ds.commits.commit", "iceberg_ds.options", "pyiceberg.catalog.sql")
+_PLANNER = (
+    "iceberg_ds.catalog.client",
+    "iceberg_ds.options.sink_options",
+    "iceberg_ds.planning.plan_write",
+    "pyiceberg.catalog.sql",
+)
+_COMMITTER = (
+    "iceberg_ds.commit.abort",
+    "iceberg_ds.commit.commit",
+    "iceberg_ds.options.sink_options",
+    "pyiceberg.catalog.sql",
+)
 _NEEDS = {
     "pyspark.sql.worker.write_into_data_source": _PLANNER,
     "pyspark.sql.worker.commit_data_source_write": _COMMITTER,
     "pyspark.sql.worker.python_streaming_sink_runner": _COMMITTER,
-    "pyspark.worker": ("iceberg_ds.messages", "iceberg_ds.writing.range_check", "iceberg_ds.writing.writers"),
+    "pyspark.worker": ("iceberg_ds.messages", "iceberg_ds.writers.row_predicates", "iceberg_ds.writers.task_writer"),
 }
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from chaos.events import Fault
 
-from iceberg_ds.steps import Step
+from iceberg_ds.fault_points import FaultPoint
 
 T = TypeVar("T")
 # How often each kind of blow is drawn, in relation to the others.
@@ -24,23 +24,28 @@ _BLOWS = {
     Fault.FULL_DISK: 5,
     Fault.CLOCK: 7,
 }
-_STEPS: dict[Fault, dict[Step, int]] = {
+_STEPS: dict[Fault, dict[FaultPoint, int]] = {
     Fault.KILL_PYTHON: {
-        Step.PLANNED: 10,
-        Step.FILE_OPENED: 8,
-        Step.FILE_CLOSED: 8,
-        Step.TASK_WRITTEN: 10,
-        Step.COMMIT_BEGUN: 8,
-        Step.TABLE_LOADED: 10,
-        Step.MANIFESTS_WRITTEN: 14,
-        Step.REQUEST_ANSWERED: 14,
-        Step.LANDED: 12,
-        Step.CLEANING_UP: 6,
+        FaultPoint.PLANNED: 10,
+        FaultPoint.FILE_OPENED: 8,
+        FaultPoint.FILE_CLOSED: 8,
+        FaultPoint.TASK_WRITTEN: 10,
+        FaultPoint.COMMIT_BEGUN: 8,
+        FaultPoint.TABLE_LOADED: 10,
+        FaultPoint.MANIFESTS_WRITTEN: 14,
+        FaultPoint.REQUEST_ANSWERED: 14,
+        FaultPoint.LANDED: 12,
+        FaultPoint.CLEANING_UP: 6,
     },
-    Fault.ZOMBIE: {Step.TABLE_LOADED: 1, Step.MANIFESTS_WRITTEN: 2},
-    Fault.KILL_EXECUTOR: {Step.FILE_OPENED: 1, Step.FILE_CLOSED: 1, Step.TASK_WRITTEN: 2},
-    Fault.FULL_DISK: {Step.PLANNED: 1, Step.FILE_OPENED: 2, Step.TABLE_LOADED: 2, Step.MANIFESTS_WRITTEN: 3},
-    Fault.CLOCK: {Step.PLANNED: 1, Step.COMMIT_BEGUN: 2, Step.TABLE_LOADED: 1},
+    Fault.ZOMBIE: {FaultPoint.TABLE_LOADED: 1, FaultPoint.MANIFESTS_WRITTEN: 2},
+    Fault.KILL_EXECUTOR: {FaultPoint.FILE_OPENED: 1, FaultPoint.FILE_CLOSED: 1, FaultPoint.TASK_WRITTEN: 2},
+    Fault.FULL_DISK: {
+        FaultPoint.PLANNED: 1,
+        FaultPoint.FILE_OPENED: 2,
+        FaultPoint.TABLE_LOADED: 2,
+        FaultPoint.MANIFESTS_WRITTEN: 3,
+    },
+    Fault.CLOCK: {FaultPoint.PLANNED: 1, FaultPoint.COMMIT_BEGUN: 2, FaultPoint.TABLE_LOADED: 1},
 }
 _STEPS[Fault.KILL_DRIVER] = _STEPS[Fault.KILL_PYTHON]
 _AT_RANDOM = {Fault.KILL_PYTHON: 0.25, Fault.KILL_DRIVER: 0.3}
@@ -49,8 +54,13 @@ _LONGEST_ZOMBIE_S = 4.0
 _LONGEST_FULL_S = 3.0
 _JUMPS_S = (-86_400.0, -3_600.0, -61.0, 61.0, 3_600.0, 86_400.0)
 # Steps that are come to after a kill only, and how often a kill is followed by one there.
-_AFTER_LANDING = {Step.REQUEST_ANSWERED, Step.LANDED}
-_AFTER_FAILURE = {Step.FILE_CLOSED, Step.TASK_WRITTEN, Step.COMMIT_BEGUN, Step.MANIFESTS_WRITTEN}
+_AFTER_LANDING = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
+_AFTER_FAILURE = {
+    FaultPoint.FILE_CLOSED,
+    FaultPoint.TASK_WRITTEN,
+    FaultPoint.COMMIT_BEGUN,
+    FaultPoint.MANIFESTS_WRITTEN,
+}
 _SKIPPED_AFTER = 0.35
 _ABORTED_AFTER = 0.25
 
@@ -79,10 +89,10 @@ class Blow:
     """
 
     fault: Fault
-    step: Step | None
+    step: FaultPoint | None
     delay_s: float = 0
     amount: float = 0
-    then: Step | None = None
+    then: FaultPoint | None = None
 
 
 class Blows:
@@ -118,12 +128,12 @@ class Blows:
                 return self._draw.choice(_JUMPS_S)
         return 0
 
-    def _then(self, fault: Fault, step: Step) -> Step | None:
+    def _then(self, fault: Fault, step: FaultPoint) -> FaultPoint | None:
         draw = self._draw.random()
         if fault in {Fault.KILL_PYTHON, Fault.KILL_DRIVER} and step in _AFTER_LANDING and draw < _SKIPPED_AFTER:
-            return Step.SKIPPED
+            return FaultPoint.SKIPPED
         if fault is Fault.KILL_PYTHON and step in _AFTER_FAILURE and draw < _ABORTED_AFTER:
-            return Step.ABORT_BEGUN
+            return FaultPoint.ABORT_BEGUN
         return None
 
 

@@ -1,6 +1,6 @@
 """`format("chaossink")`: the sink, in a run that orders faults at its named steps.
 
-Importable by Spark's workers through PYTHONPATH. Everything is done by a listener of `iceberg_ds.steps`: the
+Importable by Spark's workers through PYTHONPATH. Everything is done by a listener of `iceberg_ds.fault_points`: the
 product runs unchanged. The option `chaos` names the run's folder and the stream.
 """
 
@@ -27,11 +27,11 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds import IcebergSink
 from iceberg_ds.datasource import DataSourceStreamArrowWriter  # Spark 4.0 has none of its own
-from iceberg_ds.steps import Step, listen
+from iceberg_ds.fault_points import FaultPoint, listen
 
 OPTION = "chaos"
 _FIRST_STEP = "BEGUN"
-_TOLD = {Step.LANDED: Kind.LANDED, Step.SKIPPED: Kind.SKIPPED}
+_TOLD = {FaultPoint.LANDED: Kind.LANDED, FaultPoint.SKIPPED: Kind.SKIPPED}
 _clock = time.time
 
 
@@ -66,14 +66,14 @@ class Listener:
         finally:
             forget_place(self.folder)
 
-    def hear(self, step: Step) -> None:
+    def hear(self, step: FaultPoint) -> None:
         """Tell what has to be told, and strike if it is ordered."""
         with _able_to_write():
             order = self._note_and_take(step)
         if order is not None:
             _strike(order)
 
-    def _note_and_take(self, step: Step) -> Order | None:
+    def _note_and_take(self, step: FaultPoint) -> Order | None:
         note_place(self.folder, self._place(step.name))
         if step in _TOLD:
             tell(self.folder, self._event(_TOLD[step], step))
@@ -89,7 +89,7 @@ class Listener:
     def _place(self, step: str) -> Place:
         return Place(stream=self.stream, step=step, epoch=self.epoch, role=self.role)
 
-    def _event(self, kind: Kind, step: Step) -> Event:
+    def _event(self, kind: Kind, step: FaultPoint) -> Event:
         return Event(kind=kind, stream=self.stream, place=step.name, role=self.role, epoch=self.epoch)
 
 

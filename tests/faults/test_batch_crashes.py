@@ -15,7 +15,7 @@ from support.spark_jobs import BatchJob, dump
 from support.spark_process import SparkProcess
 from support.spark_tables import Warehouse
 
-from iceberg_ds.steps import Step
+from iceberg_ds.fault_points import FaultPoint
 
 ROWS = 1000
 # Rows are written as soon as a task has them, so that a fault in a task finds files.
@@ -35,7 +35,7 @@ def job(house: Warehouse, fault: Fault | None = None) -> BatchJob:
     return BatchJob(first=ROWS, rows=ROWS, options=options, sink=FaultySink.name() if fault else "icebergsink")
 
 
-def fault_at(point: Step, action: Action, tmp_path: Path) -> Fault:
+def fault_at(point: FaultPoint, action: Action, tmp_path: Path) -> Fault:
     """Return a fault of the coming job."""
     return Fault(point=point, action=action, fuse=tmp_path / "fuse")
 
@@ -77,7 +77,9 @@ def test_exception_after_commit_keeps_what_has_landed(used: Warehouse, spark: Sp
 
 
 @pytest.mark.parametrize("point", [Point.IN_TASK, Point.AFTER_TASK])
-def test_worker_dies_in_its_only_attempt(used: Warehouse, spark: SparkSession, tmp_path: Path, point: Step) -> None:
+def test_worker_dies_in_its_only_attempt(
+    used: Warehouse, spark: SparkSession, tmp_path: Path, point: FaultPoint
+) -> None:
     """Half of a job that failed would be in the table."""
     fault = fault_at(point, Action.KILL_WORKER, tmp_path)
     with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
@@ -98,7 +100,7 @@ def test_worker_dies_in_its_only_attempt(used: Warehouse, spark: SparkSession, t
     ],
 )
 def test_spark_repeats_task(
-    house: Warehouse, retrying_spark: SparkSession, tmp_path: Path, point: Step, action: Action
+    house: Warehouse, retrying_spark: SparkSession, tmp_path: Path, point: FaultPoint, action: Action
 ) -> None:
     """The rows of a task's first attempt would be in the table beside those of its second one."""
     fault = fault_at(point, action, tmp_path)
@@ -112,7 +114,7 @@ def test_spark_repeats_task(
 
 
 @pytest.mark.parametrize(("point", "lands"), [(Point.BEFORE_COMMIT, False), (Point.AFTER_COMMIT, True)])
-def test_driver_dies_around_the_commit(used: Warehouse, tmp_path: Path, point: Step, *, lands: bool) -> None:
+def test_driver_dies_around_the_commit(used: Warehouse, tmp_path: Path, point: FaultPoint, *, lands: bool) -> None:
     """A job would leave part of its rows in the table, or a table that cannot be read."""
     fault = fault_at(point, Action.KILL_DRIVER, tmp_path)
     with SparkProcess(tmp_path / "driver") as driver:

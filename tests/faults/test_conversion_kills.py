@@ -13,20 +13,20 @@ from support.keyed_reader import rows_of
 from support.tables import NAME, Sink, epoch
 
 import iceberg_ds
-from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.steps import Step
+from iceberg_ds.deletes.work import RowEncoding
+from iceberg_ds.fault_points import FaultPoint
 
 STEPS = [
-    Step.PLANNED,
-    Step.FILE_CLOSED,
-    Step.TASK_WRITTEN,
-    Step.COMMIT_BEGUN,
-    Step.TABLE_LOADED,
-    Step.MANIFESTS_WRITTEN,
-    Step.REQUEST_ANSWERED,
-    Step.LANDED,
+    FaultPoint.PLANNED,
+    FaultPoint.FILE_CLOSED,
+    FaultPoint.TASK_WRITTEN,
+    FaultPoint.COMMIT_BEGUN,
+    FaultPoint.TABLE_LOADED,
+    FaultPoint.MANIFESTS_WRITTEN,
+    FaultPoint.REQUEST_ANSWERED,
+    FaultPoint.LANDED,
 ]
-LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
 AFTER = [(0, "EU", 0), (1, "US", 10), (3, "EU", 3), (5, "DE", 50)]
 
 
@@ -51,7 +51,7 @@ def values(sink: Sink) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_conversion_that_is_killed_changes_no_row(keyed: Sink, encoding: RowEncoding, step: Step) -> None:
+def test_conversion_that_is_killed_changes_no_row(keyed: Sink, encoding: RowEncoding, step: FaultPoint) -> None:
     """Rows would be there twice, or deleted ones come back, and nobody could tell what was left behind."""
     options = {"warehouse": str(keyed.options.warehouse)}
 

@@ -19,21 +19,21 @@ from support.spark_jobs import BatchJob
 from support.spark_tables import Warehouse, read_with_chdb
 from support.stream_runs import Stream
 
-from iceberg_ds.steps import Step
+from iceberg_ds.fault_points import FaultPoint
 
 ROWS = 20
 # Rows are written as soon as a task has them, so that a task has several files.
 WRITE_AT_ONCE = {"target-file-size-bytes": "100", "small-task-size-bytes": "0"}
 # Rows are so few that every task hands them over, and the committer writes them.
 HAND_OVER: Mapping[str, str] = {}
-COMMITTER_STEPS = [Step.TASK_WRITTEN, Step.FILE_OPENED, Step.FILE_CLOSED, Step.REQUEST_ANSWERED]
+COMMITTER_STEPS = [FaultPoint.TASK_WRITTEN, FaultPoint.FILE_OPENED, FaultPoint.FILE_CLOSED, FaultPoint.REQUEST_ANSWERED]
 # Steps that only a write that fails by itself comes to, and where it fails.
-AFTER_A_FAILURE = {Step.ABORT_BEGUN: Step.TASK_WRITTEN, Step.CLEANING_UP: Step.FILE_CLOSED}
-LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED}
+AFTER_A_FAILURE = {FaultPoint.ABORT_BEGUN: FaultPoint.TASK_WRITTEN, FaultPoint.CLEANING_UP: FaultPoint.FILE_CLOSED}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
 # To publishing come writes with `publish-converted` alone.
-STREAM_STEPS = [step for step in Step if step is not Step.PUBLISHED]
+STREAM_STEPS = [step for step in FaultPoint if step is not FaultPoint.PUBLISHED]
 # A batch without a number has nothing to skip.
-BATCH_STEPS = [step for step in STREAM_STEPS if step is not Step.SKIPPED]
+BATCH_STEPS = [step for step in STREAM_STEPS if step is not FaultPoint.SKIPPED]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     return Warehouse(folder=tmp_path_factory.mktemp("kills") / "batches")
 
 
-def kill_at(step: Step, folder: Path) -> tuple[Fault, Mapping[str, str]]:
+def kill_at(step: FaultPoint, folder: Path) -> tuple[Fault, Mapping[str, str]]:
     """Return the kill, and the options of a write that comes to it."""
     kill = Fault(point=step, action=Action.KILL_WORKER, fuse=folder / "kill")
     if step not in AFTER_A_FAILURE:
@@ -59,12 +59,12 @@ def kill_at(step: Step, folder: Path) -> tuple[Fault, Mapping[str, str]]:
 
 @pytest.mark.parametrize("step", STREAM_STEPS, ids=lambda step: step.name)
 def test_stream_goes_on_after_a_kill_at_any_step(
-    begun: Stream, spark: SparkSession, tmp_path: Path, step: Step
+    begun: Stream, spark: SparkSession, tmp_path: Path, step: FaultPoint
 ) -> None:
     """Rows of the epoch would be lost, or be there twice."""
     begun.grow(1)
-    if step is Step.SKIPPED:  # which only the replay of an epoch comes to that has landed
-        die(begun, spark, Step.LANDED, tmp_path / "before")
+    if step is FaultPoint.SKIPPED:  # which only the replay of an epoch comes to that has landed
+        die(begun, spark, FaultPoint.LANDED, tmp_path / "before")
     epochs = begun.snapshots()
 
     die(begun, spark, step, tmp_path / "at")
@@ -72,13 +72,13 @@ def test_stream_goes_on_after_a_kill_at_any_step(
     begun.check_no_duplicate()
     assert begun.snapshots() == epochs + (step in LANDED_BY_THEN)
     begun.run(spark)
-    assert begun.snapshots() == epochs + (step is not Step.SKIPPED)
+    assert begun.snapshots() == epochs + (step is not FaultPoint.SKIPPED)
     assert [row["id"] for row in read_with_chdb(begun.warehouse.folder / "db" / "t", "id")] == begun.source_ids()
 
 
 @pytest.mark.parametrize("step", COMMITTER_STEPS, ids=lambda step: step.name)
 def test_stream_whose_tasks_hand_rows_over_goes_on_after_a_kill(
-    begun: Stream, spark: SparkSession, tmp_path: Path, step: Step
+    begun: Stream, spark: SparkSession, tmp_path: Path, step: FaultPoint
 ) -> None:
     """Rows that no task had written would be lost with the process that had them, or be there twice."""
     begun.grow(1)
@@ -94,7 +94,9 @@ def test_stream_whose_tasks_hand_rows_over_goes_on_after_a_kill(
     assert [row["id"] for row in read_with_chdb(begun.warehouse.folder / "db" / "t", "id")] == begun.source_ids()
 
 
-def die(stream: Stream, spark: SparkSession, step: Step, folder: Path, more: Mapping[str, str] = WRITE_AT_ONCE) -> None:
+def die(
+    stream: Stream, spark: SparkSession, step: FaultPoint, folder: Path, more: Mapping[str, str] = WRITE_AT_ONCE
+) -> None:
     """Run the stream until one of its processes is killed."""
     folder.mkdir()
     kill, options = kill_at(step, folder)
@@ -107,7 +109,7 @@ def die(stream: Stream, spark: SparkSession, step: Step, folder: Path, more: Map
 
 @pytest.mark.parametrize("step", few(5, BATCH_STEPS), ids=lambda step: step.name)
 def test_batch_lands_whole_or_not_at_all_after_a_kill_at_any_step(
-    batches: Warehouse, spark: SparkSession, tmp_path: Path, step: Step
+    batches: Warehouse, spark: SparkSession, tmp_path: Path, step: FaultPoint
 ) -> None:
     """Half of the rows would be in the table, or those that landed would lose their files."""
     before = batches.ids() if batches.has_table() else []

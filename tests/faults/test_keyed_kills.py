@@ -16,8 +16,8 @@ from support.tables import NAME, Sink, epoch, local, paths_of
 
 import iceberg_ds
 from iceberg_ds.errors import RefusedRowsError
+from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.steps import Step
 
 OLD: list[Event] = [("I", 1, "EU", 1, 1), ("I", 3, "EU", 3, 1), ("I", 9, "EU", 9, 1)]
 NEW: tuple[list[Event], list[Event]] = (
@@ -27,14 +27,14 @@ NEW: tuple[list[Event], list[Event]] = (
 BEFORE = [(1, "EU", 1), (3, "EU", 3), (9, "EU", 9)]
 AFTER = [(1, "EU", 10), (2, "US", 21), (4, "EU", 40), (9, "EU", 9)]
 STEPS = [
-    Step.COMMIT_BEGUN,
-    Step.TABLE_LOADED,
-    Step.FILE_CLOSED,  # position deletes are written
-    Step.MANIFESTS_WRITTEN,
-    Step.REQUEST_ANSWERED,
-    Step.LANDED,
+    FaultPoint.COMMIT_BEGUN,
+    FaultPoint.TABLE_LOADED,
+    FaultPoint.FILE_CLOSED,  # position deletes are written
+    FaultPoint.MANIFESTS_WRITTEN,
+    FaultPoint.REQUEST_ANSWERED,
+    FaultPoint.LANDED,
 ]
-LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def values(sink: Sink) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_epoch_by_keys_lands_whole_or_not_at_all_after_a_kill(keyed: Sink, tmp_path: Path, step: Step) -> None:
+def test_epoch_by_keys_lands_whole_or_not_at_all_after_a_kill(keyed: Sink, tmp_path: Path, step: FaultPoint) -> None:
     """Deleted rows would come back, keys have two rows, or an epoch be there twice."""
     messages = tasks(keyed, 1, *NEW)
 
@@ -82,7 +82,7 @@ def test_epoch_by_keys_lands_whole_or_not_at_all_after_a_kill(keyed: Sink, tmp_p
 
 def test_orphans_of_a_killed_commit_are_found(keyed: Sink, tmp_path: Path) -> None:
     """Deletes that nothing refers to would take space for good, and nobody could tell."""
-    die_in_commit(options(keyed), tasks(keyed, 1, *NEW), Step.MANIFESTS_WRITTEN, tmp_path)
+    die_in_commit(options(keyed), tasks(keyed, 1, *NEW), FaultPoint.MANIFESTS_WRITTEN, tmp_path)
 
     result = iceberg_ds.verify(NAME, options=options(keyed), older_than="0s", delete_orphans=True, force=True)
 
@@ -98,7 +98,7 @@ def test_kill_while_a_replay_is_skipped_changes_nothing(keyed: Sink, tmp_path: P
     """The table would lose files of the epoch that landed."""
     keyed.commit(tasks(keyed, 1, *NEW))
 
-    for step in (Step.CLEANING_UP, Step.SKIPPED):
+    for step in (FaultPoint.CLEANING_UP, FaultPoint.SKIPPED):
         die_in_commit(options(keyed), tasks(keyed, 1, [*NEW[0], *NEW[1]]), step, tmp_path)
 
         assert values(keyed) == AFTER
@@ -110,7 +110,7 @@ def test_kill_while_refused_rows_are_tidied_up_commits_nothing(keyed: Sink, tmp_
     tied: list[Event] = [("U", 1, "EU", 5, 5)]
     messages = tasks(keyed, 1, tied, tied)
 
-    die_in_commit(options(keyed), messages, Step.CLEANING_UP, tmp_path)
+    die_in_commit(options(keyed), messages, FaultPoint.CLEANING_UP, tmp_path)
 
     assert values(keyed) == BEFORE
     with pytest.raises(RefusedRowsError, match="'id': 1"):

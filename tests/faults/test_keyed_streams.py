@@ -13,7 +13,7 @@ from support.spark_faulty_sink import Action, Fault, Point
 from support.spark_jobs import dump
 from support.spark_process import SparkProcess
 
-from iceberg_ds.steps import Step
+from iceberg_ds.fault_points import FaultPoint
 
 BEFORE_FAULT = rows_after(FEED[:1])
 ALL = rows_after(FEED)
@@ -25,13 +25,13 @@ def begun(tmp_path: Path, spark: SparkSession) -> KeyedStream:
     return KeyedStream(folder=tmp_path / "stream").run(spark, FEED[0]).feed(*FEED[1:])
 
 
-def fault_at(stream: KeyedStream, point: Step, action: Action) -> Fault:
+def fault_at(stream: KeyedStream, point: FaultPoint, action: Action) -> Fault:
     """Return a fault that strikes in the first epoch that it meets."""
     return Fault(point=point, action=action, fuse=stream.folder / "fuse")
 
 
 @pytest.mark.parametrize("point", [Point.IN_TASK, Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
-def test_driver_dies(begun: KeyedStream, spark: SparkSession, tmp_path: Path, point: Step) -> None:
+def test_driver_dies(begun: KeyedStream, spark: SparkSession, tmp_path: Path, point: FaultPoint) -> None:
     """The replayed epoch would add its rows twice, bring deleted ones back, or not be there at all."""
     fault = fault_at(begun, point, Action.KILL_DRIVER)
     with SparkProcess(tmp_path / "driver") as driver:
@@ -49,14 +49,16 @@ def test_driver_dies(begun: KeyedStream, spark: SparkSession, tmp_path: Path, po
         check_tidy(begun.house)
 
 
-@pytest.mark.parametrize("point", [Point.IN_TASK, Point.AFTER_TASK, Step.MANIFESTS_WRITTEN, Step.REQUEST_ANSWERED])
-def test_worker_dies(begun: KeyedStream, spark: SparkSession, point: Step) -> None:
+@pytest.mark.parametrize(
+    "point", [Point.IN_TASK, Point.AFTER_TASK, FaultPoint.MANIFESTS_WRITTEN, FaultPoint.REQUEST_ANSWERED]
+)
+def test_worker_dies(begun: KeyedStream, spark: SparkSession, point: FaultPoint) -> None:
     """Spark's `abort` would delete files of rows or of deletes that have landed, or the replay would double them."""
     fault = fault_at(begun, point, Action.KILL_WORKER)
     with pytest.raises(StreamingQueryException):
         begun.job(fault).run(spark)
     assert fault.has_struck
-    assert begun.rows() == (rows_after(FEED[:2]) if point is Step.REQUEST_ANSWERED else BEFORE_FAULT)
+    assert begun.rows() == (rows_after(FEED[:2]) if point is FaultPoint.REQUEST_ANSWERED else BEFORE_FAULT)
 
     begun.run(spark)
 
@@ -68,7 +70,7 @@ def test_worker_dies_while_an_epoch_waits_to_be_converted(spark: SparkSession, t
     """Readers of main would meet deletes that they cannot read, or never get the epoch."""
     options = {"publish_converted": "true", "partition_by": "region", "readers": "pyiceberg, snowflake"}
     stream = KeyedStream(folder=tmp_path / "stream").asking(**options).run(spark, FEED[0]).feed(*FEED[1:])
-    fault = fault_at(stream, Step.LANDED, Action.KILL_WORKER)
+    fault = fault_at(stream, FaultPoint.LANDED, Action.KILL_WORKER)
     with pytest.raises(StreamingQueryException):
         stream.job(fault).run(spark)
     assert fault.has_struck

@@ -14,17 +14,20 @@ from support.publications import STAGING, applied, check_main, put, tasks
 from support.tables import NAME, Sink
 
 import iceberg_ds
-from iceberg_ds.steps import Step
+from iceberg_ds.fault_points import FaultPoint
 
 OLD: list[Event] = [("I", key, "EU", key, 0) for key in range(4)]
 NEW: list[Event] = [("U", 1, "EU", 10, 5), ("D", 2, "EU", None, 5), ("I", 9, "US", 90, 5)]
 NEXT: list[Event] = [("U", 9, "US", 91, 6), ("I", 2, "US", 20, 6)]
 BEFORE, AFTER = applied([], OLD), applied([], OLD, NEW)
 # What a commit comes to, and how often: first when the epoch is staged, then when it is converted.
-STAGING_STEPS = [(step, 1) for step in (Step.TABLE_LOADED, Step.MANIFESTS_WRITTEN, Step.REQUEST_ANSWERED, Step.LANDED)]
-CONVERTING_STEPS = [(Step.PLANNED, 1), (Step.TASK_WRITTEN, 1), (Step.COMMIT_BEGUN, 2)]
+STAGING_STEPS = [
+    (step, 1)
+    for step in (FaultPoint.TABLE_LOADED, FaultPoint.MANIFESTS_WRITTEN, FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED)
+]
+CONVERTING_STEPS = [(FaultPoint.PLANNED, 1), (FaultPoint.TASK_WRITTEN, 1), (FaultPoint.COMMIT_BEGUN, 2)]
 CONVERTING_STEPS += [(step, 2) for step, _ in STAGING_STEPS]
-STEPS = [*STAGING_STEPS, *CONVERTING_STEPS, (Step.PUBLISHED, 1)]
+STEPS = [*STAGING_STEPS, *CONVERTING_STEPS, (FaultPoint.PUBLISHED, 1)]
 NOT_STAGED = STAGING_STEPS[:2]
 
 
@@ -36,21 +39,23 @@ def keyed(sink: Sink) -> Sink:
     return sink
 
 
-def kill(sink: Sink, folder: Path, step: Step, number: int, *parts: Any) -> None:
+def kill(sink: Sink, folder: Path, step: FaultPoint, number: int, *parts: Any) -> None:
     """Commit epoch 1 in a process that dies."""
     options = {"table": NAME, "warehouse": str(sink.options.warehouse), "keys": "id", "publish-converted": "true"}
     die_in_commit(options, tasks(sink, 1, *(parts or [NEW])), step, folder, number)
 
 
-def name_of(step: tuple[Step, int]) -> str:
+def name_of(step: tuple[FaultPoint, int]) -> str:
     """Return the name of a cell."""
     return f"{step[0].name}-{step[1]}"
 
 
 @pytest.mark.parametrize("step", STEPS, ids=name_of)
-def test_killed_epoch_is_published_once_by_its_replay(keyed: Sink, tmp_path: Path, step: tuple[Step, int]) -> None:
+def test_killed_epoch_is_published_once_by_its_replay(
+    keyed: Sink, tmp_path: Path, step: tuple[FaultPoint, int]
+) -> None:
     """Rows would be lost, be there twice, or reach readers with deletes that they cannot read."""
-    is_published, is_staged = step[0] is Step.PUBLISHED, step not in NOT_STAGED
+    is_published, is_staged = step[0] is FaultPoint.PUBLISHED, step not in NOT_STAGED
 
     kill(keyed, tmp_path, *step)
 
@@ -66,8 +71,10 @@ def test_killed_epoch_is_published_once_by_its_replay(keyed: Sink, tmp_path: Pat
     check_main(keyed, applied(AFTER, NEXT))
 
 
-@pytest.mark.parametrize("step", [(Step.LANDED, 1), (Step.LANDED, 2)], ids=name_of)
-def test_killed_epoch_is_written_anew_if_main_has_moved_on(keyed: Sink, tmp_path: Path, step: tuple[Step, int]) -> None:
+@pytest.mark.parametrize("step", [(FaultPoint.LANDED, 1), (FaultPoint.LANDED, 2)], ids=name_of)
+def test_killed_epoch_is_written_anew_if_main_has_moved_on(
+    keyed: Sink, tmp_path: Path, step: tuple[FaultPoint, int]
+) -> None:
     """A compaction that runs between the kill and the restart would stop the stream for good."""
     kill(keyed, tmp_path, *step)
     compact(keyed)
@@ -78,17 +85,17 @@ def test_killed_epoch_is_written_anew_if_main_has_moved_on(keyed: Sink, tmp_path
     check_main(keyed, AFTER)
 
 
-@pytest.mark.parametrize("step", [(Step.TASK_WRITTEN, 1), (Step.LANDED, 2)], ids=name_of)
+@pytest.mark.parametrize("step", [(FaultPoint.TASK_WRITTEN, 1), (FaultPoint.LANDED, 2)], ids=name_of)
 def test_replay_that_is_killed_as_well_is_ended_by_the_next(
-    keyed: Sink, tmp_path: Path, step: tuple[Step, int]
+    keyed: Sink, tmp_path: Path, step: tuple[FaultPoint, int]
 ) -> None:
     """A second failure would find a state that nobody thought of."""
     kill(keyed, tmp_path, *step)
-    kill(keyed, tmp_path, Step.SKIPPED, 1)
+    kill(keyed, tmp_path, FaultPoint.SKIPPED, 1)
     check_main(keyed, BEFORE, is_published=False)
     assert STAGING in keyed.table().metadata.refs
 
-    kill(keyed, tmp_path, Step.PUBLISHED, 1)
+    kill(keyed, tmp_path, FaultPoint.PUBLISHED, 1)
 
     check_main(keyed, AFTER)
     assert put(keyed, 1, NEW).was_replayed

@@ -16,7 +16,7 @@ from support.spark_jobs import dump
 from support.spark_process import SparkProcess
 from support.stream_runs import Stream
 
-from iceberg_ds.steps import Step
+from iceberg_ds.fault_points import FaultPoint
 
 EPOCHS = 4
 # Rows are written as soon as a task has them, so that a fault in a task finds files.
@@ -30,12 +30,12 @@ def begun(stream: Stream, spark: SparkSession) -> Stream:
     return stream.grow(2)
 
 
-def fault_at(stream: Stream, point: Step, action: Action) -> Fault:
+def fault_at(stream: Stream, point: FaultPoint, action: Action) -> Fault:
     """Return a fault that strikes in the first epoch that it meets."""
     return Fault(point=point, action=action, fuse=stream.folder / "fuse")
 
 
-def run_until_driver_dies(stream: Stream, point: Step, tmp_path: Path) -> None:
+def run_until_driver_dies(stream: Stream, point: FaultPoint, tmp_path: Path) -> None:
     """Run the stream in a process of its own, whose Java process is killed at `point` of epoch 2."""
     fault = fault_at(stream, point, Action.KILL_DRIVER)
     with SparkProcess(tmp_path / "driver") as driver:
@@ -44,7 +44,7 @@ def run_until_driver_dies(stream: Stream, point: Step, tmp_path: Path) -> None:
     assert fault.has_struck
 
 
-def run_until_worker_dies(stream: Stream, point: Step, action: Action, spark: SparkSession) -> None:
+def run_until_worker_dies(stream: Stream, point: FaultPoint, action: Action, spark: SparkSession) -> None:
     """Run the stream in this process's Spark, one of whose Python workers dies at `point` of epoch 2."""
     fault = fault_at(stream, point, action)
     with pytest.raises(StreamingQueryException):
@@ -107,7 +107,7 @@ def test_committer_dies_before_commit(begun: Stream, spark: SparkSession, action
 
 
 @pytest.mark.parametrize("point", [Point.IN_TASK, Point.AFTER_TASK])
-def test_task_worker_dies(begun: Stream, spark: SparkSession, point: Step) -> None:
+def test_task_worker_dies(begun: Stream, spark: SparkSession, point: FaultPoint) -> None:
     """Rows of a task that Spark gave up would be in the table, or the epoch's rows lost."""
     run_until_worker_dies(begun, point, Action.KILL_WORKER, spark)
     assert begun.snapshots() == 2

@@ -16,7 +16,7 @@ from support.spark_jobs import dump, remove_last_commit
 from support.spark_process import SparkProcess, wait_until
 from support.stream_runs import Stream
 
-from iceberg_ds.snapshots.epochs import property_key
+from iceberg_ds.snapshots.txn import property_key
 
 TIMEOUT_S = 300
 

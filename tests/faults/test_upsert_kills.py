@@ -15,8 +15,8 @@ from support.upserter import TABLE, Upsert, die_in_upsert
 from support.upserts import ENCODINGS
 
 import iceberg_ds
-from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.steps import Step
+from iceberg_ds.deletes.work import RowEncoding
+from iceberg_ds.fault_points import FaultPoint
 
 START: Epoch = [event for epoch in FEED[:2] for part in epoch for event in part], []
 OURS = FEED[2]  # deletes rows, and brings back one that was deleted
@@ -25,28 +25,28 @@ THEIRS: Epoch = [("u", 4, "DE", -4, 1), ("u", 2, "DE", -2, 1)], []
 
 # Which of the steps of one name it is, from 1.
 ONCE = [
-    (Step.PLANNED, 1),
-    (Step.FILE_CLOSED, 1),  # a file of keys
-    (Step.TASK_WRITTEN, 1),
-    (Step.TASK_WRITTEN, 2),  # nothing is searched yet
-    (Step.FILE_CLOSED, 4),  # of marks, or a file that was written again
-    (Step.TASK_WRITTEN, 3),
-    (Step.COMMIT_BEGUN, 1),
-    (Step.TABLE_LOADED, 1),
-    (Step.MANIFESTS_WRITTEN, 1),
-    (Step.REQUEST_ANSWERED, 1),
-    (Step.LANDED, 1),
-    (Step.CLEANING_UP, 1),  # the files of keys
+    (FaultPoint.PLANNED, 1),
+    (FaultPoint.FILE_CLOSED, 1),  # a file of keys
+    (FaultPoint.TASK_WRITTEN, 1),
+    (FaultPoint.TASK_WRITTEN, 2),  # nothing is searched yet
+    (FaultPoint.FILE_CLOSED, 4),  # of marks, or a file that was written again
+    (FaultPoint.TASK_WRITTEN, 3),
+    (FaultPoint.COMMIT_BEGUN, 1),
+    (FaultPoint.TABLE_LOADED, 1),
+    (FaultPoint.MANIFESTS_WRITTEN, 1),
+    (FaultPoint.REQUEST_ANSWERED, 1),
+    (FaultPoint.LANDED, 1),
+    (FaultPoint.CLEANING_UP, 1),  # the files of keys
 ]
 SEARCHED_AGAIN = [
-    (Step.TABLE_LOADED, 1),  # the search is out of date
-    (Step.TASK_WRITTEN, 4),
-    (Step.COMMIT_BEGUN, 2),
-    (Step.MANIFESTS_WRITTEN, 1),
-    (Step.REQUEST_ANSWERED, 1),
+    (FaultPoint.TABLE_LOADED, 1),  # the search is out of date
+    (FaultPoint.TASK_WRITTEN, 4),
+    (FaultPoint.COMMIT_BEGUN, 2),
+    (FaultPoint.MANIFESTS_WRITTEN, 1),
+    (FaultPoint.REQUEST_ANSWERED, 1),
 ]
-CREATING = [(Step.TASK_WRITTEN, 2), (Step.MANIFESTS_WRITTEN, 1), (Step.REQUEST_ANSWERED, 1)]
-LANDED_BY_THEN = {Step.REQUEST_ANSWERED, Step.LANDED, Step.CLEANING_UP}
+CREATING = [(FaultPoint.TASK_WRITTEN, 2), (FaultPoint.MANIFESTS_WRITTEN, 1), (FaultPoint.REQUEST_ANSWERED, 1)]
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED, FaultPoint.CLEANING_UP}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize(("step", "number"), ONCE)
-def test_upsert_that_is_killed_lands_once(place: Place, step: Step, number: int) -> None:
+def test_upsert_that_is_killed_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """Rows would be there twice, deleted ones come back, or files lie around that nobody finds."""
     place.upsert(0, START).run()
     ours, has_landed = place.upsert(1, OURS), step in LANDED_BY_THEN
@@ -106,7 +106,7 @@ def test_upsert_that_is_killed_lands_once(place: Place, step: Step, number: int)
 
 
 @pytest.mark.parametrize(("step", "number"), SEARCHED_AGAIN)
-def test_upsert_that_is_killed_beside_another_lands_once(place: Place, step: Step, number: int) -> None:
+def test_upsert_that_is_killed_beside_another_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """What the other one has written meanwhile would stand beside the rows of the same keys, or be gone."""
     place.upsert(0, START).run()
     has_landed = step in LANDED_BY_THEN
@@ -121,7 +121,7 @@ def test_upsert_that_is_killed_beside_another_lands_once(place: Place, step: Ste
 
 @pytest.mark.parametrize("place", ["position"], indirect=True)  # nothing is searched
 @pytest.mark.parametrize(("step", "number"), CREATING)
-def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(place: Place, step: Step, number: int) -> None:
+def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """The first micro-batch would be lost, or there twice."""
     ours = place.upsert(0, START)
 
@@ -136,10 +136,10 @@ def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(place: Place, st
 def test_every_step_of_an_upsert_has_its_kill(place: Place) -> None:
     """A step that was added would never be seen to fail."""
     place.upsert(0, START).run()
-    reached: list[Step] = []
+    reached: list[FaultPoint] = []
 
     place.upsert(1, OURS).run(reached.append)
 
-    assert {*reached} - {Step.FILE_OPENED} == {step for step, _ in ONCE}
+    assert {*reached} - {FaultPoint.FILE_OPENED} == {step for step, _ in ONCE}
     counted = {step: reached.count(step) for step, _ in ONCE}
     assert counted == {step: max(number for named, number in ONCE if named is step) for step, _ in ONCE}

@@ -13,7 +13,7 @@ from support.spark_faulty_sink import Action, Fault
 from support.spark_jobs import dump
 from support.spark_process import SparkProcess
 
-from iceberg_ds.steps import Step
+from iceberg_ds.fault_points import FaultPoint
 
 
 def test_micro_batch_of_a_dead_driver_lands_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_micro_batch_of_a_dead_driver_lands_once(spark: SparkSession, tmp_path: 
     stream = KeyedStream(folder=tmp_path / "stream").feed(FEED[0])
     stream.upsert_job().run(spark)
     stream.feed(*FEED[1:])
-    fault = Fault(point=Step.REQUEST_ANSWERED, action=Action.KILL_WORKER, fuse=tmp_path / "fuse")
+    fault = Fault(point=FaultPoint.REQUEST_ANSWERED, action=Action.KILL_WORKER, fuse=tmp_path / "fuse")
 
     with SparkProcess(tmp_path / "driver") as driver, pytest.raises(RuntimeError, match="has died"):
         driver.run(dump(stream.upsert_job(fault)))

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 _SLACK = {"Arrow memory bytes": 0.25, "bytes": 0.03, "Python calls": 0.1, "modules": 0.03}
 # Where to look if a figure grew, by a part of its name.
 _PLACES = {
-    "S3": "storage/s3_io.py and object_streams.py; who opens or loads a file again?",
-    "SQL": "catalogs/client.py; who loads the table, or asks for it, once more?",
-    "REST": "catalogs/client.py and rest_client.py; who loads the table, or asks for it, once more?",
-    "table metadata parsed": "catalogs/client.py; who loads the table once more?",
-    "copied deeply": "snapshots/snapshots.py and commits/; which updates of metadata are carried out twice?",
+    "S3": "io/s3_io.py and object_streams.py; who opens or loads a file again?",
+    "SQL": "catalog/client.py; who loads the table, or asks for it, once more?",
+    "REST": "catalog/client.py and rest_client.py; who loads the table, or asks for it, once more?",
+    "table metadata parsed": "catalog/client.py; who loads the table once more?",
+    "copied deeply": "snapshots/snapshot.py and commits/; which updates of metadata are carried out twice?",
     "Python calls": "the step under cProfile; which loop goes over all snapshots, files or columns?",
-    "data file": "writing/rolling.py and parquet_options.py; encodings, and when a file ends",
-    "manifest": "commits/manifests.py; what each entry holds, and how many manifests there are",
-    "table metadata": "snapshots/recording.py and marks.py; what each commit adds to the table",
+    "data file": "writers/rolling.py and parquet_options.py; encodings, and when a file ends",
+    "manifest": "snapshots/manifests.py; what each entry holds, and how many manifests there are",
+    "table metadata": "snapshots/txn_properties.py and marks.py; what each commit adds to the table",
     "message bytes": "messages.py; what each task sends",
     "writer bytes": "plan.py; what each task is sent",
     "modules": "`python -X importtime`, and tests/unit/test_imports.py; import it where it is needed",

@@ -45,7 +45,7 @@ _BIG_TASK = Rows(tasks=1, batches=30, batch_rows=10_000, parts=50)
 _ROLES = ("planner", "task", "committer")
 # Neither S3 nor these catalogs need them; each takes long to load, or is a way past the count.
 FORBIDDEN = ("pandas", "s3fs", "aiobotocore", "boto3", "aiohttp", "rich", "click", "adlfs", "gcsfs", "duckdb", "polars")
-_ONLY_DRIVER = ("sqlalchemy", "pyiceberg.catalog.rest", "pyiceberg.catalog.sql", "iceberg_ds.catalogs")
+_ONLY_DRIVER = ("sqlalchemy", "pyiceberg.catalog.rest", "pyiceberg.catalog.sql", "iceberg_ds.catalog")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

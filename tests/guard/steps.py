@@ -135,7 +135,7 @@ _connected: dict[str, dict[Any, Any]] = {"planner": {}, "committer": {}}
 @contextmanager
 def _process_of(role: str) -> Iterator[None]:
     """Be the planner or the committer: neither knows the tables that the other one has seen."""
-    from iceberg_ds.catalogs import client  # noqa: PLC0415  # tasks do not load it
+    from iceberg_ds.catalog import client  # noqa: PLC0415  # tasks do not load it
 
     before, client._clients = client._clients, _connected[role]
     try:

@@ -89,7 +89,7 @@ def test_figure_that_grew_is_told_with_the_place_to_look_at() -> None:
         {name: 3, "batch write / tasks: message bytes": 102}, {name: 1, "batch write / tasks: message bytes": 100}
     )
 
-    assert str(grown).startswith(f"{name} grew from 1 to 3 (limit 1). Look at storage/s3_io.py")
+    assert str(grown).startswith(f"{name} grew from 1 to 3 (limit 1). Look at io/s3_io.py")
     assert limit_of("x: data file bytes", 100) == 103
 
 

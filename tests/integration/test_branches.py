@@ -15,7 +15,7 @@ from support.spark_tables import Warehouse
 from support.stream_runs import Stream
 
 import iceberg_ds
-from iceberg_ds.snapshots.epochs import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 
 ON_BRANCH = {"branch": "audit", "create_branch": "true"}
 

@@ -17,10 +17,10 @@ from support.spark_tables import FORMAT, Warehouse
 from support.tables import NAME
 
 import iceberg_ds
-from iceberg_ds import command_line
-from iceberg_ds.command_line import main
-from iceberg_ds.resolving import job
-from iceberg_ds.resolving.values import FileWork, RowEncoding
+from iceberg_ds import cli
+from iceberg_ds.cli import main
+from iceberg_ds.deletes import job
+from iceberg_ds.deletes.work import FileWork, RowEncoding
 
 
 def upsert(house: Warehouse, rows: Any, **more: str) -> None:
@@ -143,7 +143,7 @@ def _own_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(command_line, "_session", _Lasting)
+    monkeypatch.setattr(cli, "_session", _Lasting)
 
 
 @pytest.mark.usefixtures("_own_session")
@@ -176,13 +176,13 @@ def test_command_ends_with_an_error_when_it_fails(house: Warehouse) -> None:
 def test_command_brings_its_own_session(house: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command would need a Spark that somebody has started."""
     asked: list[tuple[Any, ...]] = []
-    real = command_line._session
+    real = cli._session
 
     def noting(*arguments: Any) -> Any:
         asked.append(arguments)
         return real(None, None)
 
-    monkeypatch.setattr(command_line, "_session", noting)
+    monkeypatch.setattr(cli, "_session", noting)
     run(house)
     run(house, "--remote", "sc://somewhere")
 

@@ -34,12 +34,12 @@ from support.exhaustive import few
 from support.plain_metrics import physical
 from support.spark_tables import FORMAT, Warehouse
 
-from iceberg_ds.distribution import distribute
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.layouts.layout import new_sort_order, new_spec, parse_partition_by, parse_sort_by
-from iceberg_ds.layouts.partitioning import PartitionSplitter
-from iceberg_ds.schemas.shape import file_shape
-from iceberg_ds.spark_transforms import transformed
+from iceberg_ds.spark.distribution import distribute
+from iceberg_ds.spark.transforms import transformed
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.partitioning import PartitionSplitter
+from iceberg_ds.table.specs import new_sort_order, new_spec, parse_partition_by, parse_sort_by
 
 UTC = dt.timezone.utc
 SCHEMA = Schema(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import StructType
 
 import iceberg_ds
-from iceberg_ds.changes.spark_hash import LayoutProof
+from iceberg_ds.cdc.spark_hash import LayoutProof
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 
 ROWS = 400

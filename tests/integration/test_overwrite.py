@@ -22,7 +22,7 @@ from support.spark_jobs import SCHEMA, numbered, remove_last_commit, write_sourc
 from support.spark_process import wait_until
 from support.spark_tables import FORMAT, Warehouse
 
-from iceberg_ds.snapshots.epochs import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 
 TIMEOUT_S = 300
 

@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.spark_predicates import PREDICATES, ZONE
 
-from iceberg_ds.predicates.predicates import parse_predicate
-from iceberg_ds.predicates.typed import typed_predicate
-from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.expressions.binding import typed_predicate
+from iceberg_ds.expressions.parser import parse_predicate
+from iceberg_ds.table.spark_types import iceberg_schema
 
 ROWS = """
 SELECT * FROM VALUES

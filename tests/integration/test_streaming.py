@@ -14,7 +14,7 @@ from support.spark_jobs import SCHEMA, StreamJob, write_source
 from support.spark_process import wait_until
 from support.spark_tables import FORMAT, Warehouse
 
-from iceberg_ds.snapshots.epochs import EPOCH_ID_KEY, QUERY_ID_KEY, RUN_ID_KEY, property_key
+from iceberg_ds.snapshots.txn import EPOCH_ID_KEY, QUERY_ID_KEY, RUN_ID_KEY, property_key
 
 TIMEOUT_S = 300
 

@@ -14,7 +14,7 @@ from support.spark_jobs import numbered
 from support.spark_tables import Warehouse
 from support.tables import NAME, Sink, epoch, local, paths_of, rows
 
-from iceberg_ds.command_line import main
+from iceberg_ds.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "verify.md"
 

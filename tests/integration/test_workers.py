@@ -1,4 +1,4 @@
-"""What `iceberg_ds.spark_workers` does for Spark's Python workers, asked of real ones.
+"""What `iceberg_ds.spark.workers` does for Spark's Python workers, asked of real ones.
 
 It knows them by the name of their main module, and their rows' connection by its address: both are Spark's own
 affair, and may be others in another version of it.

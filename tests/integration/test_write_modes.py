@@ -12,7 +12,7 @@ from support.spark_jobs import SCHEMA, StreamJob, numbered, write_source
 from support.spark_tables import FORMAT, Warehouse
 
 import iceberg_ds
-from iceberg_ds.snapshots.epochs import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 
 REGIONS = "id BIGINT, region STRING"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _MODEL = "properties/test_commit_model.py::test_no_file_is_deleted_that_any_later_state_refers_to"
-_STRAY = "unit/commits/test_stray_marks.py::"
-_FIRST = "unit/commits/test_first_snapshot.py::"
-_LOOP = "unit/commits/test_commit_loop.py::"
-_BATCHES = "unit/commits/test_idempotent_batches.py::"
-_PROMISE = "unit/commits/test_promise.py::"
+_STRAY = "unit/commit/test_stray_marks.py::"
+_FIRST = "unit/commit/test_first_snapshot.py::"
+_LOOP = "unit/commit/test_commit_loop.py::"
+_BATCHES = "unit/commit/test_idempotent_batches.py::"
+_PROMISE = "unit/commit/test_promise.py::"
 _SNAPSHOTS = "unit/snapshots/test_snapshots.py::"
 _BRANCHES = "unit/snapshots/test_branches.py::"
 _BRANCHED = "integration/test_branches.py::"
@@ -19,7 +19,7 @@ _CRASHES = "faults/test_stream_crashes.py::"
 LANDING = (
     Mutation(
         name="an epoch is not looked up before it is committed",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="if mark is None or mark.number < numbered.number:",
         after="if mark is None or mark.number >= 0:",
         tests=(_LOOP + "test_replayed_epoch_is_skipped_and_its_files_deleted",),
@@ -32,14 +32,14 @@ LANDING = (
     ),
     Mutation(
         name="a write that has landed is not found by its snapshot",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="if metadata.snapshot_by_id(write.snapshot_id) is not None:",
         after="if metadata is None:",
         tests=(_LOOP + "test_failure_of_the_last_attempt_that_landed_is_a_success",),
     ),
     Mutation(
         name="the epoch before this one is taken for this one",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="mark.number < numbered.number:",
         after="mark.number < numbered.number - 1:",
         tests=(
@@ -53,17 +53,17 @@ LANDING = (
     ),
     Mutation(
         name="the first epoch after a restart is taken for a repeated one",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="    if mark is None or mark.number < numbered.number:\n",
         after="    run_id = getattr(numbered, 'run_id', None)\n"
         "    if mark is not None and mark.number < numbered.number and mark.run_id != run_id:\n"
-        "        return Landing.REPLAYED\n"
+        "        return CommitStatus.REPLAYED\n"
         "    if mark is None or mark.number < numbered.number:\n",
         spark_tests=(_CRASHES + "test_driver_dies_in_task",),
     ),
     Mutation(
         name="this epoch is taken for an earlier one",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="mark.number < numbered.number:",
         after="mark.number <= numbered.number:",
         tests=(_LOOP + "test_restarted_run_skips_the_epoch_of_the_run_before",),
@@ -71,7 +71,7 @@ LANDING = (
     ),
     Mutation(
         name="a second driver is taken for an earlier run",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, mark)",
         after="is_fenced = False",
         tests=(
@@ -82,15 +82,15 @@ LANDING = (
     ),
     Mutation(
         name="a rolled-back checkpoint is skipped in silence",
-        file="snapshots/landing.py",
-        before="return Landing.SURPASSED",
-        after="return Landing.REPLAYED",
+        file="snapshots/commit_status.py",
+        before="return CommitStatus.STALE_EPOCH",
+        after="return CommitStatus.REPLAYED",
         tests=(_LOOP + "test_lower_epoch_is_an_error_that_names_the_last_one",),
         spark_tests=(_REPLAYS + "test_rolled_back_checkpoint_is_refused",),
     ),
     Mutation(
         name="a request under way counts as done for",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in",
         after="return all(True for attempt in",
         tests=(
@@ -102,7 +102,7 @@ LANDING = (
     ),
     Mutation(
         name="a race is believed to be lost although nobody is seen to have won it",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in",
         after="return all(attempt.reply is not Reply.LOST or _must_fail(metadata, branch, attempt) for attempt in",
         tests=(
@@ -113,28 +113,28 @@ LANDING = (
     ),
     Mutation(
         name="a first snapshot whose answer was lost is given up, although the table may be replaced",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="    return attempt.reply is not Reply.LOST and _has_moved_past(metadata, branch, attempt)",
         after="    return _has_moved_past(metadata, branch, attempt)",
         tests=(_MODEL,),
     ),
     Mutation(
         name="a later epoch that history shows makes a request that may still come forgotten",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="        is_final = is_final and all(",
         after="        is_final = all(",
         tests=("unit/snapshots/test_landing.py::test_landing_of_an_epoch",),
     ),
     Mutation(
         name="a branch that has moved on is taken for one that cannot come back",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="        return _last_sequence_number(metadata) > attempt.sequence_number",
         after="        return _has_moved_past(metadata, branch, attempt)",
         tests=(_MODEL,),
     ),
     Mutation(
         name="an older state of the branch is taken for a later one",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="return (head.sequence_number or 0) > attempt.sequence_number or _was_passed_over(",
         after="return head.snapshot_id != attempt.parent_id or _was_passed_over(",
         tests=(
@@ -144,14 +144,14 @@ LANDING = (
     ),
     Mutation(
         name="an epoch that may have landed before a later one, and expired, loses its files",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for",
         after="attempt.reply is not Reply.LOST for",
         tests=("unit/snapshots/test_landing.py::test_landing_of_an_epoch",),
     ),
     Mutation(
         name="the marks of main are taken for those of the branch",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="history = BranchHistory(metadata, _base(metadata, write))",
         after='history = BranchHistory(metadata, "main")',
         tests=(
@@ -162,7 +162,7 @@ LANDING = (
     ),
     Mutation(
         name="a mark whose snapshot the branch does not have counts",
-        file="snapshots/marks.py",
+        file="snapshots/txn.py",
         before="        return place is not Place.WITHIN",
         after="        return False",
         tests=(
@@ -173,28 +173,28 @@ LANDING = (
     ),
     Mutation(
         name="a mark that was rolled back counts once history has expired",
-        file="snapshots/recording.py",
+        file="snapshots/txn_properties.py",
         before="        if is_disproved != mark.is_disproved:",
         after="        if is_disproved is None:",
         tests=(_STRAY + "test_version_that_was_rolled_back_is_not_skipped_after_expiry",),
     ),
     Mutation(
         name="what was published and rolled back counts as published once history has expired",
-        file="snapshots/recording.py",
+        file="snapshots/txn_properties.py",
         before="        if snapshot_id in unseen and behind(metadata, history.oldest, snapshot_id) is Place.OUTSIDE",
         after="        if snapshot_id is None",
         tests=(_STRAY + "test_what_was_published_and_rolled_back_is_not_called_published_after_expiry",),
     ),
     Mutation(
         name="a mark of an earlier branch of that name counts once history has expired",
-        file="snapshots/marks.py",
+        file="snapshots/txn.py",
         before="    return known is None or known.number < mark.number",
         after="    return False",
         tests=(_STRAY + "test_version_of_a_dropped_branch_is_not_skipped_after_expiry",),
     ),
     Mutation(
         name="stray marks are published",
-        file="snapshots/recording.py",
+        file="snapshots/txn_properties.py",
         before="            recorded = known.last if known.is_recorded else None\n            if marks.last",
         after=(
             "            recorded = None\n            marks = Marks(last=marks.stray.mark) if marks.stray else marks\n"
@@ -204,28 +204,28 @@ LANDING = (
     ),
     Mutation(
         name="marks that only history holds are not written down",
-        file="snapshots/recording.py",
+        file="snapshots/txn_properties.py",
         before="            values |= _met_in_history(history)",
         after="            values |= {}",
         tests=(_STRAY + "test_mark_that_only_history_holds_is_written_down",),
     ),
     Mutation(
         name="a version that was cherry-picked is added again",
-        file="snapshots/landing.py",
+        file="snapshots/commit_status.py",
         before="        if (mark := mark_in(source, kind)).number == numbered.number:",
         after="        if (mark := mark_in(source, kind)).number == -1:",
         tests=(_STRAY + "test_version_that_somebody_cherry_picked_is_not_added_twice",),
     ),
     Mutation(
         name="marks of gone branches are removed although the branch has come back",
-        file="snapshots/recording.py",
+        file="snapshots/txn_properties.py",
         before="        return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=None) for branch in self.absent)",
         after="        return ()",
         tests=(_STRAY + "test_marks_of_a_branch_that_appears_meanwhile_stay",),
     ),
     Mutation(
         name="expired history is taken for divergence",
-        file="snapshots/branches.py",
+        file="snapshots/refs.py",
         before="    return Place.OUTSIDE if sequence_number >= oldest.sequence_number else Place.UNKNOWN",
         after="    return Place.OUTSIDE",
         tests=(
@@ -235,7 +235,7 @@ LANDING = (
     ),
     Mutation(
         name="the mark is not written as a table property",
-        file="snapshots/marks.py",
+        file="snapshots/txn.py",
         before="    return {branch_property(kind.property_prefix, branch, writer): json.dumps(value)}",
         after="    return {}",
         tests=(
@@ -246,7 +246,7 @@ LANDING = (
     ),
     Mutation(
         name="the mark is not written into the snapshot's summary",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="marks = summary_mark(write.numbered) if write.numbered else {}",
         after="marks: dict[str, str] = {}",
         tests=(_LOOP + "test_epoch_is_skipped_when_its_property_was_lost",),
@@ -254,7 +254,7 @@ LANDING = (
     ),
     Mutation(
         name="a commit does not ask for the branch to be where it was (AssertRefSnapshotId)",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),",
         after="",
         tests=(
@@ -265,28 +265,28 @@ LANDING = (
     ),
     Mutation(
         name="a commit does not ask for the table to be the same (AssertTableUUID)",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="            AssertTableUUID(uuid=metadata.table_uuid),\n",
         after="",
         tests=(_SNAPSHOTS + "test_request_is_refused_if_the_branch_has_moved_or_the_table_is_another",),
     ),
     Mutation(
         name="each attempt takes a snapshot id of its own",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="        snapshot_id=write.snapshot_id,\n        parent_snapshot_id",
         after="        snapshot_id=metadata.new_snapshot_id(),\n        parent_snapshot_id",
         tests=(_LOOP + "test_first_request_that_arrives_during_the_second_commits_once",),
     ),
     Mutation(
         name="a clock that was set back goes into the table",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="max(int(time.time() * 1000), latest_ms(metadata))",
         after="int(time.time() * 1000)",
         tests=(_SNAPSHOTS + "test_time_never_goes_back",),
     ),
     Mutation(
         name="the logs of a table go back in time",
-        file="snapshots/timeline.py",
+        file="snapshots/history.py",
         before="if entry.timestamp_ms < latest - CLOCKS_APART_MS:",
         after="if entry is None:",
         tests=("unit/snapshots/test_timeline.py::test_times_that_go_back_too_far_are_put_in_order",),
@@ -294,31 +294,31 @@ LANDING = (
     ),
     Mutation(
         name="a lost answer is taken for a refusal",
-        file="commits/requests.py",
+        file="commit/requests.py",
         before="        return Reply.LOST\n",
         after="        return Reply.REFUSED\n",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
     ),
     Mutation(
         name="a lost answer is taken for a success",
-        file="commits/commit_loop.py",
-        before="            return failure\n        reach(Step.REQUEST_ANSWERED)",
+        file="commit/loop.py",
+        before="            return failure\n        fault_point(FaultPoint.REQUEST_ANSWERED)",
         after="""            if reply_of(failure).name == "LOST":
                 return CommitResult(snapshot_id=snapshot.snapshot_id)
             return failure
-        reach(Step.REQUEST_ANSWERED)""",
+        fault_point(FaultPoint.REQUEST_ANSWERED)""",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
     ),
     Mutation(
         name="files are deleted without proof",
-        file="commits/commit_loop.py",
+        file="commit/loop.py",
         before="        if finding.is_final:\n            proof",
         after="        if True:\n            proof",
         tests=(_BATCHES + "test_files_that_the_table_has_stay_when_a_later_version_hides_that_they_landed",),
     ),
     Mutation(
         name="a write that may have landed is said to be refused",
-        file="commits/commit_loop.py",
+        file="commit/loop.py",
         before="""        if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out, and""",
         after="""        if finding is None:
@@ -327,42 +327,42 @@ LANDING = (
     ),
     Mutation(
         name="an unknown outcome is reported as a failure",
-        file="commits/commit_loop.py",
+        file="commit/loop.py",
         before="        if not finding.is_final:\n            self._raise_unknown(\n",
         after="        if finding is None:\n            self._raise_unknown(\n",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
     ),
     Mutation(
         name="a certain failure leaves its files",
-        file="commits/commit_loop.py",
+        file="commit/loop.py",
         before="        self._delete_if(finding, table)\n        if isinstance(problem, DataFileError)",
         after="        if isinstance(problem, DataFileError)",
         tests=(_LOOP + "test_refusals_up_to_the_limit_leave_nothing_behind",),
     ),
     Mutation(
         name="a skipped epoch leaves its files",
-        file="commits/commit_loop.py",
+        file="commit/loop.py",
         before="        self._delete_if(finding, table)\n        if not finding.is_recorded:",
         after="        if not finding.is_recorded:",
         tests=(_LOOP + "test_replayed_epoch_is_skipped_and_its_files_deleted",),
     ),
     Mutation(
         name="lost attempts leave their manifest lists",
-        file="commits/commit_loop.py",
+        file="commit/loop.py",
         before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
         after="superseded = self._files.lost_paths",
         tests=(_LOOP + "test_writer_that_loses_the_race_commits_after_the_winner",),
     ),
     Mutation(
         name="a batch whose traces have expired is written again",
-        file="snapshots/landing.py",
-        before="return Landing.UNDECIDED if any(",
-        after="return Landing.ABSENT if any(",
+        file="snapshots/commit_status.py",
+        before="return CommitStatus.UNKNOWN if any(",
+        after="return CommitStatus.ABSENT if any(",
         tests=(_LOOP + "test_batch_that_was_lost_before_landing_is_unknown_once_history_expired",),
     ),
     Mutation(
         name="a write to a branch moves main",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="        move_branch(metadata, write.branch, snapshot.snapshot_id),",
         after='        move_branch(metadata, "main", snapshot.snapshot_id),',
         tests=(_SNAPSHOTS + "test_only_the_branch_of_the_write_moves",),
@@ -370,14 +370,14 @@ LANDING = (
     ),
     Mutation(
         name="a table that exists is created again",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="requirements=(AssertCreate(),), updates=(*_creation(metadata, record.values)",
         after="requirements=(), updates=(*_creation(metadata, record.values)",
         tests=(_SNAPSHOTS + "test_request_for_a_new_table_is_refused_if_it_exists",),
     ),
     Mutation(
         name="a table that another writer has made meanwhile is not taken",
-        file="commits/commit_loop.py",
+        file="commit/loop.py",
         before="        if table is not None:\n            return table, False\n",
         after="",
         tests=(_LOOP + "test_two_first_writers_both_succeed",),
@@ -387,24 +387,24 @@ LANDING = (
     ),
     Mutation(
         name="rows land without their new schema",
-        file="commits/requests.py",
+        file="commit/requests.py",
         before="updates=(*before.updates, *request.updates)",
         after="updates=request.updates",
-        tests=("unit/commits/test_schema_change.py::test_schema_and_rows_land_in_one_commit",),
+        tests=("unit/commit/test_schema_change.py::test_schema_and_rows_land_in_one_commit",),
     ),
     Mutation(
         name="a new checkpoint takes over a stream in silence",
-        file="snapshots/landing.py",
-        before="landing = Landing.DISPLACED if holder is not None else",
-        after="landing = Landing.DISPLACED if holder is not None and not metadata else",
-        tests=("unit/commits/test_stream_names.py::test_wiped_checkpoint_is_refused_with_what_is_needed_to_go_on",),
+        file="snapshots/commit_status.py",
+        before="landing = CommitStatus.OTHER_QUERY if holder is not None else",
+        after="landing = CommitStatus.OTHER_QUERY if holder is not None and not metadata else",
+        tests=("unit/commit/test_stream_names.py::test_wiped_checkpoint_is_refused_with_what_is_needed_to_go_on",),
         spark_tests=("faults/test_stream_identity.py::test_wiped_checkpoint_is_refused_and_accepted_once",),
     ),
     Mutation(
         name="a version of an application lands twice",
-        file="snapshots/landing.py",
-        before="the application says that they are one\n        return Landing.REPLAYED",
-        after="the application says that they are one\n        return Landing.ABSENT",
+        file="snapshots/commit_status.py",
+        before="the application says that they are one\n        return CommitStatus.REPLAYED",
+        after="the application says that they are one\n        return CommitStatus.ABSENT",
         tests=(
             _BATCHES + "test_of_two_runs_at_once_one_lands_and_the_other_is_skipped",
             _BATCHES + "test_repeated_version_is_skipped_and_leaves_no_file",
@@ -417,21 +417,21 @@ LANDING = (
     ),
     Mutation(
         name="a server that hides history is believed",
-        file="catalogs/loading.py",
+        file="catalog/loading.py",
         before="    check_history_is_shown(settings.name, catalog.properties)",
         after="    check_history_is_shown(settings.name, {})",
-        tests=("unit/catalogs/test_settings.py::test_server_that_leaves_out_history_is_refused",),
+        tests=("unit/catalog/test_settings.py::test_server_that_leaves_out_history_is_refused",),
     ),
     Mutation(
         name="the list of a first snapshot goes although a request that names it may still come",
-        file="commits/creating.py",
-        before="if finding.is_final and finding.landing is not Landing.LANDED:",
-        after="if finding.landing is not Landing.LANDED:",
+        file="commit/create_table.py",
+        before="if finding.is_final and finding.status is not CommitStatus.SUCCESS:",
+        after="if finding.status is not CommitStatus.SUCCESS:",
         tests=(_FIRST + "test_request_that_comes_late_finds_its_list_whatever_others_did",),
     ),
     Mutation(
         name="a first snapshot that the catalog has confirmed is taken for overtaken",
-        file="commits/creating.py",
+        file="commit/create_table.py",
         before="reply = Reply.LOST if failure is None else reply_of(failure)",
         after="reply = Reply.OVERTAKEN if failure is None else reply_of(failure)",
         tests=(_FIRST + "test_confirmed_snapshot_keeps_its_list_though_a_cache_shows_another",),

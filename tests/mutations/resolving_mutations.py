@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from mutations.mutating import Mutation
 
-_SCAN = "unit/resolving/test_scan.py::"
-_NO_IDS = "unit/resolving/test_files_without_field_ids.py::"
-_COLLIDING = "unit/upserts/test_colliding_keys.py::"
-_KEYS = "unit/resolving/test_key_sets.py::"
-_CONVERTING = "unit/resolving/test_converting.py::"
-_LATE = "unit/upserts/test_late_rows.py::"
-_PUBLICATION = "unit/resolving/test_publication.py::"
+_SCAN = "unit/deletes/test_scan.py::"
+_NO_IDS = "unit/deletes/test_files_without_field_ids.py::"
+_COLLIDING = "unit/deletes/test_colliding_keys.py::"
+_KEYS = "unit/deletes/test_key_sets.py::"
+_CONVERTING = "unit/deletes/test_converting.py::"
+_LATE = "unit/deletes/test_late_rows.py::"
+_PUBLICATION = "unit/deletes/test_publication.py::"
 _BRANCHES = "unit/snapshots/test_branches.py::"
 _RACES = "acceptance/test_jvm_peer_races.py::"
-_COMMITTING = "unit/upserts/test_committing.py::"
+_COMMITTING = "unit/deletes/test_committing.py::"
 
-_PARTITIONS = "unit/upserts/test_every_partition.py::"
+_PARTITIONS = "unit/deletes/test_every_partition.py::"
 
 RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="keys of a file without field ids are read as nulls",
-        file="resolving/columns.py",
+        file="deletes/key_reader.py",
         before="if missing and None in known:",
         after="if missing and not known:",
         tests=(
@@ -31,14 +31,14 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="values of a file without field ids are lost as it is written again",
-        file="writing/remaining_rows.py",
+        file="writers/rewriting.py",
         before="if not has_field_ids(file.schema_arrow):",
         after="if not file.schema_arrow:",
         tests=(_NO_IDS + "test_what_would_have_to_read_such_a_file_refuses_it_by_name",),
     ),
     Mutation(
         name="a uuid is one partition in a manifest and another in a task",
-        file="layouts/partitioning.py",
+        file="table/partitioning.py",
         before="return value.bytes if isinstance(value, UUID) else value",
         after="return value",
         tests=(
@@ -49,14 +49,14 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="rows that are hidden in the partition of NaN come back where a range is replaced",
-        file="commits/rewriting.py",
+        file="commit/overwrite.py",
         before="return Record(PartitionKey.of(data_file.partition).text)",
         after="return data_file.partition",
         tests=(_PARTITIONS + "test_replaced_range_leaves_hidden_rows_hidden_in_every_partition",),
     ),
     Mutation(
         name="manifests of the runtime with several partition fields of one type cannot be read",
-        file="commits/manifest_reader.py",
+        file="snapshots/manifests.py",
         before="return known.get(schema, schema)",
         after="return schema",
         spark_tests=(
@@ -65,7 +65,7 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a column that stands in the partition alone is null",
-        file="schemas/projection.py",
+        file="table/projection.py",
         before="    value = partition_values.get(number)\n",
         after="    value = None\n",
         tests=(
@@ -76,38 +76,38 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="partitions that Python takes for equal are one",
-        file="layouts/partitioning.py",
+        file="table/partitioning.py",
         before="self.text = repr(self.values)",
         after="self.text = repr([value or 0 for value in self.values])",
         tests=(
-            "unit/predicates/test_ranges.py::test_partition_is_recognised_however_its_value_was_read",
-            "unit/writing/test_writers.py::test_zeros_of_either_sign_are_two_partitions",
+            "unit/expressions/test_ranges.py::test_partition_is_recognised_however_its_value_was_read",
+            "unit/writers/test_writers.py::test_zeros_of_either_sign_are_two_partitions",
         ),
     ),
     Mutation(
         name="a delete by key applies to rows of its own commit",
-        file="resolving/scan.py",
+        file="deletes/index.py",
         before="self.files[bisect_right(self.numbers, number) :]",
         after="self.files[bisect_right(self.numbers, number - 1) :]",
         tests=(_SCAN + "test_delete_by_key_applies_to_older_data_only",),
     ),
     Mutation(
         name="a delete without partitions applies to files without partitions only",
-        file="resolving/scan.py",
+        file="deletes/index.py",
         before="is_everywhere = spec is not None and is_global(spec)",
         after="is_everywhere = spec is None",
         tests=(_SCAN + "test_delete_without_partitions_applies_to_the_whole_table",),
     ),
     Mutation(
         name="a key hides rows that are newer than it",
-        file="resolving/key_sets.py",
+        file="deletes/match.py",
         before="        places, keys = places.filter(is_meant), keys.filter(is_meant)\n",
         after="",
         tests=(_KEYS + "test_key_is_meant_for_older_files_only",),
     ),
     Mutation(
         name="a digest decides which rows of the table are hidden",
-        file="resolving/key_sets.py",
+        file="deletes/match.py",
         before="return places.filter(is_same), keys.filter(is_same)",
         after="return places, keys",
         tests=(
@@ -118,14 +118,14 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="of keys that have one digest only the first is looked for",
-        file="resolving/key_sets.py",
+        file="deletes/match.py",
         before="        if is_first.true_count == len(digests):\n            return parts",
         after="        return parts",
         tests=(_KEYS + "test_keys_whose_digests_meet_are_told_apart",),
     ),
     Mutation(
         name="a digest decides between the rows of several tasks",
-        file="changes/collisions.py",
+        file="cdc/cross_task.py",
         before="numbers = numbered([column.combine_chunks() for column in keys.columns])",
         after="numbers = pa.repeat(pa.scalar(0, pa.uint64()), keys.num_rows)",
         tests=(
@@ -138,52 +138,52 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a digest decides between the rows of one task",
-        file="changes/winners.py",
+        file="cdc/dedup.py",
         before="ends = _ends([events.column(name) for name in (DIGEST, *keys)])",
         after="ends = _ends([events.column(DIGEST)])",
         tests=(_COLLIDING + "test_keys_of_one_digest_stay_apart",),
     ),
     Mutation(
         name="keys of other rows are compared than those in doubt",
-        file="commits/written_keys.py",
+        file="commit/cross_task.py",
         before="places = pc.subtract(wanted.filter(is_here), pa.scalar(start, pa.int64()))",
         after="places = pc.subtract(wanted.filter(is_here), wanted.filter(is_here)[0])",
-        tests=("unit/commits/test_written_keys.py::test_keys_are_those_of_the_rows_in_every_row_group",),
+        tests=("unit/commit/test_written_keys.py::test_keys_are_those_of_the_rows_in_every_row_group",),
     ),
     Mutation(
         name="ties of one task are refused though another one overtakes them",
-        file="changes/collisions.py",
+        file="cdc/cross_task.py",
         before="left = places.filter(pc.invert(pc.is_in(places, value_set=outcome.lost.column(NUMBER))))",
         after="left = places",
         tests=(
-            "unit/changes/test_collisions.py::test_ties_that_another_task_overtakes_do_no_harm_however_many",
-            "unit/changes/test_collisions.py::test_ties_of_late_keys_are_none",
+            "unit/cdc/test_collisions.py::test_ties_that_another_task_overtakes_do_no_harm_however_many",
+            "unit/cdc/test_collisions.py::test_ties_of_late_keys_are_none",
         ),
     ),
     Mutation(
         name="keys are said to be unique of which the last row of one batch is the first of the next",
-        file="verification/unique_keys.py",
+        file="inspect/unique_keys.py",
         before="rows = batch if last is None else _joined(last, batch)",
         after="rows = batch",
-        tests=("unit/verification/test_unique_keys.py::test_keys_that_do_not_fit_in_memory_are_all_compared",),
+        tests=("unit/inspect/test_unique_keys.py::test_keys_that_do_not_fit_in_memory_are_all_compared",),
     ),
     Mutation(
         name="the tie of one task is settled by chance",
-        file="changes/task_changes.py",
+        file="cdc/task_changes.py",
         before="marked = _with_column(rows, _among(numbers, tied.below(start)), self.row_schema)",
         after="marked = _with_column(rows, _among(numbers, None), self.row_schema)",
         tests=(_COLLIDING + "test_ties_are_those_of_one_key",),
     ),
     Mutation(
         name="files whose nulls may meet are passed over by their bounds",
-        file="resolving/bounds.py",
+        file="expressions/metrics_evaluator.py",
         before="if (one.may_be_null and other.may_be_null) or",
         after="if (one.may_be_null and other.is_all_null) or",
-        tests=("unit/resolving/test_bounds.py::test_null_meets_null_whatever_the_bounds",),
+        tests=("unit/deletes/test_bounds.py::test_null_meets_null_whatever_the_bounds",),
     ),
     Mutation(
         name="data files that came meanwhile are not searched",
-        file="resolving/swap.py",
+        file="deletes/search.py",
         before="        if missing:\n            raise StaleWorkError(",
         after="        if missing is None:\n            raise StaleWorkError(",
         tests=(_CONVERTING + "test_compaction_that_lands_meanwhile_brings_no_row_back",),
@@ -191,14 +191,14 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a rewritten file takes the place of one that is gone",
-        file="resolving/swap.py",
+        file="deletes/search.py",
         before="        if changed:\n",
         after="        if changed is None:\n",
         tests=(_CONVERTING + "test_compaction_with_new_numbers_that_lands_meanwhile_doubles_no_row",),
     ),
     Mutation(
         name="a conversion lands though another one has dropped all deletes",
-        file="resolving/swap.py",
+        file="deletes/search.py",
         before="if not self._goal.is_whole(read.files):",
         after="if self._goal is None:",
         tests=(
@@ -208,7 +208,7 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="marks that take the place of deletes by keys are not seen by compactions of other engines",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="return Operation.OVERWRITE if adds_deletes else Operation.REPLACE",
         after="return Operation.REPLACE",
         tests=(
@@ -219,7 +219,7 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="rows that position deletes hid are not looked for again though these are gone",
-        file="resolving/resolution.py",
+        file="deletes/search.py",
         before="if not answer.positions <= positions]",
         after="if answer is None]",
         tests=(
@@ -229,35 +229,35 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="what was found by deletes that were taken back is committed with the others",
-        file="resolving/converting.py",
+        file="deletes/convert.py",
         before="if goal is None or not goal.is_whole(self._search.read(table).files):",
         after="if goal is None:",
         tests=(_CONVERTING + "test_deletes_that_are_taken_back_meanwhile_hide_nothing",),
     ),
     Mutation(
         name="an epoch that was converted and cannot be published is never written anew",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before='({KEEPS_ROWS_KEY: "true"} if change.keeps_rows else {})',
         after="{}",
         tests=(_PUBLICATION + "test_main_that_moves_on_while_an_epoch_waits_fails_it_and_the_replay_writes_it_anew",),
     ),
     Mutation(
         name="a branch without deletes is converted",
-        file="resolving/search.py",
+        file="deletes/search.py",
         before="        if not sources:\n            return None",
         after="        if sources is None:\n            return None",
-        tests=("unit/resolving/test_publication.py::test_epoch_without_deletes_is_published_as_it_is",),
+        tests=("unit/deletes/test_publication.py::test_epoch_without_deletes_is_published_as_it_is",),
     ),
     Mutation(
         name="a conversion drops the deletes and hides no rows",
-        file="resolving/resolution.py",
+        file="deletes/search.py",
         before="delete_files=tuple(marks.file for marks in self._marks))",
         after="delete_files=())",
         tests=("faults/test_conversion_kills.py::test_conversion_that_is_killed_changes_no_row",),
     ),
     Mutation(
         name="a rewritten file is as new as its snapshot",
-        file="commits/manifests.py",
+        file="snapshots/manifests.py",
         before="added_entry(data_file, write.snapshot_id, numbers.get(data_file.file_path))",
         after="added_entry(data_file, write.snapshot_id)",
         tests=(
@@ -267,80 +267,80 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="deletes that came meanwhile are dropped, too",
-        file="resolving/resolution.py",
+        file="deletes/search.py",
         before="return [found for found in live.equalities if found.path in self.paths]",
         after="return list(live.equalities)",
         tests=(_CONVERTING + "test_epoch_that_lands_meanwhile_loses_nothing",),
     ),
     Mutation(
         name="a row of the same sequence as the table's is late",
-        file="resolving/sequences.py",
+        file="deletes/key_reader.py",
         before="        is_open = pc.and_(is_open, is_same)\n    return higher",
         after="        is_open = pc.and_(is_open, is_same)\n    return pc.or_(higher, is_open)",
         tests=(
-            "unit/resolving/test_sequences.py::test_equal_sequences_do_not_make_a_row_late",
+            "unit/deletes/test_sequences.py::test_equal_sequences_do_not_make_a_row_late",
             _LATE + "test_late_rows_lose_and_others_win",
         ),
     ),
     Mutation(
         name="a later column of the sequence counts as much as the first",
-        file="resolving/sequences.py",
+        file="deletes/key_reader.py",
         before="higher = pc.or_(higher, pc.and_(is_open, is_above))",
         after="higher = pc.or_(higher, is_above)",
-        tests=("unit/resolving/test_sequences.py::test_several_columns_are_ordered_as_the_rows_of_one_write",),
+        tests=("unit/deletes/test_sequences.py::test_several_columns_are_ordered_as_the_rows_of_one_write",),
     ),
     Mutation(
         name="a newer row that is hidden hides late ones",
-        file="resolving/tasks.py",
+        file="deletes/tasks.py",
         before="matches.newer.but(hidden)",
         after="matches.newer",
         tests=(_LATE + "test_hidden_rows_have_no_say",),
     ),
     Mutation(
         name="a row gives way and makes the incoming one late",
-        file="resolving/matching.py",
+        file="deletes/match.py",
         before="newer=both.but(positions)",
         after="newer=both",
         tests=(_LATE + "test_incoming_rows_of_one_key_in_several_sets_are_one",),
     ),
     Mutation(
         name="a newer row that was deleted meanwhile hides late ones",
-        file="resolving/values.py",
+        file="deletes/work.py",
         before="return self.rewritten is not None or self.late_keys is not None",
         after="return self.rewritten is not None",
         tests=(_LATE + "test_row_that_was_newer_and_is_gone_has_no_say",),
     ),
     Mutation(
         name="a newer row that is deleted by key hides late ones",
-        file="resolving/search.py",
+        file="deletes/search.py",
         before="if goal.counts_stored and live.equalities:",
         after="if goal.counts_stored and live.equalities is None:",
         tests=(_LATE + "test_branch_with_deletes_by_keys_is_refused",),
     ),
     Mutation(
         name="late rows of tasks that report no keys win",
-        file="changes/collisions.py",
+        file="cdc/cross_task.py",
         before="if late is not None and silent:",
         after="if late is not None and not silent and not tasks:",
         tests=(_LATE + "test_task_with_too_many_keys_is_refused_if_some_are_late",),
     ),
     Mutation(
         name="files of late rows alone are added",
-        file="commits/settling.py",
+        file="commit/cross_task.py",
         before="return self._late is not None and len(rows.positions) == rows.data_file.record_count",
         after="return False",
         tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),
     ),
     Mutation(
         name="files of late rows alone stay beside the table",
-        file="commits/commit_loop.py",
+        file="commit/loop.py",
         before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
         after="superseded = self._producer.superseded_paths(snapshot)",
         tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),
     ),
     Mutation(
         name="an epoch that was staged and is not published yet is not seen",
-        file="snapshots/branches.py",
+        file="snapshots/refs.py",
         before="return route.branch if keeps else route.publish_to",
         after="return route.publish_to",
         tests=(
@@ -351,28 +351,28 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="deletes that came while others were converted are published",
-        file="resolving/swap.py",
+        file="deletes/search.py",
         before="self.leaves_deletes = any(",
         after="self.leaves_deletes = [] == any(",
         tests=(_PUBLICATION + "test_what_another_query_stages_meanwhile_is_never_published_unconverted",),
     ),
     Mutation(
         name="what was staged behind the converted snapshot is published with it",
-        file="commits/publishing.py",
+        file="commit/fast_forward.py",
         before="if branch_snapshot_id(metadata, branch) != snapshot_id:",
         after="if branch_snapshot_id(metadata, branch) is None:",
         tests=(_PUBLICATION + "test_what_is_staged_behind_the_converted_snapshot_is_not_published",),
     ),
     Mutation(
         name="a write is called done though its staging branch was begun anew",
-        file="resolving/publication.py",
+        file="deletes/publish.py",
         before="if not self._is_published(self._publish()):",
         after="if self._publish() is None:",
         tests=(_PUBLICATION + "test_epoch_whose_staging_branch_was_begun_anew_is_not_called_done",),
     ),
     Mutation(
         name="rows that nobody repeats are given up with their staging branch",
-        file="snapshots/branches.py",
+        file="snapshots/refs.py",
         before="if not _keeps_rows(snapshot) and _summary_entry(snapshot, STAGED_FOR_KEY) != publish_to:",
         after="if snapshot is None:",
         tests=(
@@ -382,28 +382,28 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="an epoch is staged beside a branch that has moved on",
-        file="snapshots/snapshots.py",
+        file="snapshots/snapshot.py",
         before="if not write.route.converts or to is None:",
         after="if to is None or to:",
         tests=(_PUBLICATION + "test_main_that_is_rolled_back_before_the_epoch_is_staged_stays_rolled_back",),
     ),
     Mutation(
         name="marks and rewritten files that the driver does not see are committed",
-        file="commits/commit.py",
+        file="commit/commit.py",
         before="added, *([] if swap is None else [swap.added]))",
         after="added)",
         tests=(_COMMITTING + "test_marks_and_rewritten_files_that_the_driver_does_not_see_are_not_committed",),
     ),
     Mutation(
         name="a problem of the catalog hides that of a task",
-        file="upserts/upserting.py",
+        file="deletes/upsert.py",
         before="        except CatalogError as unreachable:  # there is a problem to report already",
         after="        except KeyError as unreachable:",
         tests=(_COMMITTING + "test_failure_of_a_task_is_told_where_the_catalog_fails_then",),
     ),
     Mutation(
         name="rows of which Spark runs no task are an error",
-        file="upserts/upserting.py",
+        file="deletes/upsert.py",
         before="return commits or [_of_no_rows(plan)]",
         after="return commits and [_of_no_rows(plan)]",
         spark_tests=("integration/test_upsert_function.py::test_empty_dataframe_makes_the_table_and_nothing_else",),

@@ -22,10 +22,10 @@ _NAMES_OF_EVERY_RUN = (
     "messages of different writes are committed together",
 )
 OF_EVERY_RUN = [mutation for mutation in MUTATIONS if mutation.name in _NAMES_OF_EVERY_RUN]
-ABORT = "unit/commits/test_abort.py"
+ABORT = "unit/commit/test_abort.py"
 HARMLESS = Mutation(
     name="a word of a docstring is another one",
-    file="commits/abort.py",
+    file="commit/abort.py",
     before='"""Cleans up after a write that Spark gives up',
     after='"""Tidies up after a write that Spark gives up',
     tests=(f"{ABORT}::test_without_any_message_nothing_is_done",),

@@ -21,8 +21,8 @@ from support.change_feeds import ADDED, MARKED, SCHEMA, Key, Row, TaskOutput, co
 from support.colliding_digests import one_digest
 from support.keyed_writes import LAYOUTS, keyed_plan, output_of, write
 
-from iceberg_ds.changes import waiting, winners
-from iceberg_ds.changes.values import AddedColumns, ChangeFeed
+from iceberg_ds.cdc import dedup, task_changes
+from iceberg_ds.plan import AddedColumns, ChangeFeed
 
 BEFORE, DELETE, ROW = range(3)
 WORDS = {
@@ -178,9 +178,9 @@ def test_any_feed_makes_of_a_table_what_its_events_say(case: Case) -> None:
 def test_events_that_do_not_fit_in_memory_make_the_same(case: Case) -> None:
     """Large epochs would give other tables than small ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "EVENT_BYTES", 0)
-        patch.setattr(waiting, "ROW_BYTES", 0)
-        patch.setattr(winners, "_MAX_WAITING", 1)
+        patch.setattr(task_changes, "EVENT_BYTES", 0)
+        patch.setattr(task_changes, "ROW_BYTES", 0)
+        patch.setattr(dedup, "_MAX_WAITING", 1)
         check(case)
 
 
@@ -189,8 +189,8 @@ def test_digests_that_all_meet_change_nothing(case: Case, has_little_memory: boo
     """Rows of one key would be lost to another key, by chance or because somebody made their digests equal."""
     with one_digest(), pytest.MonkeyPatch.context() as patch:
         if has_little_memory:
-            patch.setattr(waiting, "EVENT_BYTES", 0)
-            patch.setattr(winners, "_MAX_WAITING", 1)
+            patch.setattr(task_changes, "EVENT_BYTES", 0)
+            patch.setattr(dedup, "_MAX_WAITING", 1)
         check(case)
 
 
@@ -204,8 +204,8 @@ def test_what_tasks_write_makes_the_same(case: Case, layout: str, has_little_mem
 
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         if has_little_memory:
-            patch.setattr(waiting, "EVENT_BYTES", 0)
-            patch.setattr(waiting, "ROW_BYTES", 0)
+            patch.setattr(task_changes, "EVENT_BYTES", 0)
+            patch.setattr(task_changes, "ROW_BYTES", 0)
         check(case, in_files)
 
 
@@ -233,7 +233,7 @@ def test_a_key_has_many_events_in_one_task() -> None:
     """A hot key would fill the memory, or keep more rows than one."""
     rows = [{"op": "u", "id": 1, "region": "EU", "amount": lsn, "lsn": lsn} for lsn in range(5000)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "EVENT_BYTES", 0)
+        patch.setattr(task_changes, "EVENT_BYTES", 0)
         output = run_task(feed(), [sent(rows[start : start + 500]) for start in range(0, 5000, 500)])
 
     assert output.files == [[{"id": 1, "region": "EU", "amount": 4999, "digest": None}]]

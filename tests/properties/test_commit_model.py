@@ -1,7 +1,8 @@
 """Every course that a commit can take, up to a depth: nothing is called final that may still change.
 
 A model of a catalog with others who commit, alter, roll back and replace, of a network that loses, doubles and delays
-requests and of a cache that shows older states. The sink's own look at the table (`find_landing`) is asked in each.
+requests and of a cache that shows older states. The sink's own look at the table (`check_commit_status`) is asked in
+each.
 Files are deleted only where it says that the write is absent for good; then no later state may refer to them.
 """
 
@@ -16,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from support.exhaustive import EXHAUSTIVE
 from support.metadata import OUR_SNAPSHOT, Past, identity, metadata_of
 
-from iceberg_ds.snapshots.landing import Attempt, Landing, Reply, find_landing
+from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, check_commit_status
 
 WRITE = identity()
 
@@ -142,8 +143,8 @@ def says_absent_for_good(view: State, attempts: tuple[tuple[int | None, int, Rep
         )
         for parent, number, reply in attempts
     ]
-    finding = find_landing(seen(view), WRITE, known, lambda: False)
-    return finding.is_final and finding.landing is not Landing.LANDED
+    finding = check_commit_status(seen(view), WRITE, known, lambda: False)
+    return finding.is_final and finding.status is not CommitStatus.SUCCESS
 
 
 WRITE_UUID = seen(State((), None)).table_uuid

@@ -25,10 +25,10 @@ from support.keyed_reader import rows_of
 from support.spark_tables import read_with_chdb
 from support.tables import Sink, embedded_options, epoch, local
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.steps import Step
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.deletes.work import RowEncoding
+from iceberg_ds.fault_points import FaultPoint
 
 GLOBAL = PartitionSpec(spec_id=1)
 LAYOUTS = {
@@ -49,7 +49,7 @@ EVENTS = [
     "convert+compact",
     "convert+compact late",
 ]
-STEPS = [Step.PLANNED, Step.COMMIT_BEGUN, Step.MANIFESTS_WRITTEN]
+STEPS = [FaultPoint.PLANNED, FaultPoint.COMMIT_BEGUN, FaultPoint.MANIFESTS_WRITTEN]
 
 changes = st.tuples(
     st.sampled_from(["U", "U", "D"]), st.integers(0, 6), st.sampled_from(["EU", "US"]), st.integers(0, 99)
@@ -105,7 +105,9 @@ class _Trial:
         convert(sink, ENCODINGS[len(feed) % 2])
         self._check(is_converted=True)
 
-    def _happen(self, what: str, begun: Table, put: Callable[[], object], encoding: RowEncoding, step: Step) -> None:
+    def _happen(
+        self, what: str, begun: Table, put: Callable[[], object], encoding: RowEncoding, step: FaultPoint
+    ) -> None:
         sink = self._sink
         match what:
             case "convert":

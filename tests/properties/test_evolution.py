@@ -18,14 +18,13 @@ from support.metadata import metadata_of
 from support.strategies import EVERYTHING, ROW, Frame, struct_types, values
 from support.tables import Sink, embedded_options
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.alter import alter_table
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.schemas.changes import metadata_with
-from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request, propose_schema
-from iceberg_ds.schemas.fit import can_still_read, children
-from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.table.compatibility import can_still_read, children
+from iceberg_ds.table.schema_evolution import EvolutionPolicy, metadata_with, propose_request, propose_schema
+from iceberg_ds.table.spark_types import iceberg_schema
 
 pytestmark = pytest.mark.usefixtures("waits")
 FULL = EvolutionPolicy(mode="full")

@@ -20,8 +20,8 @@ from support.keyed_reader import rows_of
 from support.spark_tables import read_with_chdb
 from support.tables import Sink, embedded_options, epoch, local
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
 
 GLOBAL = PartitionSpec(spec_id=1)
 # How rows are partitioned, and whether deletes are.

@@ -35,9 +35,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 from support.metadata import ID_AND_NAME, START_MS, line, metadata_of
 
-from iceberg_ds.catalogs import metadata_updates
-from iceberg_ds.catalogs.metadata_files import MetadataFiles
-from iceberg_ds.catalogs.metadata_updates import updated_metadata
+from iceberg_ds.catalog import own_storage
+from iceberg_ds.catalog.metadata_files import MetadataFiles
+from iceberg_ds.catalog.own_storage import updated_metadata
 
 NOW_MS = START_MS + 10**9
 IO = PyArrowFileIO()
@@ -56,7 +56,7 @@ STEPS = st.lists(
 
 @pytest.fixture(autouse=True)
 def _one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (pyiceberg_updates, metadata_updates):
+    for module in (pyiceberg_updates, own_storage):
         monkeypatch.setattr(module, "datetime_to_millis", lambda _: NOW_MS)
 
 

@@ -20,9 +20,9 @@ from support.others import expire, plain_catalog, register_elsewhere, rename, se
 from support.tables import Sink, embedded_options, local, rows
 
 import iceberg_ds
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.identifiers import identifier_text
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.table.names import identifier_text
 
 AGE_S = 9 * 86_400
 FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}

@@ -20,9 +20,9 @@ from support.invariants import check_sound
 from support.others import cherry_pick, drop_branch, expire, plain_table, register_edited, set_branch, set_columns
 from support.tables import IDENTIFIER, Sink, embedded_options, rows
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.publishing import fast_forward
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.fast_forward import fast_forward
 from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.messages import TaskCommit
 

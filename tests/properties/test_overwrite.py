@@ -31,8 +31,8 @@ from support.plain_metrics import physical
 from support.predicate_strategies import KINDS, Kind, Predicate, predicates, values
 from support.tables import Row, Sink, embedded_options
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import RefusedRowsError
 
 TRANSFORMS: list[Transform[Any, Any]] = [

@@ -33,11 +33,11 @@ from pyiceberg.types import NestedField
 from support.plain_metrics import physical
 from support.spark_predicates import PREDICATES, ZONE
 
-from iceberg_ds.predicates.expressions import Expression
-from iceberg_ds.predicates.facts import FileFacts
-from iceberg_ds.predicates.predicates import parse_predicate
-from iceberg_ds.predicates.typed import typed_predicate
-from iceberg_ds.predicates.values import Values
+from iceberg_ds.expressions.binding import typed_predicate
+from iceberg_ds.expressions.domains import Values
+from iceberg_ds.expressions.metrics_evaluator import FileFacts
+from iceberg_ds.expressions.nodes import Expression
+from iceberg_ds.expressions.parser import parse_predicate
 
 UTC = dt.timezone.utc
 MOMENTS = (

@@ -18,9 +18,9 @@ from pyspark.sql import types as spark
 from support.strategies import ROW, Filter, Ranges, both, either, filters, specs, texts, values
 from support.tables import Row, Sink, embedded_options, local
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.table.spark_types import iceberg_schema
 
 UTC = dt.timezone.utc
 _numbers = itertools.count()

@@ -25,25 +25,25 @@ from support.publications import STAGING, applied, keyed_deletes_of, put, tasks,
 from support.tables import NAME, Sink, embedded_options, epoch
 
 import iceberg_ds
-from iceberg_ds.catalogs.client import CatalogClient, connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.abort import abort_write
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.abort import abort_write
 from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.steps import Step, listen
+from iceberg_ds.fault_points import FaultPoint, listen
 
 FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1", "commit.retry.num-retries": "3"}
 # Each query has keys of its own, so that it does not matter which of two epochs is published first.
 KEYS = {"query-a": range(5), "query-b": range(10, 15)}
 OTHERS_FROM = 100
 STEPS = [
-    Step.TABLE_LOADED,
-    Step.MANIFESTS_WRITTEN,
-    Step.REQUEST_ANSWERED,
-    Step.LANDED,
-    Step.SKIPPED,
-    Step.PLANNED,
-    Step.TASK_WRITTEN,
-    Step.PUBLISHED,
+    FaultPoint.TABLE_LOADED,
+    FaultPoint.MANIFESTS_WRITTEN,
+    FaultPoint.REQUEST_ANSWERED,
+    FaultPoint.LANDED,
+    FaultPoint.SKIPPED,
+    FaultPoint.PLANNED,
+    FaultPoint.TASK_WRITTEN,
+    FaultPoint.PUBLISHED,
 ]
 
 queries = st.sampled_from(sorted(KEYS))
@@ -69,11 +69,11 @@ class Pending:
 
 
 @contextmanager
-def at(step: Step, number: int, action: Any) -> Iterator[None]:
+def at(step: FaultPoint, number: int, action: Any) -> Iterator[None]:
     """Do something when this process comes to a step for the so manieth time."""
     left = number
 
-    def act(reached: Step) -> None:
+    def act(reached: FaultPoint) -> None:
         nonlocal left
         left -= reached is step
         if reached is step and left == 0:
@@ -150,7 +150,7 @@ class PublishedTable(RuleBasedStateMachine):
         self._end(query)
 
     @rule(query=queries, made=changes, moment=moments)
-    def die(self, query: str, made: list[tuple[str, int, int]], moment: tuple[Step, int]) -> None:
+    def die(self, query: str, made: list[tuple[str, int, int]], moment: tuple[FaultPoint, int]) -> None:
         """Run an epoch in a process that is killed."""
         pending = self._begin(query, made)
         with suppress(Killed, IcebergSinkError), at(*moment, die):
@@ -158,7 +158,9 @@ class PublishedTable(RuleBasedStateMachine):
             self._end(query)
 
     @rule(query=queries, made=changes, moment=moments, fault=st.none() | catalog_faults)
-    def meet_others(self, query: str, made: list[tuple[str, int, int]], moment: tuple[Step, int], fault: Any) -> None:
+    def meet_others(
+        self, query: str, made: list[tuple[str, int, int]], moment: tuple[FaultPoint, int], fault: Any
+    ) -> None:
         """Run an epoch while another writer commits to main, and the catalog fails."""
         pending = self._begin(query, made)
         messages = tasks(self.failing, epoch(pending.number, query), pending.events)

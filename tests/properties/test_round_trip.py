@@ -38,13 +38,12 @@ from support.strategies import (
 )
 from support.tables import Row, Sink, arrow_batch, embedded_options, local
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.commit import commit_write
-from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.row_counts import RowCounts
-from iceberg_ds.schemas.spark_types import iceberg_schema
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.commit import commit_write
+from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.table.spark_types import iceberg_schema
+from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 UTC = dt.timezone.utc
 _BOUND_LENGTH = 16

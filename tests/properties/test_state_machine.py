@@ -31,13 +31,13 @@ from support.others import set_columns
 from support.predicate_strategies import KINDS, Kind, Predicate, predicates, values
 from support.tables import IDENTIFIER, Row, Sink, embedded_options, epoch
 
-from iceberg_ds.catalogs.client import CatalogClient, connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.commit import CommitResult
-from iceberg_ds.commits.publishing import fast_forward
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.commit import CommitResult
+from iceberg_ds.commit.fast_forward import fast_forward
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.planning.plan_write import WriteMode
 
 COLUMNS: dict[str, Kind] = {
     "id": replace(KINDS["long"], values=tuple(range(0, 40, 7))),

@@ -24,9 +24,9 @@ from support.keyed_reader import rows_of
 from support.tables import Sink, embedded_options
 from support.upserts import ENCODINGS, SEQUENCED_SCHEMA, apart, commit_upsert, sequenced_plan, upsert
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.steps import Step
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.fault_points import FaultPoint
 
 LAYOUTS = {
     "none": PartitionSpec(),
@@ -97,7 +97,7 @@ def _beside(sink: Sink, begun: Table, others: str) -> Iterator[None]:
     if begun.current_snapshot() is None or others == "nothing":
         yield
     elif others == "compact meanwhile":
-        with meanwhile(Step.COMMIT_BEGUN, lambda: compact(sink)):
+        with meanwhile(FaultPoint.COMMIT_BEGUN, lambda: compact(sink)):
             yield
     else:
         yield

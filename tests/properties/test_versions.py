@@ -9,8 +9,8 @@ from pyiceberg.catalog import load_catalog
 from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
 from support.tables import Sink, embedded_options, rows
 
-from iceberg_ds.catalogs.client import CatalogClient, connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.messages import TaskCommit
 
 pytestmark = pytest.mark.usefixtures("waits")

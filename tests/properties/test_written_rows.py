@@ -21,8 +21,9 @@ from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, Stri
 from support.tables import local
 
 from iceberg_ds.plan import FileSettings, Route, WritePlan
-from iceberg_ds.writing import buffers, external_sort, rolling, writers
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.writers import external_sort, rolling, task_writer
+from iceberg_ds.writers import rolling as buffers
+from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 _folders = itertools.count()
 _KB = 1024
@@ -135,7 +136,7 @@ def test_every_row_is_in_one_file(tmp_path: Path, case: Case) -> None:
         patch.setattr(buffers, "BUFFER_BYTES", case.buffer_bytes)
         patch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", case.buffer_bytes)
         patch.setattr(rolling, "IDLE_BYTES", 10 * case.buffer_bytes)
-        patch.setattr(writers, "SPLIT_BYTES", case.buffer_bytes)
+        patch.setattr(task_writer, "SPLIT_BYTES", case.buffer_bytes)
         patch.setattr(external_sort, "RUN_BYTES", case.run_bytes)
         patch.setattr(external_sort, "CHUNK_BYTES", max(1, case.run_bytes // 8))
         files = [

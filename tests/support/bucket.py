@@ -11,9 +11,9 @@ from typing import Any
 from pyiceberg.io import FileIO
 from support.services import ObjectStore
 
-from iceberg_ds.storage.object_io import ObjectIO
-from iceberg_ds.storage.s3_client import s3_client
-from iceberg_ds.storage.s3_settings import s3_settings
+from iceberg_ds.io.files import ObjectIO
+from iceberg_ds.io.s3_client import s3_client
+from iceberg_ds.io.s3_settings import s3_settings
 
 _LOG_TIMEOUT_S = 30
 _LINE = re.compile(r"\| vgw \|\s*(\d+) \|[^|]*\|[^|]*\|\s*(\w+)\s*\|\s*(/\S*)\s*\|[^|]*\|\s*(\S*)")

@@ -13,9 +13,9 @@ from support.jvm_peer import PeerCatalog
 from support.services import CatalogService
 from support.tables import Sink
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
 
 Row = dict[str, Any]
 

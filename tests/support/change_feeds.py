@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
 
-from iceberg_ds.changes.collisions import ReadKeys, Settlement, file_positions, settle
-from iceberg_ds.changes.equality import plain
-from iceberg_ds.changes.task_changes import TaskChanges
-from iceberg_ds.changes.values import AddedColumns, ChangeFeed, DeleteMark, TaskKeys
-from iceberg_ds.schemas.shape import file_shape
-from iceberg_ds.writing.external_sort import ExternalSort
-from iceberg_ds.writing.spool import Spool
+from iceberg_ds.cdc.cross_task import ReadKeys, Settlement, file_positions, settle
+from iceberg_ds.cdc.keys import plain
+from iceberg_ds.cdc.task_changes import TaskChanges
+from iceberg_ds.plan import AddedColumns, ChangeFeed, DeleteMark, TaskKeys
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.writers.external_sort import ExternalSort
+from iceberg_ds.writers.spill import Spool
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]

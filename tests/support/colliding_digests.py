@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from iceberg_ds.changes import reading
-from iceberg_ds.resolving import key_sets, sequences
+from iceberg_ds.cdc import reader
+from iceberg_ds.deletes import key_reader, match
 
 
 @contextmanager
@@ -21,6 +21,6 @@ def one_digest() -> Iterator[None]:
         return pa.repeat(pa.scalar(7, pa.uint64()), len(columns[0]))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (reading, key_sets, sequences):
+        for module in (reader, match, key_reader):
             patch.setattr(module, "digest_keys", meeting)
         yield

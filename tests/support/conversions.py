@@ -15,19 +15,17 @@ from support.keyed_messages import COLUMNS
 from support.keyed_reader import Listed, listed, rows_of
 from support.tables import Sink, write_batches
 
-from iceberg_ds.commits.added import Added
-from iceberg_ds.commits.commit import commit_swap
-from iceberg_ds.commits.manifest_reader import live_entries
-from iceberg_ds.commits.manifests import live_manifests
-from iceberg_ds.commits.replacing import ReplacedManifest, Replacement
+from iceberg_ds.commit.commit import commit_swap
+from iceberg_ds.commit.overwrite import ReplacedManifest, Replacement
+from iceberg_ds.commit.write_files import Added
+from iceberg_ds.deletes.convert import Conversion, ConvertResult
+from iceberg_ds.deletes.index import only_path
+from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import CommitConflictError
+from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.resolving.converting import Conversion
-from iceberg_ds.resolving.result import ConvertResult
-from iceberg_ds.resolving.scan import only_path
-from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.snapshots.branches import branch_head, snapshots_since
-from iceberg_ds.steps import Step, listen
+from iceberg_ds.snapshots.manifests import live_entries, live_manifests
+from iceberg_ds.snapshots.refs import branch_head, snapshots_since
 
 ENCODINGS: tuple[RowEncoding, ...] = ("position", "copy-on-write")
 
@@ -53,11 +51,11 @@ def keyed_deletes(table: Table, branch: str = "main") -> list[Listed]:
 
 
 @contextmanager
-def meanwhile(step: Step, action: Callable[[], object], times: int = 1) -> Iterator[list[int]]:
+def meanwhile(step: FaultPoint, action: Callable[[], object], times: int = 1) -> Iterator[list[int]]:
     """Do something when this process comes to a step, the first `times` times; yield when it was done."""
     done: list[int] = []
 
-    def act(reached: Step) -> None:
+    def act(reached: FaultPoint) -> None:
         if reached is step and len(done) < times:
             done.append(len(done))
             listen(None)  # what it does comes to steps, too

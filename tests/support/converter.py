@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from support.forker import run_forked
 
 import iceberg_ds
-from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.steps import Step, listen
+from iceberg_ds.deletes.work import RowEncoding
+from iceberg_ds.fault_points import FaultPoint, listen
 
 
 def die_in_conversion(
-    table: str, options: Mapping[str, str], encoding: RowEncoding, step: Step, number: int = 1
+    table: str, options: Mapping[str, str], encoding: RowEncoding, step: FaultPoint, number: int = 1
 ) -> None:
     """Convert in a process of its own that is killed when it comes to `step`, and assert that it did.
 
@@ -37,9 +37,9 @@ def main(table: str, options: str, encoding: RowEncoding, name: str, number: str
     """Convert, and die."""
     left = int(number)
 
-    def die(step: Step) -> None:
+    def die(step: FaultPoint) -> None:
         nonlocal left
-        left -= step is Step[name]
+        left -= step is FaultPoint[name]
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 

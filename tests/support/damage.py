@@ -13,9 +13,9 @@ from pyiceberg.table.snapshots import Snapshot
 from support.metadata import identity
 from support.tables import Sink, local
 
-from iceberg_ds.commits.manifests import ManifestDraft, write_list, write_manifests
-from iceberg_ds.verification.contents import read_contents
-from iceberg_ds.verification.summaries import ManifestTally, expected_summary
+from iceberg_ds.inspect.contents import read_contents
+from iceberg_ds.inspect.metadata_checks import ManifestTally, expected_summary
+from iceberg_ds.snapshots.manifests import ManifestDraft, write_list, write_manifests
 
 Json = dict[str, Any]
 

@@ -20,9 +20,9 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId
 from support.metadata import identity
 from support.tables import Sink, local
 
-from iceberg_ds.commits.manifests import ManifestDraft, live_manifests, metadata_path, write_list, write_manifests
 from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.snapshots.snapshots import Change, change_summary, move_branch, new_snapshot
+from iceberg_ds.snapshots.manifests import ManifestDraft, live_manifests, metadata_path, write_list, write_manifests
+from iceberg_ds.snapshots.snapshot import Change, change_summary, move_branch, new_snapshot
 
 _numbers = count(1)
 # Reserved field ids (spec, "Position Delete Files").

@@ -48,9 +48,9 @@ from pyspark.sql.types import StructField, StructType
 from support.tables import Row, Sink, local
 from support.upserts import commit_upsert
 
-from iceberg_ds.planning import WriteMode
-from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.upserts.result import UpsertResult
+from iceberg_ds.deletes.upsert import UpsertResult
+from iceberg_ds.deletes.work import RowEncoding
+from iceberg_ds.planning.plan_write import WriteMode
 
 UTC = dt.timezone.utc
 

@@ -17,8 +17,8 @@ from support.invariants import unreferenced_files
 from support.lax_catalog import LaxCatalog
 from support.tables import IDENTIFIER, Sink, embedded_options, local
 
-from iceberg_ds.catalogs.client import CatalogClient
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.settings import catalog_settings
 
 MOST_CALLS = 40  # more than any write makes
 

@@ -17,9 +17,9 @@ from support.faulty_catalog import FaultyCatalog, Strike
 from support.spark_tables import Warehouse
 from support.tables import NAME, Sink
 
-from iceberg_ds.catalogs.client import CatalogClient, connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
 
 _WRITING = {(file, doing) for file in FileKind for doing in (Doing.OPEN, Doing.WRITE, Doing.CLOSE)}
 _LOADING = {(FileKind.METADATA, Doing.READ)}

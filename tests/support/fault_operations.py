@@ -8,10 +8,10 @@ from typing import Any
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.tables import QUERY, SCHEMA, Row, rows
 
+from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.plan import EpochId
-from iceberg_ds.planning import WriteMode
-from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.writing.reporting import MANY_FILES
+from iceberg_ds.planning.plan_write import WriteMode
+from iceberg_ds.writers.reporting import MANY_FILES
 
 BASE = (1, 2, 3, 4)  # the ids in a table before a write
 _OURS = (5, 6)

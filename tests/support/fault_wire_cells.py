@@ -15,7 +15,7 @@ from support.fault_writes import Trial, few_retries
 from support.rest_sinks import rest_sink
 from support.tables import Sink
 
-from iceberg_ds.catalogs.client import CatalogClient
+from iceberg_ds.catalog.client import CatalogClient
 
 _EVERY = frozenset(range(1, 100))
 _NAMESPACE, _TABLE = r"/v1/namespaces/ns\d+", r"/v1/namespaces/ns\d+/tables/t"

@@ -22,15 +22,15 @@ from support.spark_tables import read_with_chdb
 from support.tables import QUERY, Sink, local, paths_of
 from support.upserts import commit_upsert
 
-from iceberg_ds.catalogs.client import CatalogClient
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits import manifests
-from iceberg_ds.commits.abort import abort_write
-from iceberg_ds.commits.manifest_lists import ManifestLists
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.abort import abort_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writing import reporting
+from iceberg_ds.snapshots import manifests
+from iceberg_ds.snapshots.manifest_lists import ManifestLists
+from iceberg_ds.writers import reporting
 
 RETRIES = 2
 ATTEMPTS = RETRIES + 1

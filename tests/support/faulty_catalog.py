@@ -31,7 +31,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from support.fault_kinds import Effect, Kind, Way
 
-from iceberg_ds.catalogs.own_storage import with_own_storage
+from iceberg_ds.catalog.own_storage import with_own_storage
 
 # What the sink asks a catalog for.
 CALLS = (

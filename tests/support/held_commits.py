@@ -18,8 +18,8 @@ from support.rest_fake import Recorded, serve_rest_fake
 from support.spark_tables import Warehouse
 from support.tables import Sink, embedded_options
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
 
 _TIMEOUT_S = 300
 _NAMESPACE = "db"

@@ -12,7 +12,7 @@ from typing import Any
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from support.tables import Sink
 
-from iceberg_ds.locations import PROVIDER
+from iceberg_ds.table.locations import PROVIDER
 
 HOST = "127.0.0.1"
 

@@ -18,7 +18,7 @@ from support.stream_runs import FILES_PER_EPOCH, Stream
 from support.tables import NAME
 from support.tables import SCHEMA as ROW
 
-from iceberg_ds.snapshots.epochs import EPOCH_ID_KEY, QUERY_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCH_ID_KEY, QUERY_ID_KEY
 
 
 class Writer(Enum):

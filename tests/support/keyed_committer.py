@@ -16,15 +16,15 @@ from pathlib import Path
 from support.forker import run_forked
 from support.tables import Sink
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.options import parse_options
-from iceberg_ds.steps import Step, listen
+from iceberg_ds.options.sink_options import parse_options
 
 
 def die_in_commit(
-    options: Mapping[str, str], messages: Sequence[TaskCommit], step: Step, folder: Path, number: int = 1
+    options: Mapping[str, str], messages: Sequence[TaskCommit], step: FaultPoint, folder: Path, number: int = 1
 ) -> None:
     """Commit in a process of its own that is killed at `step`, and assert that it came to it.
 
@@ -45,9 +45,9 @@ def main(given: str, path: str, name: str, number: str) -> None:
     """Commit, and die."""
     options = parse_options(json.loads(given))
     messages = pickle.loads(Path(path).read_bytes())  # noqa: S301  # made by the test that started this
-    last, left = Step[name], int(number)
+    last, left = FaultPoint[name], int(number)
 
-    def die(step: Step) -> None:
+    def die(step: FaultPoint) -> None:
         nonlocal left
         left -= step is last
         if left == 0:

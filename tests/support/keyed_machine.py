@@ -38,15 +38,15 @@ from support.others import set_columns
 from support.spark_tables import Warehouse, read_with_chdb
 from support.tables import NAME, Sink, arrow_batch, epoch, local
 
-from iceberg_ds.catalogs.client import CatalogClient, connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.changes import task_changes
-from iceberg_ds.changes.spark_hash import spark_hash
-from iceberg_ds.commits.abort import abort_write
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.cdc import task_changes
+from iceberg_ds.cdc.spark_hash import spark_hash
+from iceberg_ds.commit.abort import abort_write
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError, RefusedRowsError, SchemaMismatchError
+from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.options import parse_options
-from iceberg_ds.steps import Step, listen
+from iceberg_ds.options.sink_options import parse_options
 
 ID, REGION, AMOUNT, LSN = 1, 2, 3, 4
 KEYS = {"by id": (ID,), "by region and id": (REGION, ID)}
@@ -67,12 +67,12 @@ SMALL, LARGE = 1, 2**29
 COLUMN_CHANGES = ["add", "rename", "widen", "drop", "drop and add"]
 FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
 STEPS_OF_COMMITS = [
-    Step.COMMIT_BEGUN,
-    Step.TABLE_LOADED,
-    Step.FILE_CLOSED,
-    Step.MANIFESTS_WRITTEN,
-    Step.REQUEST_ANSWERED,
-    Step.LANDED,
+    FaultPoint.COMMIT_BEGUN,
+    FaultPoint.TABLE_LOADED,
+    FaultPoint.FILE_CLOSED,
+    FaultPoint.MANIFESTS_WRITTEN,
+    FaultPoint.REQUEST_ANSWERED,
+    FaultPoint.LANDED,
 ]
 
 Row = dict[int, Any]
@@ -386,7 +386,9 @@ class KeyedTable(RuleBasedStateMachine):
 
     @rule(query=queries, feed=feeds, step=st.sampled_from(STEPS_OF_COMMITS), aborts=st.booleans(), data=st.data())
     @precondition(lambda self: not self.pending)
-    def die_in_a_commit(self, *, query: str, feed: list[Any], step: Step, aborts: bool, data: st.DataObject) -> None:
+    def die_in_a_commit(
+        self, *, query: str, feed: list[Any], step: FaultPoint, aborts: bool, data: st.DataObject
+    ) -> None:
         """Die at a step of a commit; Spark may ask another process to abort, and the epoch is run again."""
         write = self.begin(query, feed, data)
         identity = write.messages[0].write
@@ -564,8 +566,8 @@ def _is_read_by_clickhouse(table: Table) -> bool:
 
 
 @contextmanager
-def _dying_at(last: Step) -> Iterator[None]:
-    def die(step: Step) -> None:
+def _dying_at(last: FaultPoint) -> Iterator[None]:
+    def die(step: FaultPoint) -> None:
         if step is last:
             raise Killed
 

@@ -16,11 +16,10 @@ from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 from support.tables import Sink, arrow_batch, local
 
-from iceberg_ds.changes.values import ChangeFeed, TaskKeys
 from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.plan import EpochId, WritePlan
-from iceberg_ds.writing.keyed import report_keyed_task
-from iceberg_ds.writing.writers import TaskAttempt
+from iceberg_ds.plan import ChangeFeed, EpochId, TaskKeys, WritePlan
+from iceberg_ds.writers.keyed import report_keyed_task
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 FEED = ChangeFeed(key_ids=(1,))
 NO_KEYS = TaskKeys(count=0, modulus=0)

@@ -18,10 +18,9 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTra
 from support.change_feeds import SCHEMA, Key, Row, TaskOutput, feed
 from support.tables import local
 
-from iceberg_ds.changes.values import ChangeFeed
-from iceberg_ds.plan import FileSettings, Route, WritePlan
-from iceberg_ds.writing.keyed import KeyedFiles, write_keyed_task
-from iceberg_ds.writing.writers import TaskAttempt
+from iceberg_ds.plan import ChangeFeed, FileSettings, Route, WritePlan
+from iceberg_ds.writers.keyed import KeyedFiles, write_keyed_task
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 GLOBAL = PartitionSpec(spec_id=0)
 BY_KEY = PartitionSpec(PartitionField(1, 1000, BucketTransform(3), "id_bucket"), spec_id=1)

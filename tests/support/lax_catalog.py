@@ -38,7 +38,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from iceberg_ds.snapshots.branches import MAIN_BRANCH
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
 
 
 class Trap(Enum):

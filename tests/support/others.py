@@ -24,9 +24,9 @@ from pyiceberg.table.update import (
 from pyiceberg.types import NestedField
 from support.tables import Sink, embedded_options, local
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.table_requests import LAST_ADDED, AddSchema
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.table.requests import LAST_ADDED, AddSchema
 
 
 def plain_catalog(sink: Sink) -> Catalog:

@@ -11,10 +11,9 @@ from pyspark.sql.types import DataType, StructField, StructType
 from support.keyed_reader import rows_of
 from support.peer_tables import PeerTable
 
-from iceberg_ds.commits.commit import CommitResult
-from iceberg_ds.planning import WriteMode
-from iceberg_ds.upserts.committing import UpsertCommit
-from iceberg_ds.upserts.result import UpsertResult
+from iceberg_ds.commit.commit import CommitResult
+from iceberg_ds.deletes.upsert import UpsertCommit, UpsertResult
+from iceberg_ds.planning.plan_write import WriteMode
 
 BOOLEAN = spark.BooleanType()
 SHORT = spark.ShortType()

@@ -21,12 +21,12 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyspark.sql.types import StructType
 from support.tables import Row, Sink, epoch
 
-from iceberg_ds.catalogs.client import CatalogClient, connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.commit import CommitResult
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.errors import TableNotFoundError
-from iceberg_ds.options import parse_options
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.planning.plan_write import WriteMode
 
 
 def columns(**types: Any) -> StructType:

@@ -13,12 +13,11 @@ from support.peer_tables import PeerTable
 from support.tables import Sink, epoch
 
 import iceberg_ds
-from iceberg_ds.commits.commit import CommitResult
+from iceberg_ds.commit.commit import CommitResult
+from iceberg_ds.deletes.upsert import UpsertCommit, UpsertResult
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.planning import WriteMode
-from iceberg_ds.upserts.committing import UpsertCommit
-from iceberg_ds.upserts.result import UpsertResult
+from iceberg_ds.planning.plan_write import WriteMode
 
 # Values in the order of columns.
 Values = Sequence[Any]

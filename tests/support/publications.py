@@ -11,7 +11,7 @@ from support.keyed_messages import Event, keyed_tasks, plan_by_keys
 from support.tables import NAME, Sink, epoch
 
 import iceberg_ds
-from iceberg_ds.commits.commit import CommitResult
+from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import EpochId
 

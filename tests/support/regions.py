@@ -9,10 +9,10 @@ from typing import Any
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.tables import Row, Sink
 
-from iceberg_ds.commits.commit import CommitResult
-from iceberg_ds.layouts.layout import parse_partition_by
+from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.planning.plan_write import WriteMode
+from iceberg_ds.table.specs import parse_partition_by
 
 REGIONS = StructType([StructField("id", LongType()), StructField("region", StringType())])
 

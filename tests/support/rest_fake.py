@@ -31,7 +31,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from support.tls_files import TlsFiles
 
-from iceberg_ds.catalogs.own_storage import with_own_storage
+from iceberg_ds.catalog.own_storage import with_own_storage
 
 TOKEN_PATH = "/v1/oauth/tokens"  # noqa: S105  # a path
 _STATUS_OF = {

@@ -7,9 +7,9 @@ from itertools import count
 from support.rest_fake import RestFake
 from support.tables import NAME, Sink
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
 
 _names = count()
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from pyspark.sql.types import LongType, StructField, StructType
 from support.tables import IDENTIFIER, SCHEMA, embedded_options
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.alter import alter_table
-from iceberg_ds.schemas.evolution import EvolutionPolicy, propose_request
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.alter import alter_table
+from iceberg_ds.table.schema_evolution import EvolutionPolicy, propose_request
 
 _TIMEOUT_S = 300
 

@@ -22,10 +22,10 @@ from support.jvm_peer import CATALOG, PeerCatalog, Row, sql_literal
 from support.spark_tables import Warehouse
 from support.tables import NAME, Sink, embedded_options
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.commit_loop import CommitResult
-from iceberg_ds.planning import WriteMode, plan_write
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.loop import CommitResult
+from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
 # A comparison's name in SQL, and what it makes of two values.
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds import IcebergSink
 from iceberg_ds.datasource import DataSourceStreamArrowWriter  # Spark 4.0 has none of its own
-from iceberg_ds.steps import Step, listen
+from iceberg_ds.fault_points import FaultPoint, listen
 
 _OPTION = "fault"
 _WAIT_S = 300
@@ -32,10 +32,10 @@ _WAIT_S = 300
 class Point:
     """The steps at which most faults are due, by what is going on."""
 
-    IN_TASK = Step.FILE_CLOSED
-    AFTER_TASK = Step.TASK_WRITTEN
-    BEFORE_COMMIT = Step.COMMIT_BEGUN
-    AFTER_COMMIT = Step.LANDED
+    IN_TASK = FaultPoint.FILE_CLOSED
+    AFTER_TASK = FaultPoint.TASK_WRITTEN
+    BEFORE_COMMIT = FaultPoint.COMMIT_BEGUN
+    AFTER_COMMIT = FaultPoint.LANDED
 
 
 class Action(Enum):
@@ -60,7 +60,7 @@ class Fault:
         epoch_id: The epoch that it waits for, None for any; tasks do not look at it.
     """
 
-    point: Step
+    point: FaultPoint
     action: Action
     fuse: Path
     epoch_id: int | None = None
@@ -85,7 +85,7 @@ class Fault:
         """The file that `Action.WAIT` makes, and waits for to go."""
         return self.fuse.with_suffix(".waiting")
 
-    def strike_at(self, step: Step) -> None:
+    def strike_at(self, step: FaultPoint) -> None:
         """Strike if this is the step and it has not struck yet."""
         if step is not self.point:
             return
@@ -128,7 +128,7 @@ def _find_java() -> int:
 def _load(text: str) -> tuple[Fault, ...]:
     return tuple(
         Fault(
-            point=Step[values["point"]],
+            point=FaultPoint[values["point"]],
             action=Action[values["action"]],
             fuse=Path(values["fuse"]),
             epoch_id=values["epoch_id"],
@@ -141,7 +141,7 @@ def _load(text: str) -> tuple[Fault, ...]:
 def _struck_by(faults: Sequence[Fault]) -> Iterator[None]:
     """Let faults strike in this process, which others will use after us."""
 
-    def strike(step: Step) -> None:
+    def strike(step: FaultPoint) -> None:
         for fault in faults:
             fault.strike_at(step)
 
@@ -156,7 +156,7 @@ def struck_from_now_on(options: Mapping[str, str]) -> dict[str, str]:
     """Let the faults of option `fault` strike in this process for good, and return the other options."""
     faults = _load(options.get(_OPTION, "[]"))
 
-    def strike(step: Step) -> None:
+    def strike(step: FaultPoint) -> None:
         for fault in faults:
             fault.strike_at(step)
 

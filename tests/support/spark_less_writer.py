@@ -17,11 +17,11 @@ from pathlib import Path
 from support.races import RacedCommit, WriterJob, to_json
 from support.tables import Sink, rows
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.options import parse_options
-from iceberg_ds.steps import Step, listen
+from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.options.sink_options import parse_options
 
 _TIMEOUT_S = 300
 
@@ -67,9 +67,9 @@ def _append(sink: Sink, number: int, ids: Sequence[int]) -> RacedCommit:
     """Write and commit rows."""
     attempts = 0
 
-    def count(step: Step) -> None:
+    def count(step: FaultPoint) -> None:
         nonlocal attempts
-        attempts += step is Step.MANIFESTS_WRITTEN
+        attempts += step is FaultPoint.MANIFESTS_WRITTEN
 
     listen(count)
     messages = sink.write(rows(*ids))

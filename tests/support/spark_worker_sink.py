@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from iceberg_ds import IcebergSink, spark_workers
+from iceberg_ds import IcebergSink
+from iceberg_ds.spark import workers
 
 _OPTION = "reports"
 
@@ -52,7 +53,7 @@ def read_worker_reports(folder: Path) -> list[WorkerReport]:
 @contextmanager
 def _reporting(folder: Path, role: str) -> Iterator[None]:
     before = gc.get_freeze_count()
-    connections = list(spark_workers._local_connections())
+    connections = list(workers._local_connections())
     for connection in connections:
         connection.close()
     yield

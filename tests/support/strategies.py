@@ -54,7 +54,7 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 from support.tables import Row
 
-from iceberg_ds.schemas.spark_types import iceberg_schema
+from iceberg_ds.table.spark_types import iceberg_schema
 
 UTC = dt.timezone.utc
 ROW = "row"  # a column that every DataFrame here has: the number of the row

@@ -19,21 +19,20 @@ from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from iceberg_ds.catalogs.client import CatalogClient
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.commits.added import Added
-from iceberg_ds.commits.commit import CommitResult, commit_write
-from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.commit import CommitResult, commit_write
+from iceberg_ds.commit.write_files import Added
+from iceberg_ds.deletes.publish import commit_converted
+from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.options.sink_options import SinkOptions, parse_options
 from iceberg_ds.plan import EpochId, WritePlan
-from iceberg_ds.planning import WriteMode, plan_write
-from iceberg_ds.resolving.publication import commit_converted
-from iceberg_ds.row_counts import CountedBatches, RowCounts
-from iceberg_ds.writing.handing_over import write_or_hand_over
-from iceberg_ds.writing.keyed import report_keyed_task
-from iceberg_ds.writing.range_check import RangeCheck
-from iceberg_ds.writing.reporting import report_files
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.planning.plan_write import WriteMode, plan_write
+from iceberg_ds.writers.inline_rows import write_or_hand_over
+from iceberg_ds.writers.keyed import report_keyed_task
+from iceberg_ds.writers.reporting import report_files
+from iceberg_ds.writers.row_predicates import RangeCheck
+from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 IDENTIFIER = ("db", "t")
 NAME = "db.t"

@@ -19,8 +19,9 @@ from support.keyed_streams import BY_KEY, NAMES, Epoch, Event
 from support.tables import arrow_batch
 
 import iceberg_ds
-from iceberg_ds.steps import Step, listen
-from iceberg_ds.upserts import job, upserting
+from iceberg_ds.deletes import upsert as job
+from iceberg_ds.deletes import upsert as upserting
+from iceberg_ds.fault_points import FaultPoint, listen
 
 TABLE = "db.t"
 APP_ID = "query"
@@ -72,12 +73,12 @@ class Upsert:
     epoch: Epoch
     meanwhile: Epoch = field(default_factory=list)
 
-    def run(self, listener: Callable[[Step], None] = lambda _: None) -> None:
+    def run(self, listener: Callable[[FaultPoint], None] = lambda _: None) -> None:
         """Upsert, and tell of each step."""
         waiting = [self.meanwhile] if self.meanwhile else []
 
-        def act(step: Step) -> None:
-            if step is Step.COMMIT_BEGUN and waiting:
+        def act(step: FaultPoint) -> None:
+            if step is FaultPoint.COMMIT_BEGUN and waiting:
                 listen(None)
                 _upsert(self.options, "somebody else", 0, waiting.pop())
                 listen(act)
@@ -86,11 +87,11 @@ class Upsert:
         with _listening(act):
             _upsert(self.options, APP_ID, self.epoch_id, self.epoch)
 
-    def die(self, step: Step, number: int) -> None:
+    def die(self, step: FaultPoint, number: int) -> None:
         """Upsert in this process, and be killed when it comes to `step` for the time `number`, from 1."""
         left = number
 
-        def act(reached: Step) -> None:
+        def act(reached: FaultPoint) -> None:
             nonlocal left
             left -= reached is step
             if left == 0:
@@ -100,7 +101,7 @@ class Upsert:
 
 
 @contextmanager
-def _listening(listener: Callable[[Step], None]) -> Iterator[None]:
+def _listening(listener: Callable[[FaultPoint], None]) -> Iterator[None]:
     listen(listener)
     try:
         yield
@@ -115,11 +116,11 @@ def _upsert(options: Mapping[str, str], app_id: str, epoch_id: int, epoch: Epoch
         write(frame, epoch_id)
 
 
-def die_in_upsert(upsert: Upsert, step: Step, number: int = 1) -> None:
+def die_in_upsert(upsert: Upsert, step: FaultPoint, number: int = 1) -> None:
     """Upsert in a process of its own that is killed when it comes to `step` for the time `number`, and assert it."""
     assert run_forked("support.upserter", json.dumps(asdict(upsert)), step.name, str(number)) == -signal.SIGKILL
 
 
 def main(upsert: str, name: str, number: str) -> None:
     """Upsert, and die."""
-    Upsert(**json.loads(upsert)).die(Step[name], int(number))
+    Upsert(**json.loads(upsert)).die(FaultPoint[name], int(number))

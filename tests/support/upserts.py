@@ -11,12 +11,11 @@ from pyiceberg.types import LongType, NestedField
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, SENT, Event, events_feed, keyed_tasks
 from support.tables import Sink
 
+from iceberg_ds.deletes.upsert import UpsertCommit, UpsertResult
+from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.planning import WriteMode
-from iceberg_ds.resolving.values import RowEncoding
-from iceberg_ds.upserts.committing import UpsertCommit
-from iceberg_ds.upserts.result import UpsertResult
+from iceberg_ds.planning.plan_write import WriteMode
 
 ENCODINGS: tuple[RowEncoding, ...] = ("position", "copy-on-write")
 

@@ -21,13 +21,13 @@ from support.keyed_messages import by_keys
 from support.tables import IDENTIFIER, NAME, QUERY, SCHEMA, Sink, arrow_batch, paths_of, rows
 
 from iceberg_ds import datasource
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.datasource import IcebergBatchWriter, IcebergSink, IcebergStreamWriter
 from iceberg_ds.errors import CommitMessageError, OptionError, SchemaMismatchError
-from iceberg_ds.kept_on_driver import KeptOnDriver
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.options import parse_options
+from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.spark.driver_secrets import KeptOnDriver
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 

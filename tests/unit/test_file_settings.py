@@ -21,12 +21,12 @@ from support.metadata import ID_AND_NAME
 from support.tables import IDENTIFIER, NAME, Sink, local, rows, write_batches
 from support.tables import SCHEMA as SPARK_SCHEMA
 
-from iceberg_ds import file_settings as module
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.file_settings import file_settings
-from iceberg_ds.options import SinkOptions
+from iceberg_ds.options import file_settings as module
+from iceberg_ds.options.file_settings import file_settings
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import FileSettings
-from iceberg_ds.writing.parquet_options import BLOOM_FILTERS, can_honour
+from iceberg_ds.writers.parquet_options import BLOOM_FILTERS, can_honour
 
 SCHEMA = Schema(
     NestedField(1, "id", ice.LongType()),

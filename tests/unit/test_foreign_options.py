@@ -6,11 +6,10 @@ import pytest
 from support.tables import Sink
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.foreign_options import FOREIGN_OPTIONS, SESSION_SETTINGS, ForeignOption
-from iceberg_ds.option_scope import check_scope
-from iceberg_ds.option_table import OPTIONS
-from iceberg_ds.options import SinkOptions, parse_options
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.options.declarations import OPTIONS
+from iceberg_ds.options.other_writers import FOREIGN_OPTIONS, SESSION_SETTINGS, ForeignOption
+from iceberg_ds.options.sink_options import SinkOptions, check_scope, parse_options
+from iceberg_ds.planning.plan_write import WriteMode
 
 # All of them, as of Iceberg 1.12 and Delta 4.1, but for the ones that are options here under the same name.
 ICEBERG = [

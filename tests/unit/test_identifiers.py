@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_ds.identifiers import identifier_text, names_branch, parse_identifier
+from iceberg_ds.table.names import identifier_text, names_branch, parse_identifier
 
 LEVELS = st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4)
 

@@ -20,121 +20,60 @@ MODULES = sorted(
     if path.stem != "__init__" or path.parent == PACKAGE
 )
 
-# Layers of modules and packages; each may import itself and those that are named beside it.
+# The rooms, each below the next: a module imports those of its own room and of the rooms below it.
 VALUES = {
     "_version",
-    "configuration",
     "errors",
-    "identifiers",
-    "kept_on_driver",
+    "secrets",
+    "parsing",
+    "fault_points",
+    "error_hints",
     "plan",
     "messages",
-    "row_counts",
-    "task_manifest",
-    "table_requests",
-    "steps",
-    "spark_workers",
-    "changes.values",
-}
-# Of the search for keys, what tasks do; and what the driver does beside commits, with Spark or without.
-SEARCH = {
-    f"resolving.{name}" for name in ("columns", "hidden", "keyed_rows", "key_sets", "matching", "rewriting", "tasks")
-}
-RESOLVE = {"resolving"}
-# Upserts that search first: a job that writes, and a commit.
-UPSERT = {"upserts"}
-PURE = {
-    "secrets",
-    "changes",
-    "foreign_options",
-    "option",
-    "option_values",
-    "readers",
-    "key_options",
-    "option_table",
     "pyiceberg_inner",
-    "table_properties",
-    "property_types",
-    "locations",
-    "diagnosis",
-    "schemas",
-    "layouts",
-    "predicates",
-    "snapshots",
-    *(
-        f"resolving.{name}"
-        for name in ("values", "live_files", "key_sources", "bounds", "scan", "canonical", "sequences", "result")
-    ),
 }
-FILES = {"storage", "manifests"}
-EXECUTOR = {"writing", "session_settings", *SEARCH}
-DRIVER = {
-    "options",
-    "option_scope",
-    "file_settings",
-    "supported",
-    "written_columns",
-    "branch_planning",
-    "key_planning",
-    "planning",
-    "catalogs",
-    "commits",
+ROOMS = (
+    VALUES,
+    {"io"},
+    {"table"},
+    {"expressions"},
+    {"cdc"},
+    {"snapshots"},
+    {"writers"},
+    {"options"},
+    {"catalog"},
+    {"spark"},
+    {"commit"},
+    {"planning"},
+    {"deletes"},
+    {"inspect"},
+    {"datasource"},
+    {"session"},
+    {"cli", "__init__"},
+)
+# What tasks and executors run of rooms that the driver works in: without catalogs and commits.
+RUN_IN_TASKS = {
+    "deletes.work",
+    "deletes.index",
+    "deletes.key_reader",
+    "deletes.match",
+    "deletes.tasks",
+    "inspect.checklist",
+    "inspect.executors",
+    "inspect.machine_checks",
 }
-# What is done to a DataFrame with Spark's own functions, before it is written.
-DATAFRAME = {"spark_transforms", "key_distribution", "distribution"}
-# What tries a set-up: as much of it as tasks run, and the rest.
-PROBE = {f"checks.{name}" for name in ("result", "checklist", "versions", "storage_probe", "executor_probe")}
-CHECK = {"checks"}
-# What proves a table whole, and says so as checks do.
-VERIFY = {"verification"}
-COMMAND = {"command_line"}
-ADAPTER = {"datasource"}
-ENTRANCE = {"registration", "__init__"}
-# What the package's functions are in.
-LOADED_LATER = {
-    "distribution",
-    "commits.publishing",
-    "checks.checking",
-    "verification.verifying",
-    "resolving.converting",
-    "upserts.upserting",
-}
-
-MAY_IMPORT = [
-    (VALUES, VALUES),
-    (PURE, VALUES | PURE),
-    (FILES, VALUES | PURE | FILES),
-    (EXECUTOR, VALUES | PURE | FILES | EXECUTOR),
-    (DRIVER, VALUES | PURE | FILES | EXECUTOR | DRIVER),
-    (RESOLVE, VALUES | PURE | FILES | EXECUTOR | DRIVER | RESOLVE),
-    (DATAFRAME, VALUES | PURE | DRIVER | DATAFRAME),
-    (UPSERT, VALUES | PURE | FILES | EXECUTOR | DRIVER | RESOLVE | DATAFRAME | UPSERT),
-    (PROBE, VALUES | PURE | FILES | PROBE),
-    (CHECK, VALUES | PURE | FILES | DRIVER | CHECK),
-    (
-        VERIFY,
-        VALUES
-        | PURE
-        | FILES
-        | EXECUTOR
-        | DRIVER
-        | RESOLVE
-        | {"checks.result", "checks.checklist", "checks.growth"}
-        | VERIFY,
-    ),
-    (COMMAND, VALUES | PURE | DRIVER | CHECK | VERIFY | RESOLVE | COMMAND),
-    (ADAPTER, VALUES | EXECUTOR | DRIVER | RESOLVE),
-    (ENTRANCE, ADAPTER | ENTRANCE | {"configuration", "errors", "secrets", "_version"} | LOADED_LATER),
-]
+ABOVE_TASKS = {"catalog", "commit", "planning"}
+# What works without a running Spark.
+WITHOUT_SPARK = set().union(*ROOMS) - {"spark", "deletes", "inspect", "datasource", "session", "cli", "__init__"}
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {
-    "catalogs.metadata_updates",
-    "catalogs.staged_metadata",
-    "checks.executors",
-    "commits.manifest_lists",
-    "commits.manifest_reader",
-    "manifests.manifest_file",
+    "catalog.metadata_files",
+    "catalog.own_storage",
+    "inspect.executors",
     "pyiceberg_inner",
+    "snapshots.manifest_file",
+    "snapshots.manifest_lists",
+    "snapshots.manifests",
 }
 INNER_PACKAGES = ("pyiceberg.avro",)
 
@@ -160,31 +99,24 @@ def own_imports(module: str) -> set[str]:
     return {name if name in MODULES else name.rpartition(".")[0] for name in own}
 
 
-def is_in(module: str, layer: set[str]) -> bool:
-    """Return whether the module, or the package that it is in, belongs to the layer."""
-    return module in layer or module.partition(".")[0] in layer
+def room_of(module: str) -> str:
+    """Return the room of a module, its own name if it stands loose."""
+    return module.partition(".")[0]
 
 
-def layer_of(module: str) -> tuple[set[str], set[str]]:
-    """Return the module's layer, and what it may import; one that is named itself is not in its package's."""
-    found = [(layer, may) for layer, may in MAY_IMPORT if module in layer]
-    return (found or [(layer, may) for layer, may in MAY_IMPORT if is_in(module, layer)])[0]
-
-
-def test_every_module_has_its_place() -> None:
+def test_every_module_has_its_room() -> None:
     """A new module would escape the rules below."""
-    layers = [layer for layer, _ in MAY_IMPORT]
-
-    assert [module for module in MODULES if not any(is_in(module, layer) for layer in layers)] == []
-    assert [name for layer in layers for name in layer if not any(is_in(module, {name}) for module in MODULES)] == []
+    assert {room_of(module) for module in MODULES} == set().union(*ROOMS)
+    assert set(MODULES) >= RUN_IN_TASKS
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_module_imports_in_the_drawn_direction_only(module: str) -> None:
+def test_module_imports_what_lies_below_it_only(module: str) -> None:
     """Tasks would load catalog code, and pure decisions could not be tested alone."""
-    _, may = layer_of(module)
+    place = next(number for number, rooms in enumerate(ROOMS) if room_of(module) in rooms)
+    below = set().union(*ROOMS[: place + 1]) - (ABOVE_TASKS if module in RUN_IN_TASKS else set())
 
-    assert [name for name in own_imports(module) if not is_in(name, may)] == []
+    assert {room_of(name) for name in own_imports(module)} <= below
 
 
 def test_no_two_packages_import_each_other() -> None:
@@ -200,7 +132,7 @@ def test_no_two_packages_import_each_other() -> None:
 
 def test_only_the_entrances_import_the_data_source() -> None:
     """Spark's adapter would be entangled with Iceberg's logic."""
-    assert {module for module in MODULES if "datasource" in own_imports(module)} == ENTRANCE
+    assert {module for module in MODULES if "datasource" in own_imports(module)} == {"session", "__init__"}
 
 
 @pytest.mark.parametrize("module", sorted(set(MODULES) - RESTS_ON_INNER_PARTS))
@@ -231,7 +163,7 @@ def test_no_module_reaches_into_the_private_parts_of_other_objects(module: str) 
     assert reached == []
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - {"catalogs.pyiceberg_patches"}))
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"catalog.pyiceberg_patches"}))
 def test_one_module_alone_changes_other_packages(module: str) -> None:
     """What users do with PyIceberg in the same process would run other code than they know."""
     parsed = tree(module)
@@ -263,8 +195,8 @@ def test_one_module_alone_changes_other_packages(module: str) -> None:
 @pytest.mark.parametrize(
     ("loads_code", "doors"),
     [
-        ("load_location_provider", {"locations"}),
-        ("load_file_io", {"catalogs.client", "catalogs.own_storage", "storage.files", "storage.object_io"}),
+        ("load_location_provider", {"table.locations"}),
+        ("load_file_io", {"catalog.client", "catalog.own_storage", "io.files"}),
     ],
 )
 def test_what_loads_code_by_name_is_called_at_few_doors(loads_code: str, doors: set[str]) -> None:
@@ -275,9 +207,7 @@ def test_what_loads_code_by_name_is_called_at_few_doors(loads_code: str, doors: 
     assert used | members == doors
 
 
-@pytest.mark.parametrize(
-    "module", [module for module in MODULES if is_in(module, VALUES | PURE | FILES | EXECUTOR | DRIVER)]
-)
+@pytest.mark.parametrize("module", [module for module in MODULES if room_of(module) in WITHOUT_SPARK])
 def test_only_the_adapter_knows_sparks_runtime(module: str) -> None:
     """The package could not be used, or tested, without a running Spark."""
     allowed = {"pyspark.sql", "pyspark.sql.types", "pyspark.sql.datasource"}
@@ -304,17 +234,17 @@ def test_finding_the_data_source_loads_neither_pyiceberg_nor_pyarrow() -> None:
         "pandas",
         "click",
         "rich",
-        "iceberg_ds.catalogs.client",
-        "iceberg_ds.commits.commit",
+        "iceberg_ds.catalog.client",
+        "iceberg_ds.commit.commit",
         "iceberg_ds.plan",
     }
 
 
 def test_a_task_loads_no_catalog_code() -> None:
     """Every executor would pay for the catalog's libraries, and have the code that reads credentials."""
-    loaded = loaded_by("import iceberg_ds.writing.writers, iceberg_ds.messages")
+    loaded = loaded_by("import iceberg_ds.writers.task_writer, iceberg_ds.messages")
 
-    assert not loaded & {f"iceberg_ds.{module}" for module in DRIVER}
+    assert not {name for name in loaded if name.startswith(tuple(f"iceberg_ds.{room}" for room in ABOVE_TASKS))}
     assert not loaded & {"sqlalchemy", "pyiceberg.catalog.rest", "pyiceberg.catalog.sql"}
 
 

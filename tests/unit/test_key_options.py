@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.options import SinkOptions, parse_options
+from iceberg_ds.options.sink_options import SinkOptions, parse_options
 
 KEYED = {"table": "db.t", "keys": "id"}
 

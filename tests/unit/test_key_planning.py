@@ -18,17 +18,17 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from support.tables import IDENTIFIER, SCHEMA, Sink, local
 
-from iceberg_ds import key_planning
-from iceberg_ds.catalogs.client import CatalogClient
-from iceberg_ds.commits.creating import create_without_rows
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.errors import OptionError, SchemaMismatchError
-from iceberg_ds.layouts.layout import parse_partition_by
+from iceberg_ds.expressions.parser import parse_predicate
+from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.planning import WriteMode, foresee, foresee_creation
-from iceberg_ds.predicates.predicates import parse_predicate
-from iceberg_ds.predicates.row_filter import RowFilter
-from iceberg_ds.schemas.conform import conform
-from iceberg_ds.schemas.shape import file_shape
+from iceberg_ds.planning import keys as key_planning
+from iceberg_ds.planning.plan_write import WriteMode, foresee, foresee_creation
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.casts import conform
+from iceberg_ds.table.specs import parse_partition_by
 
 KEYED = Schema(
     NestedField(1, "id", LongType(), required=True),

@@ -12,11 +12,10 @@ from support.keyed_messages import FEED, NO_KEYS, by_keys, keyed_identity, with_
 from support.metadata import identity
 from support.tables import Sink, epoch, rows
 
-from iceberg_ds.changes.values import TaskKeys
 from iceberg_ds.errors import CommitMessageError
-from iceberg_ds.messages import WIRE_VERSION, TaskCommit, WriteIdentity, complete_commits, reported_commits
-from iceberg_ds.row_counts import RowCounts
-from iceberg_ds.writing import reporting
+from iceberg_ds.messages import WIRE_VERSION, RowCounts, TaskCommit, WriteIdentity, complete_commits, reported_commits
+from iceberg_ds.plan import TaskKeys
+from iceberg_ds.writers import reporting
 
 
 def messages(count: int, write: WriteIdentity | None = None) -> list[TaskCommit]:

@@ -13,8 +13,8 @@ from pyspark.sql import types as spark
 from support.tables import Sink, epoch
 
 from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
-from iceberg_ds.layouts.layout import parse_sort_by
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.planning.plan_write import WriteMode
+from iceberg_ds.table.specs import parse_sort_by
 
 TABLE = Schema(
     NestedField(1, "id", LongType(), required=True),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.option_table import OPTIONS, options_table
-from iceberg_ds.options import SPARK_KEYS, given_options, parse_options
+from iceberg_ds.options.declarations import OPTIONS, options_table
+from iceberg_ds.options.sink_options import SPARK_KEYS, given_options, parse_options
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 

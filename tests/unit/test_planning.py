@@ -19,15 +19,10 @@ from pyspark.sql import types as spark
 from support.metadata import ID_AND_NAME
 from support.tables import IDENTIFIER, SCHEMA, Sink, embedded_options, local, rows
 
-from iceberg_ds.errors import (
-    OptionError,
-    SchemaMismatchError,
-    TableNotFoundError,
-    UnsupportedTableError,
-)
-from iceberg_ds.layouts.layout import order_text, parse_partition_by, parse_sort_by, spec_text
+from iceberg_ds.errors import OptionError, SchemaMismatchError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.plan import StreamName, TxnId
-from iceberg_ds.planning import WriteMode, plan_write
+from iceberg_ds.planning.plan_write import WriteMode, plan_write
+from iceberg_ds.table.specs import order_text, parse_partition_by, parse_sort_by, spec_text
 
 _DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 

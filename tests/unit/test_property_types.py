@@ -14,11 +14,11 @@ from support.metadata import ID_AND_NAME, metadata_of
 from support.tables import IDENTIFIER, SCHEMA, Sink, local, rows
 
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError
-from iceberg_ds.file_settings import file_settings
-from iceberg_ds.options import parse_options
-from iceberg_ds.planning import foresee, foresee_creation
-from iceberg_ds.property_types import COLUMN_TYPES, NOT_OF_NEW_TABLES, RESERVED, TYPES, new_table_properties
-from iceberg_ds.schemas.reserved import METADATA_COLUMNS
+from iceberg_ds.options.file_settings import file_settings
+from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.table_properties import COLUMN_TYPES, NOT_OF_NEW_TABLES, RESERVED, TYPES, new_table_properties
+from iceberg_ds.planning.plan_write import foresee, foresee_creation
+from iceberg_ds.table.names import METADATA_COLUMNS
 
 MIXED = Schema(
     NestedField(1, "Id", LongType()),

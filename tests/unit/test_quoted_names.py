@@ -11,12 +11,12 @@ from pyiceberg.catalog import load_catalog
 from support.tables import SCHEMA, Sink, epoch, rows
 
 from iceberg_ds import convert_deletes, publish, verify
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.checks.checking import check
-from iceberg_ds.command_line import main
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.cli import main
 from iceberg_ds.errors import OptionError, SchemaMismatchError
-from iceberg_ds.options import parse_options
+from iceberg_ds.inspect.check import check
+from iceberg_ds.options.sink_options import parse_options
 
 NAME = "`db`.`my.table`"
 SHOWN = "db.`my.table`"

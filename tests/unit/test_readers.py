@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_ds.readers import READERS, DeleteEncoding, describe, pick_encoding, unable_readers
+from iceberg_ds.options.readers import READERS, DeleteEncoding, describe, pick_encoding, unable_readers
 
 ALL: tuple[DeleteEncoding, ...] = ("equality", "position", "deletion-vector", "copy-on-write")
 UPSERTS = Path(__file__).parents[2] / "docs" / "upserts.md"

@@ -14,7 +14,7 @@ from support.faulty_catalog import FaultyCatalog
 from support.tables import IDENTIFIER, SCHEMA, Sink, embedded_options
 
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.planning import WriteMode, plan_write
+from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
 _REQUIRED = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
 _NEW = spark.StructField("new", spark.LongType())

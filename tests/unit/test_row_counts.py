@@ -15,14 +15,16 @@ from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_key
 from support.tables import Sink, local, rows
 from support.upserts import upsert
 
-from iceberg_ds.commits import gathering, producer, replacing, rewriting, settling
-from iceberg_ds.commits.manifests import draft_added, draft_filtered
+from iceberg_ds.commit import cross_task, producer, write_files
+from iceberg_ds.commit import overwrite as replacing
+from iceberg_ds.commit import overwrite as rewriting
 from iceberg_ds.errors import DataFileError, RowCountError
-from iceberg_ds.layouts.layout import parse_sort_by
-from iceberg_ds.resolving import rewriting as resolving_rewriting
-from iceberg_ds.row_counts import RowCounts, check_rows
-from iceberg_ds.writing import position_deletes, reporting
-from iceberg_ds.writing.rolling import RollingWriter
+from iceberg_ds.messages import RowCounts, check_rows
+from iceberg_ds.snapshots.manifests import draft_added, draft_filtered
+from iceberg_ds.table.specs import parse_sort_by
+from iceberg_ds.writers import position_deletes, reporting
+from iceberg_ds.writers import rewriting as resolving_rewriting
+from iceberg_ds.writers.rolling import RollingWriter
 
 EVENTS: list[Event] = [
     ("I", 1, "EU", 1, 1),
@@ -153,9 +155,9 @@ def test_gathered_rows_that_are_not_all_written_are_refused(sink: Sink, monkeypa
     sink.append(9)
     before = sink.rows()
     messages = sink.hand_over(rows(1, 2), rows(3))
-    write_once = gathering.GatheredRows.write_once
+    write_once = write_files.InlineRows.write_once
     monkeypatch.setattr(
-        gathering.GatheredRows, "write_once", lambda self, table, is_new: write_once(self, table, is_new=is_new)[1:]
+        write_files.InlineRows, "write_once", lambda self, table, is_new: write_once(self, table, is_new=is_new)[1:]
     )
 
     with pytest.raises(RowCountError, match=r"its tasks tell of 3 rows, and 0 are"):
@@ -268,7 +270,7 @@ def test_row_that_loses_and_is_not_found_is_missed(sink: Sink, monkeypatch: pyte
     """Two rows of one key would be in the table."""
     sink.create(KEYED_SCHEMA)
     messages = keyed_tasks(plan_by_keys(sink), [("I", 1, "EU", 1, 1)], [("U", 1, "US", 2, 2)])
-    monkeypatch.setattr(settling, "file_positions", lambda *_: {})
+    monkeypatch.setattr(cross_task, "file_positions", lambda *_: {})
 
     with pytest.raises(RowCountError, match=r"what tasks tell of keys hides 1 rows, and 0 are"):
         sink.commit(messages)

@@ -12,11 +12,7 @@ from support.tables import Sink, arrow_batch
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.plan import Route, WritePlan
-from iceberg_ds.session_settings import (
-    check_audit_settings,
-    check_zone_of_session,
-    in_zone_of_option,
-)
+from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
 
 BRANCH, AUDIT_ID = "spark.wap.branch", "spark.wap.id"
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from iceberg_ds import spark_workers
+from iceberg_ds.spark import workers
 
 WORKER = "pyspark.daemon"
-EASE = "from iceberg_ds.spark_workers import ease_worker; ease_worker()"
+EASE = "from iceberg_ds.spark.workers import ease_worker; ease_worker()"
 STATE = """
 finders = [finder.archive for finder in sys.path_importer_cache.values() if isinstance(finder, zipimporter)]
 print(json.dumps({"frozen": gc.get_freeze_count(), "archives": sorted({path.rpartition("/")[2] for path in finders})}))
@@ -112,7 +112,7 @@ def test_rows_are_confirmed_at_once_each_time(
 ) -> None:
     """Each task of a small micro-batch would take 40 ms longer than it needs."""
     near, far = connected
-    monkeypatch.setattr(spark_workers, "_is_spark_worker", lambda: True)
+    monkeypatch.setattr(workers, "_is_spark_worker", lambda: True)
 
     def arriving() -> Iterator[int]:
         for number in range(3):
@@ -123,7 +123,7 @@ def test_rows_are_confirmed_at_once_each_time(
             yield number
 
     assert not confirms_at_once(near)
-    assert list(spark_workers.acknowledging(arriving())) == [0, 1, 2]
+    assert list(workers.acknowledging(arriving())) == [0, 1, 2]
     assert confirms_at_once(near)
 
 
@@ -131,10 +131,10 @@ def test_task_leaves_no_connection_open(
     connected: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that lives for many tasks could open no file any more."""
-    monkeypatch.setattr(spark_workers, "_is_spark_worker", lambda: True)
+    monkeypatch.setattr(workers, "_is_spark_worker", lambda: True)
     before = open_files()
 
-    meanwhile = [open_files() for _ in spark_workers.acknowledging(iter(range(2)))]
+    meanwhile = [open_files() for _ in workers.acknowledging(iter(range(2)))]
 
     assert min(meanwhile) >= before + len(connected)
     assert open_files() == before
@@ -144,5 +144,5 @@ def test_connections_of_the_users_process_are_left_alone(connected: tuple[socket
     """A program that writes itself would have its connections changed."""
     near, _ = connected
 
-    assert list(spark_workers.acknowledging(iter([1, 2]))) == [1, 2]
+    assert list(workers.acknowledging(iter([1, 2]))) == [1, 2]
     assert not confirms_at_once(near)

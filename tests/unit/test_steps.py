@@ -7,37 +7,37 @@ from collections.abc import Iterator
 import pytest
 from support.tables import Sink
 
-from iceberg_ds.steps import Step, listen, reach
+from iceberg_ds.fault_points import FaultPoint, fault_point, listen
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Step]]:
+def heard() -> Iterator[list[FaultPoint]]:
     """Return the steps that are reached from now on."""
-    steps: list[Step] = []
+    steps: list[FaultPoint] = []
     listen(steps.append)
     yield steps
     listen(None)
 
 
-def test_write_comes_by_its_steps_in_order(sink: Sink, heard: list[Step]) -> None:
+def test_write_comes_by_its_steps_in_order(sink: Sink, heard: list[FaultPoint]) -> None:
     """Fault tests would strike at other moments than they say, or at none."""
     sink.append(1)
 
     assert heard == [
-        Step.FILE_OPENED,
-        Step.FILE_CLOSED,
-        Step.COMMIT_BEGUN,
-        Step.TABLE_LOADED,
-        Step.MANIFESTS_WRITTEN,
-        Step.REQUEST_ANSWERED,
-        Step.LANDED,
+        FaultPoint.FILE_OPENED,
+        FaultPoint.FILE_CLOSED,
+        FaultPoint.COMMIT_BEGUN,
+        FaultPoint.TABLE_LOADED,
+        FaultPoint.MANIFESTS_WRITTEN,
+        FaultPoint.REQUEST_ANSWERED,
+        FaultPoint.LANDED,
     ]
 
 
-def test_nobody_needs_to_listen(heard: list[Step]) -> None:
+def test_nobody_needs_to_listen(heard: list[FaultPoint]) -> None:
     """A listener of one test would act in others."""
     listen(None)
 
-    reach(Step.PLANNED)
+    fault_point(FaultPoint.PLANNED)
 
     assert heard == []

@@ -21,9 +21,9 @@ from pyspark.sql import types as spark
 from support.keyed_messages import COLUMNS, events_feed
 from support.tables import SCHEMA, Sink, epoch, rows
 
-from iceberg_ds.changes.values import AddedColumns, DeleteMark
 from iceberg_ds.errors import OptionError, SchemaMismatchError
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.plan import AddedColumns, DeleteMark
+from iceberg_ds.planning.plan_write import WriteMode
 
 FEED = spark.StructType([*SCHEMA, spark.StructField("op", spark.StringType())])
 KEYED = Schema(

@@ -15,7 +15,7 @@ from support.peer_tables import PeerTable, array, columns, required
 from support.peer_writes import check, found, put, replace, tasks, upsert
 
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.planning.plan_write import WriteMode
 
 AIRBYTE = Peer(name="airbytehq/airbyte", suites="destination-s3-data-lake and load-iceberg-parquet")
 

@@ -18,7 +18,7 @@ from support.peer_writes import Values, check, count, found, operations, put, re
 from support.tables import QUERY, local
 
 from iceberg_ds.errors import CommitConflictError, OptionError, RefusedRowsError, SchemaMismatchError
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.planning.plan_write import WriteMode
 
 FLINK = Peer(name="apache/iceberg", suites="the sink of Flink")
 

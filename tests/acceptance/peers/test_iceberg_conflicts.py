@@ -11,9 +11,9 @@ from support.peer_cases import DIFFERS, ICEBERG
 from support.peer_tables import PeerTable, simple
 from support.tables import Row
 
-from iceberg_ds.commits.commit import CommitResult
+from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.errors import CommitConflictError, RefusedRowsError
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.planning.plan_write import WriteMode
 
 CONFLICTS = "coming-from.md#overwrites-beside-other-writers"
 

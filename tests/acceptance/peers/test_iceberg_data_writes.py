@@ -17,7 +17,7 @@ from support.peer_tables import PeerTable, columns, simple
 from support.tables import Sink, rows
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.session_settings import check_audit_settings
+from iceberg_ds.spark.session_settings import check_audit_settings
 
 COLUMNS = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "data", StringType()))
 LONG_COLUMNS = Schema(NestedField(1, "id", LongType()), NestedField(2, "data", StringType()))

@@ -27,7 +27,7 @@ from iceberg_ds.errors import (
     SchemaMismatchError,
     UnsupportedTableError,
 )
-from iceberg_ds.planning import WriteMode
+from iceberg_ds.planning.plan_write import WriteMode
 
 PARTITIONED = Peer(name="apache/iceberg-python", suites="tests/integration/test_writes/test_partitioned_writes.py")
 DELETES = Peer(name="apache/iceberg-python", suites="tests/integration/test_deletes.py")

@@ -22,10 +22,9 @@ from support.peer_writes import check, found, operations, put, replace, sink_of,
 from support.tables import arrow_batch, local
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.row_counts import RowCounts
-from iceberg_ds.writing.range_check import RangeCheck
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.writers.row_predicates import RangeCheck
+from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 PYICEBERG = Peer(name="apache/iceberg-python", suites="tests/integration/test_writes/test_writes.py")
 

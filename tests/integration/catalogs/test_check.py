@@ -20,9 +20,9 @@ from support.services import CatalogService, ObjectStore
 from support.spark_session import stop_shared_session
 
 import iceberg_ds
-from iceberg_ds.checks import storage_probe
-from iceberg_ds.checks.result import Check, CheckResult
-from iceberg_ds.command_line import main
+from iceberg_ds.cli import main
+from iceberg_ds.inspect import machine_checks
+from iceberg_ds.inspect.checklist import Check, CheckResult
 
 SECRET = "M4rk3d-S3cr3t-0f-Th1s-T3st"  # noqa: S105  # marked, to be looked for
 PUT, LARGE, DELETE = "storage: write a file", "storage: write a large file in parts", "storage: delete it"
@@ -330,7 +330,7 @@ def test_check_that_fails_midway_leaves_nothing(
 ) -> None:
     """A broken store would be filled by checks."""
     before = files_below(object_store.folder)
-    monkeypatch.setattr(storage_probe, "_get", broken_read)
+    monkeypatch.setattr(machine_checks, "_get", broken_read)
 
     result = iceberg_ds.check(None, options)
 
@@ -346,7 +346,7 @@ def test_what_executors_leave_is_removed_by_the_driver(
     """The files of a killed executor would stay for ever."""
     elsewhere = {**options, "location": f"{bucket.location}/t"}  # not in the scratch table, which goes as a whole
     before = files_below(object_store.folder)
-    monkeypatch.setattr(storage_probe, "_delete", lambda *_: None)
+    monkeypatch.setattr(machine_checks, "_delete", lambda *_: None)
 
     iceberg_ds.check(None, elsewhere)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.services import CatalogService, ObjectStore
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import CatalogSettings
-from iceberg_ds.checks.conformance import check_conformance
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import CatalogSettings
+from iceberg_ds.inspect.conformance import check_conformance
 
 ALL_OF_IT = "rows land exactly once"
 # What a server does not keep; all else holds.

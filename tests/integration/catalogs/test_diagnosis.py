@@ -8,14 +8,14 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from support.services import CatalogService, ObjectStore
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.diagnosis.diagnosing import Cause, Service, diagnose
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.error_hints import Cause, Service, diagnose
 from iceberg_ds.errors import CatalogError
-from iceberg_ds.options import parse_options
-from iceberg_ds.storage.files import file_io
+from iceberg_ds.io.files import file_io
+from iceberg_ds.options.sink_options import parse_options
 
-IO = "iceberg_ds.storage.object_io.ObjectIO", "pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO"
+IO = "iceberg_ds.io.files.ObjectIO", "pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO"
 
 
 def failure(options: Mapping[str, str]) -> CatalogError:

@@ -1,6 +1,6 @@
 """A table in a real catalog and a real store names code and hosts: nobody believes it, and its rows land all the same.
 
-`tests/unit/catalogs/test_hostile_tables.py` has the rest, which needs no server.
+`tests/unit/catalog/test_hostile_tables.py` has the rest, which needs no server.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from support.hostile_tables import Canary, give_properties, listening
 from support.services import CatalogService
 from support.tables import Sink
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
 
 
 def test_rows_of_a_hostile_table_go_to_the_users_store(service: CatalogService) -> None:

@@ -10,10 +10,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.catalog_table import CatalogTable
 from support.tables import Sink, epoch
 
-from iceberg_ds.commits.creating import create_without_rows
+from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.layouts.layout import parse_partition_by
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.table.specs import parse_partition_by
 
 COLUMNS = StructType(
     [StructField("name", StringType()), StructField("region", StringType()), StructField("id", LongType())]

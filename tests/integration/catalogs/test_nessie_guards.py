@@ -9,13 +9,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from support.services import CatalogService
 from support.tables import SCHEMA, Sink, epoch, rows
 
-from iceberg_ds.catalogs import client as catalog_module
-from iceberg_ds.catalogs.answers import CommitRefusedError
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import CatalogSettings, catalog_settings
-from iceberg_ds.checks.scratch import ScratchTables, total_records
+from iceberg_ds.catalog import client as catalog_module
+from iceberg_ds.catalog.answers import CommitRefusedError
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.options import parse_options
+from iceberg_ds.inspect.scratch import ScratchTables, total_records
+from iceberg_ds.options.sink_options import parse_options
 
 WRITERS = 3
 

@@ -20,9 +20,9 @@ from support.races import Leftovers, all_ids, leftovers, race, wins
 from support.services import CatalogService, ObjectStore
 from support.tables import Sink
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
 
 WRITERS = 8
 COMMITS = 12

@@ -18,13 +18,12 @@ from support.tables import SCHEMA, arrow_batch, epoch, rows, write_batches
 from support.tls_files import make_tls_files
 from support.vended_users import VendedUsers
 
-from iceberg_ds.commits.abort import abort_write
+from iceberg_ds.commit.abort import abort_write
 from iceberg_ds.errors import CatalogError, DataFileError, OptionError
-from iceberg_ds.messages import TaskCommit, WriteIdentity
+from iceberg_ds.io.vended_credentials import REFRESH_ENABLED, REFRESH_ENDPOINT, REFRESH_TOKEN
+from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.row_counts import RowCounts
-from iceberg_ds.storage.vended import REFRESH_ENABLED, REFRESH_ENDPOINT, REFRESH_TOKEN
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 CREDENTIAL = "writer:s3cr3t-of-the-client"
 ENDPOINTS = [
@@ -114,7 +113,7 @@ def test_plan_holds_what_opens_storage_and_nothing_of_the_catalog(fake: RestFake
     sink = sink_of(
         fake,
         credential=CREDENTIAL,
-        **{"header.x-api-key": "k3y", "py-io-impl": "iceberg_ds.storage.object_io.ObjectIO"},
+        **{"header.x-api-key": "k3y", "py-io-impl": "iceberg_ds.io.files.ObjectIO"},
     )
     plan = sink.plan()
 
@@ -320,7 +319,7 @@ def test_token_for_renewal_is_a_fresh_one(fake: RestFake, users: VendedUsers, mo
     sink.plan()
     assert len(fake.tokens) == issued
 
-    monkeypatch.setattr("iceberg_ds.catalogs.rest_client._FRESH_TOKEN_S", 0)
+    monkeypatch.setattr("iceberg_ds.catalog.rest._FRESH_TOKEN_S", 0)
     assert sink.plan().io_properties[REFRESH_TOKEN] == fake.tokens[-1]
     assert len(fake.tokens) == issued + 1
 

@@ -21,10 +21,10 @@ from support.catalog_services import Moto, serve_moto
 from support.services import ACCESS_KEY, REGION, SECRET_KEY, CatalogService, ObjectStore
 from support.tables import Sink
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.options import parse_options
+from iceberg_ds.options.sink_options import parse_options
 
 PAGES = Path(__file__).parents[3] / "docs" / "catalogs"
 _WRITER, _PASSWORD = "writer", "writer-password"

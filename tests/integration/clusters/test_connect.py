@@ -10,7 +10,7 @@ from support.cluster_tables import Lake
 from support.connect import EVENTS, Client
 from support.spark_jobs import write_source
 
-from iceberg_ds.snapshots.epochs import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 
 ON_SERVER = {"catalog": "lake"}  # the server's environment describes it
 

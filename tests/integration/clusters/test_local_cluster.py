@@ -13,7 +13,7 @@ from support.spark_faulty_sink import Action, Fault, Point
 from support.spark_jobs import BatchJob, StreamJob, dump, write_source
 from support.spark_process import SparkProcess
 
-from iceberg_ds.snapshots.epochs import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 
 pytestmark = pytest.mark.timeout(600)
 

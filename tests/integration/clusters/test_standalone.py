@@ -14,7 +14,7 @@ from support.spark_jobs import BatchJob, StreamJob, dump, write_source
 from support.spark_probe_sink import read_reports, secret
 from support.spark_process import SparkProcess, wait_until
 
-from iceberg_ds.snapshots.epochs import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.bucket import Bucket
 
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "storage.md"

@@ -19,9 +19,9 @@ import pytest
 import requests
 from support.catalog_services import Moto
 
-from iceberg_ds.storage.object_io import ObjectIO
-from iceberg_ds.storage.s3_client import s3_client
-from iceberg_ds.storage.s3_settings import s3_settings
+from iceberg_ds.io.files import ObjectIO
+from iceberg_ds.io.s3_client import s3_client
+from iceberg_ds.io.s3_settings import s3_settings
 
 ROLE = "arn:aws:iam::123456789012:role/writer"
 AWS_VARIABLES = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
@@ -154,7 +154,7 @@ def test_profile_that_changes_is_read_again_within_a_minute(
 ) -> None:
     """A stream would go on with keys that somebody has replaced on disk, and end when they do."""
     now_s = time.monotonic()
-    monkeypatch.setattr("iceberg_ds.storage.s3_client.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("iceberg_ds.io.s3_client.time.monotonic", lambda: now_s)
     for key in ("old", "new"):
         (tmp_path / "credentials").write_text(f"[nightly]\naws_access_key_id = {key}\naws_secret_access_key = x\n")
         write(recorder, {"s3.profile-name": "nightly"})

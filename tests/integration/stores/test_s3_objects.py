@@ -20,10 +20,10 @@ from botocore.exceptions import EndpointConnectionError
 from pyiceberg.io import FileIO
 from support.bucket import Bucket
 
-from iceberg_ds.storage import s3_client
-from iceberg_ds.storage.cleanup import Proof, delete_files
-from iceberg_ds.storage.object_io import ObjectIO
-from iceberg_ds.storage.s3_io import S3FileIO
+from iceberg_ds.io import s3_client
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.files import ObjectIO
+from iceberg_ds.io.s3_io import S3FileIO
 
 MEGABYTE = 1024 * 1024
 PART = 5 * MEGABYTE
@@ -284,7 +284,7 @@ def test_many_files_are_deleted_with_one_request(bucket: Bucket) -> None:
 
 PROGRAM = """
 import os, sys, time
-from iceberg_ds.storage.object_io import ObjectIO
+from iceberg_ds.io.files import ObjectIO
 stream = ObjectIO({properties}).new_output("{location}/x").create(overwrite=True)
 stream.write(bytes({written}))
 print("written", flush=True)

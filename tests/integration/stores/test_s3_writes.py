@@ -20,10 +20,10 @@ from support.spark_jobs import numbered
 from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, rows, write_batches
 
 from iceberg_ds import DataFileError, OptionError
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
-from iceberg_ds.writing.writers import TaskAttempt, write_task
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 SECRET = "marked-secret"  # noqa: S105  # none
 LIST_BUCKET = "s3:ListBucket"

@@ -11,10 +11,10 @@ from support.others import plain_catalog, rename
 from support.tables import NAME, SCHEMA, Sink, epoch, rows
 
 import iceberg_ds
-from iceberg_ds.catalogs.client import connect
-from iceberg_ds.catalogs.settings import catalog_settings
-from iceberg_ds.options import parse_options
-from iceberg_ds.verification.result import VerifyResult
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.inspect.orphans import VerifyResult
+from iceberg_ds.options.sink_options import parse_options
 
 SECRET = "tests-secret-key"  # noqa: S105  # of the server that the tests start
 

@@ -16,7 +16,7 @@ from support.tables import Sink, epoch, paths_of, rows
 from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import Route
-from iceberg_ds.snapshots.branches import (
+from iceberg_ds.snapshots.refs import (
     BranchHistory,
     branch_head,
     branch_history,
@@ -27,7 +27,7 @@ from iceberg_ds.snapshots.branches import (
     why_not_writable,
     write_base,
 )
-from iceberg_ds.snapshots.epochs import property_key
+from iceberg_ds.snapshots.txn import property_key
 
 FORKED = [*line(1, 2, 3), Past(snapshot_id=4, parent=2), Past(snapshot_id=5, parent=4)]
 

@@ -10,14 +10,17 @@ from support.metadata import START_MS, Past, after_expiry, line, metadata_of
 from support.tables import QUERY, epoch
 
 from iceberg_ds.plan import EpochId
-from iceberg_ds.snapshots.branches import branch_head, branch_history
-from iceberg_ds.snapshots.epochs import (
+from iceberg_ds.snapshots.refs import branch_head, branch_history
+from iceberg_ds.snapshots.txn import (
+    EPOCHS,
+    Mark,
     find_last_epoch,
     has_committed,
     property_key,
+    property_mark,
     run_before,
+    summary_mark,
 )
-from iceberg_ds.snapshots.marks import EPOCHS, Mark, property_mark, summary_mark
 
 OTHER = "another-query"
 

@@ -12,9 +12,8 @@ from support.tables import QUERY
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import EpochId, Route, StreamName, TxnId
-from iceberg_ds.snapshots.landing import Attempt, Landing, Reply, find_landing, unknown_neighbour
-from iceberg_ds.snapshots.marks import EPOCHS, TXNS, Mark, property_mark, summary_mark
-from iceberg_ds.snapshots.streams import StreamRecord, stream_property
+from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, check_commit_status, unknown_neighbour
+from iceberg_ds.snapshots.txn import EPOCHS, TXNS, Mark, StreamRecord, property_mark, stream_property, summary_mark
 
 OURS = OUR_SNAPSHOT
 HEAD = 2
@@ -87,7 +86,7 @@ class Situation:
         was_altered: Something else was committed since the attempts, such as a property.
         table_uuid: The table's UUID.
         lists_our_manifest: The branch's newest snapshot lists a manifest of ours.
-        landing: What has to be found.
+        status: What has to be found.
         is_final: Whether nothing can change it any more.
     """
 
@@ -98,7 +97,7 @@ class Situation:
     was_altered: bool = False
     table_uuid: UUID = TABLE_UUID
     lists_our_manifest: bool = False
-    landing: Landing
+    status: CommitStatus
     is_final: bool
 
     def metadata(self) -> TableMetadata:
@@ -110,229 +109,233 @@ class Situation:
 
 
 BATCH = {
-    "nothing sent yet": Situation(history=line(1, HEAD), landing=Landing.ABSENT, is_final=True),
-    "nothing sent yet, empty table": Situation(history=[], landing=Landing.ABSENT, is_final=True),
+    "nothing sent yet": Situation(history=line(1, HEAD), status=CommitStatus.ABSENT, is_final=True),
+    "nothing sent yet, empty table": Situation(history=[], status=CommitStatus.ABSENT, is_final=True),
     "our snapshot is the head": Situation(
-        history=line(1, HEAD, OURS), attempts=(lost(HEAD),), landing=Landing.LANDED, is_final=True
+        history=line(1, HEAD, OURS), attempts=(lost(HEAD),), status=CommitStatus.SUCCESS, is_final=True
     ),
     "our snapshot is further back": Situation(
-        history=line(1, HEAD, OURS, 4, 5), attempts=(lost(HEAD),), landing=Landing.LANDED, is_final=True
+        history=line(1, HEAD, OURS, 4, 5), attempts=(lost(HEAD),), status=CommitStatus.SUCCESS, is_final=True
     ),
     "refusal was a lie": Situation(
-        history=line(1, HEAD, OURS), attempts=(overtaken(HEAD),), landing=Landing.LANDED, is_final=True
+        history=line(1, HEAD, OURS), attempts=(overtaken(HEAD),), status=CommitStatus.SUCCESS, is_final=True
     ),
     "our snapshot was rolled back and is still there": Situation(
         history=[*line(1, HEAD, OURS), Past(snapshot_id=9, parent=HEAD)],
         attempts=(lost(HEAD),),
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "overtaken, branch moved": Situation(
-        history=line(1, HEAD, 3), attempts=(overtaken(HEAD),), landing=Landing.ABSENT, is_final=True
+        history=line(1, HEAD, 3), attempts=(overtaken(HEAD),), status=CommitStatus.ABSENT, is_final=True
     ),
     "refused, branch did not move": Situation(
-        history=line(1, HEAD), attempts=(refused(HEAD),), landing=Landing.ABSENT, is_final=True
+        history=line(1, HEAD), attempts=(refused(HEAD),), status=CommitStatus.ABSENT, is_final=True
     ),
     "overtaken, branch did not move: a gateway may have sent it twice, and a cache have shown the table": Situation(
-        history=line(1, HEAD), attempts=(overtaken(HEAD),), landing=Landing.ABSENT, is_final=False
+        history=line(1, HEAD), attempts=(overtaken(HEAD),), status=CommitStatus.ABSENT, is_final=False
     ),
     "overtaken, and the table was altered: a gateway may have sent it twice, after that": Situation(
-        history=line(1, HEAD), attempts=(overtaken(HEAD),), was_altered=True, landing=Landing.ABSENT, is_final=False
+        history=line(1, HEAD), attempts=(overtaken(HEAD),), was_altered=True, status=CommitStatus.ABSENT, is_final=False
     ),
     "lost, and the branch was rolled back to its parent, after another commit": Situation(
-        history=line(1, HEAD, 3), branch_at=HEAD, attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=True
+        history=line(1, HEAD, 3), branch_at=HEAD, attempts=(lost(HEAD),), status=CommitStatus.ABSENT, is_final=True
     ),
     "overtaken by a table of that name": Situation(
-        history=[], attempts=(overtaken(None),), table_uuid=UUID(int=2), landing=Landing.ABSENT, is_final=True
+        history=[], attempts=(overtaken(None),), table_uuid=UUID(int=2), status=CommitStatus.ABSENT, is_final=True
     ),
     "overtaken in an empty table that is still empty": Situation(
-        history=[], attempts=(overtaken(None),), landing=Landing.ABSENT, is_final=False
+        history=[], attempts=(overtaken(None),), status=CommitStatus.ABSENT, is_final=False
     ),
     "overtaken, and what is shown is older than what the request was made for": Situation(
-        history=line(1), attempts=(overtaken(HEAD),), landing=Landing.ABSENT, is_final=False
+        history=line(1), attempts=(overtaken(HEAD),), status=CommitStatus.ABSENT, is_final=False
     ),
     "lost, and what is shown is older than what the request was made for": Situation(
-        history=line(1), attempts=(lost(HEAD),), landing=Landing.UNDECIDED, is_final=False
+        history=line(1), attempts=(lost(HEAD),), status=CommitStatus.UNKNOWN, is_final=False
     ),
     "lost, and the table was altered: the branch has still to move": Situation(
-        history=line(1, HEAD), attempts=(lost(HEAD),), was_altered=True, landing=Landing.ABSENT, is_final=False
+        history=line(1, HEAD), attempts=(lost(HEAD),), was_altered=True, status=CommitStatus.ABSENT, is_final=False
     ),
     "overtaken each time, and the newest commit is not shown": Situation(
-        history=line(1, HEAD, 3), attempts=(overtaken(HEAD), overtaken(3)), landing=Landing.ABSENT, is_final=False
+        history=line(1, HEAD, 3), attempts=(overtaken(HEAD), overtaken(3)), status=CommitStatus.ABSENT, is_final=False
     ),
     "lost, branch did not move: it may still arrive": Situation(
-        history=line(1, HEAD), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=False
+        history=line(1, HEAD), attempts=(lost(HEAD),), status=CommitStatus.ABSENT, is_final=False
     ),
     "lost, branch moved: it can no longer arrive": Situation(
-        history=line(1, HEAD, 3), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=True
+        history=line(1, HEAD, 3), attempts=(lost(HEAD),), status=CommitStatus.ABSENT, is_final=True
     ),
     "lost twice, one of them may still arrive": Situation(
-        history=line(1, HEAD, 3), attempts=(lost(HEAD), lost(3)), landing=Landing.ABSENT, is_final=False
+        history=line(1, HEAD, 3), attempts=(lost(HEAD), lost(3)), status=CommitStatus.ABSENT, is_final=False
     ),
     "lost into an empty table that is still empty": Situation(
-        history=[], attempts=(lost(None),), landing=Landing.ABSENT, is_final=False
+        history=[], attempts=(lost(None),), status=CommitStatus.ABSENT, is_final=False
     ),
     "refused by an empty table that is still empty": Situation(
-        history=[], attempts=(refused(None),), landing=Landing.ABSENT, is_final=True
+        history=[], attempts=(refused(None),), status=CommitStatus.ABSENT, is_final=True
     ),
     "lost, then the parent expired: it may have landed and expired": Situation(
         history=after_expiry(8),
         attempts=(lost(HEAD),),
-        landing=Landing.UNDECIDED,
+        status=CommitStatus.UNKNOWN,
         is_final=True,
     ),
     "lost, then the parent expired, and our manifest is listed": Situation(
         history=after_expiry(8),
         attempts=(lost(HEAD),),
         lists_our_manifest=True,
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "overtaken, then the parent expired": Situation(
         history=after_expiry(8),
         attempts=(overtaken(HEAD),),
-        landing=Landing.ABSENT,
+        status=CommitStatus.ABSENT,
         is_final=True,
     ),
     "overtaken although it landed, then the parent expired, and our manifest is listed": Situation(
         history=after_expiry(8),
         attempts=(overtaken(HEAD),),
         lists_our_manifest=True,
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "lost and overtaken, then the parents expired": Situation(
         history=after_expiry(8),
         attempts=(lost(HEAD), overtaken(3)),
-        landing=Landing.UNDECIDED,
+        status=CommitStatus.UNKNOWN,
         is_final=True,
     ),
     "lost into an empty table that others fill": Situation(
         history=after_expiry(8),
         attempts=(lost(None),),
-        landing=Landing.UNDECIDED,
+        status=CommitStatus.UNKNOWN,
         is_final=False,
     ),
 }
 
 STREAM = {
-    "first epoch of the query": Situation(history=line(1, HEAD), landing=Landing.ABSENT, is_final=True),
+    "first epoch of the query": Situation(history=line(1, HEAD), status=CommitStatus.ABSENT, is_final=True),
     "the epoch before is the last": Situation(
         history=line(1, HEAD, s2=epoch_summary(4)),
         properties=recorded(4, HEAD),
-        landing=Landing.ABSENT,
+        status=CommitStatus.ABSENT,
         is_final=True,
     ),
     "an epoch far before is the last": Situation(
-        history=line(1, HEAD), properties=recorded(0, 99), landing=Landing.ABSENT, is_final=True
+        history=line(1, HEAD), properties=recorded(0, 99), status=CommitStatus.ABSENT, is_final=True
     ),
     "an earlier run landed this epoch": Situation(
         history=line(1, HEAD, s2=epoch_summary(5)),
         properties=recorded(5, HEAD),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=True,
     ),
     "an earlier run landed this epoch, and it expired": Situation(
-        history=after_expiry(8, 9), properties=recorded(5, HEAD), landing=Landing.REPLAYED, is_final=True
+        history=after_expiry(8, 9), properties=recorded(5, HEAD), status=CommitStatus.REPLAYED, is_final=True
     ),
     "the JVM sink landed this epoch": Situation(
         history=line(1, HEAD, 3, s2=epoch_summary(5)),
         properties=recorded(4, 1),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=True,
     ),
     "an earlier run landed this epoch, and a later start of it committed nothing yet": Situation(
         history=line(1, HEAD, s2=epoch_summary(5, "run A")),
         properties=recorded(5, HEAD, "run A"),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=True,
     ),
     "another run landed this epoch while ours is alive": Situation(
         history=line(1, HEAD, s1=epoch_summary(4, "our run"), s2=epoch_summary(5, "run A")),
         properties=recorded(5, HEAD, "run A"),
-        landing=Landing.FENCED,
+        status=CommitStatus.FENCED,
         is_final=True,
     ),
     "another driver landed this epoch while we tried": Situation(
         history=line(1, HEAD, 3, s3=epoch_summary(5)),
         properties=recorded(5, 3),
         attempts=(overtaken(HEAD),),
-        landing=Landing.FENCED,
+        status=CommitStatus.FENCED,
         is_final=True,
     ),
     "another driver landed this epoch after our answer was lost": Situation(
         history=line(1, HEAD, 3, s3=epoch_summary(5)),
         properties=recorded(5, 3),
         attempts=(lost(HEAD),),
-        landing=Landing.FENCED,
+        status=CommitStatus.FENCED,
         is_final=True,
     ),
     "we landed it": Situation(
         history=line(1, HEAD, OURS, s777=epoch_summary(5)),
         properties=recorded(5, OURS),
         attempts=(lost(HEAD),),
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "we landed it, and it expired": Situation(
         history=after_expiry(8, 9),
         properties=recorded(5, OURS),
         attempts=(lost(HEAD),),
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "a later epoch landed before we tried": Situation(
         history=line(1, HEAD, s2=epoch_summary(6)),
         properties=recorded(6, HEAD),
-        landing=Landing.SURPASSED,
+        status=CommitStatus.STALE_EPOCH,
         is_final=True,
     ),
     "a later epoch landed while we were overtaken": Situation(
         history=line(1, HEAD, 3, s3=epoch_summary(6)),
         properties=recorded(6, 3),
         attempts=(overtaken(HEAD),),
-        landing=Landing.SURPASSED,
+        status=CommitStatus.STALE_EPOCH,
         is_final=True,
     ),
     "a later epoch landed after our answer was lost: ours may have landed first and expired": Situation(
         history=after_expiry(8, 9),
         properties=recorded(6, 9),
         attempts=(lost(HEAD),),
-        landing=Landing.SURPASSED,
+        status=CommitStatus.STALE_EPOCH,
         is_final=False,
     ),
     "a later epoch landed after we were overtaken: ours may have landed first and expired": Situation(
         history=after_expiry(8, 9),
         properties=recorded(6, 9),
         attempts=(overtaken(HEAD),),
-        landing=Landing.SURPASSED,
+        status=CommitStatus.STALE_EPOCH,
         is_final=False,
     ),
     "a later epoch landed after our answer was lost, and nothing has expired": Situation(
         history=line(1, HEAD, 3, s3=epoch_summary(6)),
         properties=recorded(6, 3),
         attempts=(lost(HEAD),),
-        landing=Landing.SURPASSED,
+        status=CommitStatus.STALE_EPOCH,
         is_final=True,
     ),
     "a later epoch is there again, after we were sent to where the branch was rolled back meanwhile": Situation(
         history=line(1, HEAD, 3, s3=epoch_summary(6)),
         properties=recorded(6, 3),
         attempts=(replace(lost(HEAD), sequence_number=3),),
-        landing=Landing.SURPASSED,
+        status=CommitStatus.STALE_EPOCH,
         is_final=False,
     ),
     "lost, and what is shown is older than what the request was made for": Situation(
-        history=line(1), properties=recorded(4, 1), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=False
+        history=line(1), properties=recorded(4, 1), attempts=(lost(HEAD),), status=CommitStatus.ABSENT, is_final=False
     ),
     "lost, and it may still arrive": Situation(
-        history=line(1, HEAD), properties=recorded(4, 1), attempts=(lost(HEAD),), landing=Landing.ABSENT, is_final=False
+        history=line(1, HEAD),
+        properties=recorded(4, 1),
+        attempts=(lost(HEAD),),
+        status=CommitStatus.ABSENT,
+        is_final=False,
     ),
     "lost, and the record shows that it never landed, though history expired": Situation(
         history=after_expiry(8, 9),
         properties=recorded(4, 1),
         attempts=(lost(HEAD),),
-        landing=Landing.ABSENT,
+        status=CommitStatus.ABSENT,
         is_final=True,
     ),
 }
@@ -340,146 +343,146 @@ STREAM = {
 
 # Version 5 of an application, as the summary and the property show it.
 TXN = {
-    "first version of the application": Situation(history=line(1, HEAD), landing=Landing.ABSENT, is_final=True),
+    "first version of the application": Situation(history=line(1, HEAD), status=CommitStatus.ABSENT, is_final=True),
     "the version before is the last": Situation(
         history=line(1, HEAD, s2=txn_summary(4)),
         properties=txn_recorded(4, HEAD),
-        landing=Landing.ABSENT,
+        status=CommitStatus.ABSENT,
         is_final=True,
     ),
     "versions may leave numbers out": Situation(
-        history=after_expiry(8, 9), properties=txn_recorded(0, 1), landing=Landing.ABSENT, is_final=True
+        history=after_expiry(8, 9), properties=txn_recorded(0, 1), status=CommitStatus.ABSENT, is_final=True
     ),
     "done before": Situation(
         history=line(1, HEAD, s2=txn_summary(5)),
         properties=txn_recorded(5, HEAD),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=True,
     ),
     "done before, and expired": Situation(
-        history=after_expiry(8, 9), properties=txn_recorded(5, HEAD), landing=Landing.REPLAYED, is_final=True
+        history=after_expiry(8, 9), properties=txn_recorded(5, HEAD), status=CommitStatus.REPLAYED, is_final=True
     ),
     "done before, and the property is gone": Situation(
-        history=line(1, HEAD, 3, s2=txn_summary(5)), landing=Landing.REPLAYED, is_final=True
+        history=line(1, HEAD, 3, s2=txn_summary(5)), status=CommitStatus.REPLAYED, is_final=True
     ),
     "a later version was done before": Situation(
         history=line(1, HEAD, s2=txn_summary(6)),
         properties=txn_recorded(6, HEAD),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=True,
     ),
     "another writer was faster with this version": Situation(
         history=line(1, HEAD, 3, s3=txn_summary(5)),
         properties=txn_recorded(5, 3),
         attempts=(overtaken(HEAD),),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=True,
     ),
     "another writer was faster, and our answer was lost": Situation(
         history=line(1, HEAD, 3, s3=txn_summary(5)),
         properties=txn_recorded(5, 3),
         attempts=(lost(HEAD),),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=True,
     ),
     "lost, and it may still arrive": Situation(
         history=line(1, HEAD),
         properties=txn_recorded(4, 1),
         attempts=(lost(HEAD),),
-        landing=Landing.ABSENT,
+        status=CommitStatus.ABSENT,
         is_final=False,
     ),
     "lost, and the record shows that it never landed": Situation(
         history=after_expiry(8, 9),
         properties=txn_recorded(4, 1),
         attempts=(lost(HEAD),),
-        landing=Landing.ABSENT,
+        status=CommitStatus.ABSENT,
         is_final=True,
     ),
     "we landed it": Situation(
         history=line(1, HEAD, OURS, s777=txn_summary(5)),
         properties=txn_recorded(5, OURS),
         attempts=(lost(HEAD),),
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "we landed it, and it expired": Situation(
         history=after_expiry(8, 9),
         properties=txn_recorded(5, OURS),
         attempts=(lost(HEAD),),
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "a later version landed while we were overtaken": Situation(
         history=line(1, HEAD, 3, s3=txn_summary(6)),
         properties=txn_recorded(6, 3),
         attempts=(overtaken(HEAD),),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=True,
     ),
     "a later version landed after our answer was lost: ours may have landed first and expired": Situation(
         history=after_expiry(8, 9),
         properties=txn_recorded(6, 9),
         attempts=(lost(HEAD),),
-        landing=Landing.REPLAYED,
+        status=CommitStatus.REPLAYED,
         is_final=False,
     ),
     "another application has this version": Situation(
         history=line(1, HEAD, s2=txn_summary(5, "other")),
         properties=txn_recorded(5, HEAD, "other"),
-        landing=Landing.ABSENT,
+        status=CommitStatus.ABSENT,
         is_final=True,
     ),
     "a query has this number as its epoch": Situation(
         history=line(1, HEAD, s2=summary_mark(EpochId(query_id=APP, epoch_id=5))),
         properties=property_mark(EPOCHS, "main", APP, Mark(number=5, snapshot_id=HEAD, timestamp_ms=START_MS)),
-        landing=Landing.ABSENT,
+        status=CommitStatus.ABSENT,
         is_final=True,
     ),
 }
 
 # Epoch 5 of our query under a stream's name, which another query may hold.
 NAMED = {
-    "nobody has the name": Situation(history=line(1, HEAD), landing=Landing.ABSENT, is_final=True),
+    "nobody has the name": Situation(history=line(1, HEAD), status=CommitStatus.ABSENT, is_final=True),
     "ours has the name": Situation(
-        history=line(1, HEAD), properties=named(QUERY) | recorded(4, 1), landing=Landing.ABSENT, is_final=True
+        history=line(1, HEAD), properties=named(QUERY) | recorded(4, 1), status=CommitStatus.ABSENT, is_final=True
     ),
     "another query has the name": Situation(
-        history=line(1, HEAD), properties=named("other"), landing=Landing.DISPLACED, is_final=True
+        history=line(1, HEAD), properties=named("other"), status=CommitStatus.OTHER_QUERY, is_final=True
     ),
     "another query took the name while we were overtaken": Situation(
         history=line(1, HEAD, 3),
         properties=named("other"),
         attempts=(overtaken(HEAD),),
-        landing=Landing.DISPLACED,
+        status=CommitStatus.OTHER_QUERY,
         is_final=True,
     ),
     "another query took the name while our answer was lost": Situation(
         history=line(1, HEAD, 3),
         properties=named("other"),
         attempts=(lost(HEAD),),
-        landing=Landing.DISPLACED,
+        status=CommitStatus.OTHER_QUERY,
         is_final=True,
     ),
     "we landed it, and then another query took the name": Situation(
         history=line(1, HEAD, OURS, 4),
         properties=named("other") | recorded(5, OURS),
         attempts=(lost(HEAD),),
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "we landed it, it expired, and then another query took the name": Situation(
         history=after_expiry(8, 9),
         properties=named("other") | recorded(5, OURS),
         attempts=(lost(HEAD),),
-        landing=Landing.LANDED,
+        status=CommitStatus.SUCCESS,
         is_final=True,
     ),
     "ours may have landed and expired before a later epoch of us, and then another query took the name": Situation(
         history=after_expiry(8, 9),
         properties=named("other") | recorded(6, 7),
         attempts=(lost(HEAD),),
-        landing=Landing.DISPLACED,
+        status=CommitStatus.OTHER_QUERY,
         is_final=False,
     ),
 }
@@ -490,9 +493,9 @@ def test_landing_of_a_batch(situation: Situation) -> None:
     """A batch would be committed twice, be lost, or lose its files although it landed."""
     metadata = situation.metadata()
 
-    finding = find_landing(metadata, identity(), situation.attempts, lambda: situation.lists_our_manifest)
+    finding = check_commit_status(metadata, identity(), situation.attempts, lambda: situation.lists_our_manifest)
 
-    assert (finding.landing, finding.is_final) == (situation.landing, situation.is_final)
+    assert (finding.status, finding.is_final) == (situation.status, situation.is_final)
     assert finding.mark is None
 
 
@@ -502,20 +505,20 @@ def test_landing_of_an_epoch(situation: Situation) -> None:
     metadata = situation.metadata()
     write = identity(epoch=EpochId(query_id=QUERY, epoch_id=5, run_id="our run"))
 
-    finding = find_landing(
+    finding = check_commit_status(
         metadata, write, situation.attempts, lambda: pytest.fail("an epoch needs no file to be read")
     )
 
-    assert (finding.landing, finding.is_final) == (situation.landing, situation.is_final)
+    assert (finding.status, finding.is_final) == (situation.status, situation.is_final)
 
 
 def test_no_file_is_read_while_the_metadata_tells() -> None:
     """Every commit would read a manifest list for nothing."""
     metadata = metadata_of(line(1, HEAD, 3))
 
-    finding = find_landing(metadata, identity(), (lost(HEAD),), lambda: pytest.fail("read a file"))
+    finding = check_commit_status(metadata, identity(), (lost(HEAD),), lambda: pytest.fail("read a file"))
 
-    assert finding.landing is Landing.ABSENT
+    assert finding.status is CommitStatus.ABSENT
 
 
 def test_marks_of_other_queries_do_not_count() -> None:
@@ -523,9 +526,9 @@ def test_marks_of_other_queries_do_not_count() -> None:
     summary = summary_mark(EpochId(query_id="another", epoch_id=9))
     write = identity(epoch=EpochId(query_id=QUERY, epoch_id=5))
 
-    finding = find_landing(metadata_of(line(1, HEAD, s2=summary)), write, (), lambda: False)
+    finding = check_commit_status(metadata_of(line(1, HEAD, s2=summary)), write, (), lambda: False)
 
-    assert finding.landing is Landing.ABSENT
+    assert finding.status is CommitStatus.ABSENT
 
 
 def test_branch_of_the_write_is_the_one_that_is_looked_at() -> None:
@@ -534,10 +537,10 @@ def test_branch_of_the_write_is_the_one_that_is_looked_at() -> None:
     metadata = metadata_of(history, branches={"main": HEAD, "audit": 3})
     write = identity(epoch=EpochId(query_id=QUERY, epoch_id=5))
 
-    assert find_landing(metadata, write, (), lambda: False).landing is Landing.ABSENT
+    assert check_commit_status(metadata, write, (), lambda: False).status is CommitStatus.ABSENT
     assert (
-        find_landing(metadata, replace(write, route=Route(branch="audit")), (), lambda: False).landing
-        is Landing.REPLAYED
+        check_commit_status(metadata, replace(write, route=Route(branch="audit")), (), lambda: False).status
+        is CommitStatus.REPLAYED
     )
 
 
@@ -547,11 +550,11 @@ def test_landing_of_a_version(situation: Situation) -> None:
     metadata = situation.metadata()
     write = replace(identity(), txn=TxnId(app_id=APP, version=5))
 
-    finding = find_landing(
+    finding = check_commit_status(
         metadata, write, situation.attempts, lambda: pytest.fail("a version needs no file to be read")
     )
 
-    assert (finding.landing, finding.is_final) == (situation.landing, situation.is_final)
+    assert (finding.status, finding.is_final) == (situation.status, situation.is_final)
 
 
 @pytest.mark.parametrize("situation", NAMED.values(), ids=NAMED.keys())
@@ -560,10 +563,10 @@ def test_landing_of_an_epoch_under_a_name(situation: Situation) -> None:
     metadata = situation.metadata()
     write = named_epoch()
 
-    finding = find_landing(metadata, write, situation.attempts, lambda: pytest.fail("no file needs to be read"))
+    finding = check_commit_status(metadata, write, situation.attempts, lambda: pytest.fail("no file needs to be read"))
 
-    assert (finding.landing, finding.is_final) == (situation.landing, situation.is_final)
-    assert (finding.holder is not None) == (situation.landing is Landing.DISPLACED)
+    assert (finding.status, finding.is_final) == (situation.status, situation.is_final)
+    assert (finding.holder is not None) == (situation.status is CommitStatus.OTHER_QUERY)
 
 
 def named_epoch(*, accepts: bool = False) -> WriteIdentity:
@@ -577,18 +580,20 @@ def test_holder_of_a_name_is_told_with_its_last_epoch() -> None:
     mark = Mark(number=41, snapshot_id=2, timestamp_ms=START_MS)
     properties = named("other") | property_mark(EPOCHS, "main", "other", mark)
 
-    holder = find_landing(metadata_of(line(1, HEAD), properties=properties), named_epoch(), (), lambda: False).holder
+    holder = check_commit_status(
+        metadata_of(line(1, HEAD), properties=properties), named_epoch(), (), lambda: False
+    ).holder
 
     assert holder is not None
     assert (holder.query_id, holder.mark, holder.was_accepted) == ("other", mark, False)
 
 
-@pytest.mark.parametrize(("was_accepted", "landing"), [(False, Landing.ABSENT), (True, Landing.DISPLACED)])
-def test_new_checkpoint_is_accepted_unless_the_option_is_used_up(*, was_accepted: bool, landing: Landing) -> None:
+@pytest.mark.parametrize(("was_accepted", "status"), [(False, CommitStatus.ABSENT), (True, CommitStatus.OTHER_QUERY)])
+def test_new_checkpoint_is_accepted_unless_the_option_is_used_up(*, was_accepted: bool, status: CommitStatus) -> None:
     """An option that was left on would accept every wiped checkpoint, or accept none."""
     metadata = metadata_of(line(1, HEAD), properties=named("other", was_accepted=was_accepted))
 
-    assert find_landing(metadata, named_epoch(accepts=True), (), lambda: False).landing is landing
+    assert check_commit_status(metadata, named_epoch(accepts=True), (), lambda: False).status is status
 
 
 def test_version_is_looked_for_where_its_rows_would_come_from() -> None:
@@ -597,15 +602,15 @@ def test_version_is_looked_for_where_its_rows_would_come_from() -> None:
     metadata = metadata_of(history, branches={"main": HEAD, "audit": 3}, properties=txn_recorded(5, HEAD))
     write = replace(identity(), txn=TxnId(app_id=APP, version=5))
 
-    def landing(branch: str, fork_from: str | None = None, publish_to: str | None = None) -> Landing:
+    def status(branch: str, fork_from: str | None = None, publish_to: str | None = None) -> CommitStatus:
         changed = replace(write, route=Route(branch=branch, fork_from=fork_from, publish_to=publish_to))
-        return find_landing(metadata, changed, (), lambda: False).landing
+        return check_commit_status(metadata, changed, (), lambda: False).status
 
-    assert landing("main") is Landing.REPLAYED
-    assert landing("audit", "main") is Landing.ABSENT  # it has a branch of its own already, without these rows
-    assert landing("new", "main") is Landing.REPLAYED
-    assert landing("new", "audit") is Landing.ABSENT
-    assert landing("audit", "main", "main") is Landing.REPLAYED
+    assert status("main") is CommitStatus.REPLAYED
+    assert status("audit", "main") is CommitStatus.ABSENT  # it has a branch of its own already, without these rows
+    assert status("new", "main") is CommitStatus.REPLAYED
+    assert status("new", "audit") is CommitStatus.ABSENT
+    assert status("audit", "main", "main") is CommitStatus.REPLAYED
 
 
 OTHERS = property_mark(EPOCHS, "main", "second", Mark(number=7, snapshot_id=9, timestamp_ms=START_MS + 50))

@@ -11,10 +11,10 @@ from support.metadata import START_MS, after_expiry, identity, line, metadata_of
 from support.tables import epoch
 
 from iceberg_ds.plan import EpochId, TxnId
-from iceberg_ds.snapshots import branches
-from iceberg_ds.snapshots.branches import branch_property
-from iceberg_ds.snapshots.landing import Landing, find_landing
-from iceberg_ds.snapshots.marks import (
+from iceberg_ds.snapshots import refs
+from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
+from iceberg_ds.snapshots.refs import branch_property
+from iceberg_ds.snapshots.txn import (
     EPOCHS,
     TXNS,
     Mark,
@@ -24,7 +24,7 @@ from iceberg_ds.snapshots.marks import (
     property_mark,
     summary_mark,
 )
-from iceberg_ds.snapshots.recording import record_write
+from iceberg_ds.snapshots.txn_properties import record_write
 
 NAMES = st.text(st.sampled_from("a.%2E/é "), min_size=1, max_size=6)
 BRANCHES = st.text(st.sampled_from("ab."), min_size=1, max_size=5)
@@ -90,16 +90,16 @@ def test_number_of_properties_does_not_grow_with_versions() -> None:
 def test_history_is_read_once_to_find_a_write_and_once_to_record_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits to a table of many snapshots would take as many times as long as there are questions to its history."""
     read: list[str] = []
-    history = branches.branch_history
-    monkeypatch.setattr(branches, "branch_history", lambda table, branch: read.append(branch) or history(table, branch))
+    history = refs.branch_history
+    monkeypatch.setattr(refs, "branch_history", lambda table, branch: read.append(branch) or history(table, branch))
     version = TxnId(app_id="load", version=7)
     old = property_mark(TXNS, "main", "load", Mark(number=6, snapshot_id=1, timestamp_ms=START_MS))
     metadata = metadata_of(line(1, 2, 3, s1=summary_mark(replace(version, version=6))), properties=old)
     write = replace(identity(), txn=version)
 
-    finding = find_landing(metadata, write, [], bool)
+    finding = check_commit_status(metadata, write, [], bool)
     record_write(metadata, write, metadata.snapshots[-1], finding.mark)
 
-    assert finding.landing is Landing.ABSENT
+    assert finding.status is CommitStatus.ABSENT
     assert finding.mark is not None
     assert read == ["main", "main"]

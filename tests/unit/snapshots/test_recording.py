@@ -12,12 +12,10 @@ from support.tables import epoch
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import Route, StreamName, TxnId
-from iceberg_ds.snapshots.branches import branch_property
-from iceberg_ds.snapshots.epochs import property_key
-from iceberg_ds.snapshots.marks import TXNS, Mark, property_mark
-from iceberg_ds.snapshots.recording import PropertyChange, published_marks, record_write
-from iceberg_ds.snapshots.snapshots import new_snapshot
-from iceberg_ds.snapshots.streams import StreamRecord, stream_property
+from iceberg_ds.snapshots.refs import branch_property
+from iceberg_ds.snapshots.snapshot import new_snapshot
+from iceberg_ds.snapshots.txn import TXNS, Mark, StreamRecord, property_key, property_mark, stream_property
+from iceberg_ds.snapshots.txn_properties import PropertyChange, published_marks, record_write
 
 TWO_BRANCHES = [*line(1, 2), Past(snapshot_id=3, parent=1)]
 

@@ -24,8 +24,7 @@ from support.tables import QUERY, Sink, epoch, rows
 
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.plan import NewTable
-from iceberg_ds.snapshots.epochs import find_last_epoch
-from iceberg_ds.snapshots.snapshots import (
+from iceberg_ds.snapshots.snapshot import (
     Change,
     change_summary,
     commit_request,
@@ -33,7 +32,8 @@ from iceberg_ds.snapshots.snapshots import (
     dropped_metadata_files,
     new_snapshot,
 )
-from iceberg_ds.table_requests import CommitRequest
+from iceberg_ds.snapshots.txn import find_last_epoch
+from iceberg_ds.table.requests import CommitRequest
 
 ADDED = {"added-data-files": "2", "added-records": "5", "added-files-size": "100"}
 LIST = "file:///nowhere/t/metadata/snap-777-0.avro"

@@ -6,7 +6,7 @@ import pytest
 from support.metadata import line, metadata_of
 
 from iceberg_ds.plan import StreamName
-from iceberg_ds.snapshots.streams import StreamRecord, find_stream, named_queries, next_record, stream_property
+from iceberg_ds.snapshots.txn import StreamRecord, find_stream, named_queries, next_record, stream_property
 
 # Each run: the query, whether `accept-new-checkpoint` is set, and whether its epoch may land.
 RUNS = {

@@ -7,7 +7,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry, SnapshotLogEntry
 from support.metadata import metadata_of
 
-from iceberg_ds.snapshots.timeline import CLOCKS_APART_MS, in_order, latest_ms
+from iceberg_ds.snapshots.history import CLOCKS_APART_MS, in_order, latest_ms
 
 
 def table(*, updated: int, snapshots: list[int], files: list[int]) -> TableMetadata:

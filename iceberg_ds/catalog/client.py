@@ -1,0 +1,271 @@
+"""The only door to the catalog: connect, load, stage or create a table, send one commit.
+
+Errors of PyIceberg, SQLAlchemy or HTTP become ours here, without any secret in them. Catalogs are
+cached per process, because Spark's Python workers live across jobs and micro-batches; tables are
+never cached. Runs on the driver only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import (
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from iceberg_ds.catalog.answers import StagingRefusedError, commit_failure
+from iceberg_ds.catalog.loading import load
+from iceberg_ds.catalog.metadata_files import MetadataFiles, see_table
+from iceberg_ds.catalog.nessie import guarded, is_nessie
+from iceberg_ds.catalog.settings import CatalogSettings
+from iceberg_ds.error_hints import catalog_service, diagnose
+from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, TableNotFoundError, UnsupportedTableError
+from iceberg_ds.io.vended_credentials import renewal_properties
+from iceberg_ds.plan import NewTable
+from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
+from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.requests import CommitRequest
+
+# PyIceberg stages no table below several namespaces in catalogs that keep their metadata as files.
+_FLAT_LEVELS = 2
+
+# Property of REST catalogs: which snapshots they are asked for.
+_LOADING_MODE = "snapshot-loading-mode"
+
+_Result = TypeVar("_Result")
+
+
+class CatalogClient:
+    """A connected catalog. Get one from `connect`."""
+
+    def __init__(self, catalog: Catalog, settings: CatalogSettings, files: MetadataFiles | None = None) -> None:
+        self._catalog = catalog
+        self._settings = settings
+        self._metadata_files = files or MetadataFiles()
+
+    def __repr__(self) -> str:
+        return repr(self._settings)
+
+    @property
+    def io_properties(self) -> dict[str, str]:
+        """What opens storage; safe to ship to executors."""
+        return storage_properties(self._catalog.properties)
+
+    @property
+    def raw(self) -> Catalog:
+        """PyIceberg's own catalog, for what looks at the catalog itself."""
+        return self._catalog
+
+    def another(self) -> CatalogClient:
+        """Return the same catalog over a connection of its own.
+
+        Raises:
+            CatalogError: It could not be reached.
+        """
+        return CatalogClient(load(self._settings), self._settings)
+
+    def reading_anew(self) -> CatalogClient:
+        """Return the same catalog, whose metadata files are read at each load, for what checks the files themselves."""
+        return CatalogClient(self._catalog, self._settings, MetadataFiles(max_snapshots=0))
+
+    @property
+    def holds_branches(self) -> bool:
+        """Whether a table in it can have branches of its own."""
+        return not is_nessie(self._catalog.properties)
+
+    @property
+    def shows_history(self) -> bool:
+        """Whether it shows the snapshots that lie behind those of branches and tags."""
+        return str(self._catalog.properties.get(_LOADING_MODE, "all")).lower() != "refs"
+
+    def load_table(self, identifier: Sequence[str]) -> Table:
+        """Load the table afresh.
+
+        Raises:
+            TableNotFoundError: There is none.
+            UnsupportedTableError: It is a view.
+            CatalogError: The catalog could not be reached or refused.
+        """
+        table = self.find_table(identifier)
+        if table is None:
+            raise TableNotFoundError(
+                f"Table {identifier_text(identifier)} does not exist in {self!r}: "
+                "create it, fix its name, or let the write create it with create-table=true."
+            )
+        return table
+
+    def find_table(self, identifier: Sequence[str]) -> Table | None:
+        """Load the table afresh, None if there is none; raises otherwise as `load_table` does."""
+
+        def load() -> Table | None:
+            try:
+                with self._metadata_files.at_hand():
+                    return self._catalog.load_table(tuple(identifier))
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+        table = self._translated(load, f"load table {identifier_text(identifier)}")
+        if table is not None:
+            see_table(table.metadata, table.metadata_location)
+        if table is None and self._is_view(identifier):
+            raise UnsupportedTableError(
+                f"Cannot write to {identifier_text(identifier)}: it is a view. Write to its table."
+            )
+        return table
+
+    def _is_view(self, identifier: Sequence[str]) -> bool:
+        with suppress(Exception):  # many catalogs have no views at all, and say so in many ways
+            return bool(self._catalog.view_exists(tuple(identifier)))
+        return False
+
+    def stage_table(self, identifier: Sequence[str], new_table: NewTable) -> TableMetadata | None:
+        """Return the metadata of a new table that nobody sees before it is committed.
+
+        Creates the namespace, parents first, if it is missing.
+
+        Returns:
+            None if the table exists now: the catalog had to create it at once, or another writer has.
+
+        Raises:
+            CatalogError: The catalog could not be reached or refused.
+        """
+        properties = dict(new_table.properties)  # PyIceberg takes entries out of it
+        if new_table.format_version is not None:
+            properties[TableProperties.FORMAT_VERSION] = new_table.format_version
+
+        def stage() -> TableMetadata | None:
+            self._create_namespaces(identifier[:-1])
+            location = new_table.location or self._nested_location(identifier)
+            if location is not None and isinstance(self._catalog, MetastoreCatalog):
+                return new_table_metadata(new_table.schema, new_table.spec, new_table.sort_order, location, properties)
+            try:
+                return self._catalog.create_table_transaction(
+                    tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
+                ).table_metadata
+            except StagingRefusedError:
+                with suppress(TableAlreadyExistsError):  # another writer was first
+                    self._catalog.create_table(
+                        tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
+                    )
+                return None
+            except TableAlreadyExistsError:  # another writer has made it in between
+                return None
+
+        return self._translated(stage, f"create table {identifier_text(identifier)}")
+
+    def _nested_location(self, identifier: Sequence[str]) -> str | None:
+        """Return where a table below several namespaces goes, None where PyIceberg can stage it by itself."""
+        warehouse = self._catalog.properties.get("warehouse")
+        is_flat = len(identifier) == _FLAT_LEVELS
+        if is_flat or warehouse is None or not isinstance(self._catalog, MetastoreCatalog):
+            return None
+        return "/".join([warehouse.rstrip("/"), *identifier])
+
+    def _create_namespaces(self, namespace: Sequence[str]) -> None:
+        if self._catalog.namespace_exists(tuple(namespace)):
+            return
+        for depth in range(1, len(namespace) + 1):
+            try:
+                self._catalog.create_namespace_if_not_exists(tuple(namespace[:depth]))
+            except Exception:
+                # Another writer may have made it in between; catalogs say so in different ways.
+                if not self._catalog.namespace_exists(tuple(namespace[:depth])):
+                    raise
+
+    def staged_table(self, identifier: Sequence[str], metadata: TableMetadata) -> Table:
+        """Return a handle of a table that is not in the catalog yet, to send its first commit with."""
+        return StagedTable(
+            identifier=tuple(identifier),
+            metadata=metadata,
+            metadata_location="",
+            io=self.storage_of(metadata.location),
+            catalog=self._catalog,
+        )
+
+    def plan_properties(self, table: Table) -> dict[str, str]:
+        """Return what opens the table's files, and renews vended credentials if the user allowed it, in a task."""
+        # Only the REST catalog has it.
+        may_renew = getattr(self._catalog, "may_renew", False)
+        return storage_properties(table.io.properties) | (renewal_properties(table.io.properties) if may_renew else {})
+
+    def file_io(self, identifier: Sequence[str], path: str) -> FileIO:
+        """Return what opens `path`, a file of the table or of one that was to be created."""
+        table = self.find_table(identifier)
+        return table.io if table is not None else self.storage_of(path)
+
+    def storage_of(self, path: str) -> FileIO:
+        """Return what opens `path`, without asking the catalog."""
+        return load_file_io(self._catalog.properties, path)
+
+    def send(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Send one commit and return the table's new metadata, and where that is.
+
+        Raises:
+            CommitRefusedError: The catalog says that it did not commit.
+            CommitAnswerLostError: Anything else: it may have committed.
+            UnsupportedTableError: The catalog cannot carry it out; nothing was sent.
+        """
+        request = CommitRequest(requirements=requirements, updates=updates)
+        if not self.holds_branches:
+            request = guarded(request, table.metadata, table_name=identifier_text(table.name()))
+        try:
+            with self._metadata_files.at_hand():
+                response = self._catalog.commit_table(table, request.requirements, request.updates)
+        except Exception as failure:  # every library below raises its own
+            raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
+        see_table(response.metadata, response.metadata_location)
+        return response
+
+    def _translated(self, call: Callable[[], _Result], action: str) -> _Result:
+        try:
+            return call()
+        except OptionError:  # the properties of the store are wrong
+            raise
+        except Exception as error:  # every library below raises its own
+            raise CatalogError(
+                f"Cannot {action} in {self!r}: {self.describe(error)}. "
+                f"{diagnose(error, catalog_service(self._catalog.properties)).next_step}"
+            ) from None  # the cause may show credentials
+
+    @contextmanager
+    def hiding_secrets(self) -> Iterator[None]:
+        """Let no error of another library pass with a secret in it: Spark prints it with all of its causes."""
+        try:
+            yield
+        except IcebergSinkError:
+            raise
+        except Exception as error:  # no place below has understood it
+            shown = masked_cause(error, {**self._catalog.properties})
+            if shown is error:
+                raise
+            raise shown from None
+
+    def describe(self, error: BaseException) -> str:
+        """Return an error of another library in words, without any secret in them."""
+        return mask_text(f"{type(error).__name__}: {error}", {**self._catalog.properties})
+
+
+_clients: dict[CatalogSettings, CatalogClient] = {}
+
+
+def connect(settings: CatalogSettings) -> CatalogClient:
+    """Return the catalog of `settings`, connected at most once per process.
+
+    Raises:
+        CatalogError: It could not be reached, or its properties do not make a catalog.
+    """
+    client = _clients.get(settings)
+    if client is None:
+        client = _clients[settings] = CatalogClient(load(settings), settings)
+    return client

@@ -1,0 +1,197 @@
+"""Pure: table metadata and its serialised lists, of which only what is new is parsed or written.
+
+Snapshots and their log grow with each commit, and what stands there never changes. So the text of a file begins these
+lists as the file before it did, in the words of the engine that wrote both: PyIceberg's, which are ours, or another's,
+such as Iceberg's Java library, which begins its own lists as it did the last time. Text that is the same as a known one
+need not be parsed. Python's garbage collector pauses while a whole history is parsed.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.serializers import FromByteStream
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+
+SPOKEN_VERSION = 2  # PyIceberg writes the snapshots of version 1 otherwise than it holds them
+# The parts that grow with each commit, by PyIceberg's name of the field and the spec's.
+_GROWING: dict[str, tuple[str, TypeAdapter[Any]]] = {
+    "snapshots": ("snapshots", TypeAdapter(list[Snapshot])),
+    "snapshot_log": ("snapshot-log", TypeAdapter(list[SnapshotLogEntry])),
+}
+# Within a string the quotes would stand behind backslashes, and no other list of the spec has these names.
+_BEGIN = {name: re.compile(rf'"{key}"\s*:\s*\[\s*'.encode()) for name, (key, _) in _GROWING.items()}
+_END = re.compile(rb'\]\s*(?:,\s*"[a-z-]+"\s*:|\}\s*$)')
+_MORE = re.compile(rb"\s*,\s*")
+
+# JSON of list entries, in pieces that stand one after another with a comma in between.
+_Words: TypeAlias = tuple[bytes, ...]
+_MAX_PIECES = 100
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Let Python look for no cycles while it makes many objects at once: it would look through all, again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OtherWords:
+    """The growing parts as another engine wrote them.
+
+    Attributes:
+        entries: What they hold, by field.
+        texts: Their JSON without brackets, by field.
+    """
+
+    entries: Mapping[str, Sequence[Any]]
+    texts: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownMetadata:
+    """A metadata file.
+
+    Attributes:
+        metadata: What it holds.
+        words: The growing parts by field, as PyIceberg writes them, without their brackets; None if nobody needed them.
+        others: The growing parts in the last file of another engine, None if there was none.
+    """
+
+    metadata: TableMetadata
+    words: dict[str, _Words] | None = None
+    others: _OtherWords | None = None
+
+
+def read_whole(content: bytes) -> KnownMetadata:
+    """Return what a file holds, of which nothing is known."""
+    metadata = _parse(content)
+    others = None if _is_in_our_words(metadata, content) else _other_words(metadata, content)
+    return KnownMetadata(metadata=metadata, others=others)
+
+
+def continued(before: KnownMetadata, content: bytes) -> KnownMetadata | None:
+    """Return what a file holds whose growing parts begin as those of a known one do, None if they do not."""
+    own = before.words or (_words(before.metadata, None) if before.others is None else None)
+    if own is not None:
+        texts = {name: b",".join(pieces) for name, pieces in own.items()}
+        entries = {name: getattr(before.metadata, name) for name in _GROWING}
+        found = _beginning_with(_OtherWords(entries=entries, texts=texts), content)
+        if found is not None:
+            known = replace(before, words=own)
+            return replace(known, metadata=found, words=_words(found, known))
+    if before.others is None or (found := _beginning_with(before.others, content)) is None:
+        return None
+    metadata = found.model_copy(update={name: _shared(before.metadata, found, name) for name in _GROWING})
+    words = None if before.words is None else _words(metadata, before)
+    return KnownMetadata(metadata=metadata, words=words, others=_other_words(metadata, content))
+
+
+def spoken(metadata: TableMetadata, before: KnownMetadata | None) -> KnownMetadata:
+    """Return metadata with its words, of which only what is new since `before` is put into words."""
+    return KnownMetadata(
+        metadata=metadata, words=_words(metadata, before), others=None if before is None else before.others
+    )
+
+
+def text_of(known: KnownMetadata) -> bytes:
+    """Return metadata that has words as JSON, byte for byte as PyIceberg writes it."""
+    words = known.words or {}
+    rest = known.metadata.model_copy(update={name: [] for name in words}).model_dump_json().encode()
+    pieces: list[bytes] = []
+    for name, inner in words.items():
+        before, empty, rest = rest.partition(f'"{_GROWING[name][0]}":[]'.encode())
+        if not empty:
+            return known.metadata.model_dump_json().encode()
+        pieces += [before, empty[:-1], b",".join(inner), b"]"]
+    return b"".join([*pieces, rest])
+
+
+def _parse(content: bytes) -> TableMetadata:
+    return FromByteStream.table_metadata(BytesIO(content))
+
+
+def _words(metadata: TableMetadata, before: KnownMetadata | None) -> dict[str, _Words]:
+    """Return the growing parts as JSON, of which only what is new since `before` is put into words."""
+    words: dict[str, _Words] = {}
+    for name, (_, adapter) in _GROWING.items():
+        entries = getattr(metadata, name)
+        said = getattr(before.metadata, name) if before is not None else []
+        old = before.words[name] if before is not None and before.words and _begins_with(entries, said) else ()
+        new = entries[len(said) :] if old else entries
+        if new:
+            old = (*old, adapter.dump_json(new, by_alias=True, exclude_none=True)[1:-1])
+        words[name] = old if len(old) < _MAX_PIECES else (b",".join(old),)
+    return words
+
+
+def _begins_with(entries: Sequence[object], first: Sequence[object]) -> bool:
+    """Return whether the entries begin with these very objects."""
+    return len(entries) >= len(first) and all(map(operator.is_, entries, first))
+
+
+def _is_in_our_words(metadata: TableMetadata, content: bytes) -> bool:
+    """Return whether the first snapshot stands in a file as PyIceberg writes it, so that others may, too."""
+    if metadata.format_version != SPOKEN_VERSION:
+        return False
+    key, adapter = _GROWING["snapshots"]
+    first = adapter.dump_json(metadata.snapshots[:1], by_alias=True, exclude_none=True)[1:-1]
+    return f'"{key}":['.encode() + first in content
+
+
+def _beginning_with(first: _OtherWords, content: bytes) -> TableMetadata | None:
+    """Return what a file holds whose growing parts begin with these words, None if they do not."""
+    for name, text in first.texts.items():
+        if not text:
+            continue
+        begin = _BEGIN[name].search(content)
+        if begin is None or not content.startswith(text, begin.end()):
+            return None
+        end = begin.end() + len(text)
+        more = _MORE.match(content, end)
+        if more is None and not content[end : end + 100].lstrip().startswith(b"]"):
+            return None
+        content = content[: begin.end()] + content[end if more is None else more.end() :]
+    try:
+        rest = _parse(content)
+    except (ValueError, ValidationError):  # what was cut out was something else
+        return None
+    return rest.model_copy(update={name: [*first.entries[name], *getattr(rest, name)] for name in _GROWING})
+
+
+def _other_words(metadata: TableMetadata, content: bytes) -> _OtherWords | None:
+    """Return how the growing parts stand in a file, None if that cannot be told for certain."""
+    if metadata.format_version != SPOKEN_VERSION:
+        return None
+    texts: dict[str, bytes] = {}
+    for name in _GROWING:
+        begin = _BEGIN[name].search(content)
+        end = None if begin is None else _END.search(content, begin.end())
+        if begin is None or end is None:
+            return None
+        texts[name] = content[begin.end() : end.start()].rstrip()
+    words = _OtherWords(entries={name: list(getattr(metadata, name)) for name in _GROWING}, texts=texts)
+    return words if _beginning_with(words, content) == metadata else None
+
+
+def _shared(before: TableMetadata, found: TableMetadata, name: str) -> list[Any]:
+    """Return the entries of a growing part, those that are known already as the very objects that are known."""
+    known, entries = getattr(before, name), getattr(found, name)
+    pairs = zip(entries, [*known, *[None] * len(entries)], strict=False)
+    return [other if entry is other or entry == other else entry for entry, other in pairs]

@@ -1,0 +1,148 @@
+"""Pure: what Nessie leaves out of Iceberg's commit protocol, and the requests that make up for it.
+
+Measured against Nessie 0.99: it ignores a requirement that a branch has no snapshot yet, so two first
+commits are both accepted and the second replaces the first; it takes a snapshot of any branch for the table's
+one and only; and it makes the schema that a snapshot names the table's, even if that has changed meanwhile.
+It does honour requirements on ids that the table has assigned, and on the snapshot that the table has. It
+refuses to set properties twice in one request, and a schema without `last-column-id`, which every `AddSchema`
+of ours has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AssertCreate,
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
+    AssertRefSnapshotId,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.types import NestedField
+
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.table.requests import AddSchema, CommitRequest
+
+# What Nessie tells its clients in the answer to their first request.
+_TELLING_PROPERTY = "nessie.is-nessie-catalog"
+
+
+def is_nessie(properties: Mapping[str, str]) -> bool:
+    """Return whether a catalog with these properties, those that it answers itself among them, is Nessie."""
+    return properties.get(_TELLING_PROPERTY, "").lower() == "true"
+
+
+def check_branch(branch: str, *, table_name: str) -> None:
+    """Refuse every branch but the main one.
+
+    Raises:
+        UnsupportedTableError: Nessie would put the rows in the place of those that the table has.
+    """
+    if branch != MAIN_BRANCH:
+        raise UnsupportedTableError(
+            f"Cannot write to branch '{branch}' of {table_name}: Nessie holds no branches of single tables, and the "
+            "rows would replace those of the table. Nessie branches the whole catalog instead: name its branch in "
+            "catalog.uri (http://HOST/iceberg/BRANCH), and drop the options 'branch', 'staging-branch' and "
+            "'publish-converted'."
+        )
+
+
+def guarded(request: CommitRequest, metadata: TableMetadata, *, table_name: str) -> CommitRequest:
+    """Return `request` so that Nessie refuses it where another catalog would.
+
+    Args:
+        request: What any catalog gets.
+        metadata: The table that it was made from.
+        table_name: The table's name, for errors.
+
+    Raises:
+        UnsupportedTableError: It moves another branch than the main one.
+    """
+    for update in request.updates:
+        if isinstance(update, SetSnapshotRefUpdate):
+            check_branch(update.ref_name, table_name=table_name)
+    request = _properties_at_once(request)
+    if any(isinstance(requirement, AssertCreate) for requirement in request.requirements):
+        return request
+    return _first_of_all(_of_same_schema(request, metadata), metadata)
+
+
+def _properties_at_once(request: CommitRequest) -> CommitRequest:
+    """Set all properties in one update: Nessie refuses several, such as a new table's and an epoch's mark."""
+    settings = [update for update in request.updates if isinstance(update, SetPropertiesUpdate)]
+    if len(settings) <= 1:
+        return request
+    merged = SetPropertiesUpdate(updates={key: text for update in settings for key, text in update.updates.items()})
+    others = (update for update in request.updates if not isinstance(update, SetPropertiesUpdate))
+    return CommitRequest(requirements=request.requirements, updates=(*others, merged))
+
+
+def _of_same_schema(request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
+    """Refuse a snapshot that would set the table back to the schema of when it was made."""
+    adds_snapshot = any(isinstance(update, AddSnapshotUpdate) for update in request.updates)
+    is_required = any(isinstance(requirement, AssertCurrentSchemaId) for requirement in request.requirements)
+    if not adds_snapshot or is_required:
+        return request
+    same = AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)
+    return CommitRequest(requirements=(*request.requirements, same), updates=request.updates)
+
+
+def _first_of_all(request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
+    """Let a first commit use up a field id, so that a second first one, which requires the same id, is refused."""
+    if not any(_says_empty(requirement) for requirement in request.requirements):
+        return request
+    unused = AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id)
+    others = [other for other in request.requirements if not isinstance(other, AssertLastAssignedFieldId)]
+    return CommitRequest(requirements=(*others, unused), updates=_using_up_an_id(request.updates, metadata))
+
+
+def _says_empty(requirement: TableRequirement) -> bool:
+    if not isinstance(requirement, AssertRefSnapshotId) or requirement.ref != MAIN_BRANCH:
+        return False
+    return requirement.snapshot_id is None
+
+
+def _using_up_an_id(updates: tuple[TableUpdate, ...], metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+    if not any(isinstance(update, AddSchemaUpdate) for update in updates):
+        return (_same_columns(metadata), *updates)
+    return tuple(
+        AddSchema(schema_=update.schema_, last_column_id=_highest(update.schema_, metadata) + 1)
+        if isinstance(update, AddSchemaUpdate)
+        else update
+        for update in updates
+    )
+
+
+def _same_columns(metadata: TableMetadata) -> AddSchema:
+    """Return an update that adds the present columns once more, as a schema that does not become the table's."""
+    first, *others = metadata.schema().fields
+    told_apart = NestedField(
+        field_id=first.field_id,
+        name=first.name,
+        field_type=first.field_type,
+        required=first.required,
+        # Nessie drops a schema that it knows; another comment makes it another schema.
+        doc="" if first.doc is None else f"{first.doc} ",
+        initial_default=first.initial_default,
+        write_default=first.write_default,
+    )
+    schema_id = 1 + max(schema.schema_id for schema in metadata.schemas)
+    return AddSchema(
+        schema_=Schema(
+            told_apart, *others, schema_id=schema_id, identifier_field_ids=metadata.schema().identifier_field_ids
+        ),
+        last_column_id=metadata.last_column_id + 1,
+    )
+
+
+def _highest(schema: Schema, metadata: TableMetadata) -> int:
+    return max(metadata.last_column_id, schema.highest_field_id)

@@ -1,0 +1,136 @@
+"""PyIceberg's catalogs as the sink needs them: a table's properties name no code, host or client; updates copy nothing.
+
+PyIceberg opens a table's files with the catalog's properties and, over these, the table's own. Whoever may set a
+table's properties could choose the class that opens files, which gets the catalog's password, or the host that gets the
+credentials of storage. Here the catalog's properties count alone, which are the user's. It imports the class that a
+table names for the places of its files, too; the metadata files of a commit go where Iceberg puts them. What a REST
+server sends with a table is another matter: `rest` tells it from what the table says.
+
+PyIceberg copies whatever it has made of a commit's updates, each snapshot and each entry of the logs, so that the
+result shares nothing with the table that it was made from. Within calls that have metadata files at hand it may share:
+nobody changes what was loaded there. Contract tests hold the private names.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    TableRequirement,
+    TableUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+    _update_table_metadata_log,
+    update_table_metadata,
+)
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.utils.datetime import datetime_to_millis
+
+from iceberg_ds.catalog.metadata_files import files_at_hand, note_staged, see_table
+from iceberg_ds.table.locations import metadata_locations
+
+
+def updated_metadata(
+    base_metadata: TableMetadata,
+    updates: tuple[TableUpdate, ...],
+    enforce_validation: bool = False,  # noqa: FBT001, FBT002  # PyIceberg's signature
+    metadata_location: str | None = None,
+) -> TableMetadata:
+    """Return the table after the updates, as PyIceberg's `update_table_metadata` does.
+
+    Args:
+        base_metadata: The table before.
+        updates: What changes, in this order.
+        enforce_validation: Whether to check the result as if it were read.
+        metadata_location: The file that the table stands at, None if it is not in the catalog yet.
+
+    Raises:
+        ValueError: An update does not fit the table.
+    """
+    updates = tuple(update for update in updates if not _is_carried_out(update, base_metadata))
+    if enforce_validation or files_at_hand() is None:
+        return update_table_metadata(base_metadata, updates, enforce_validation, metadata_location)
+    context = _TableMetadataUpdateContext()
+    metadata = base_metadata
+    for update in updates:
+        metadata = _apply_table_update(update, metadata, context)
+    if context.has_changes():
+        if metadata_location:
+            metadata = _update_table_metadata_log(metadata, metadata_location, base_metadata.last_updated_ms)
+        if metadata.last_updated_ms == base_metadata.last_updated_ms:
+            now_ms = datetime_to_millis(datetime.now().astimezone())
+            metadata = metadata.model_copy(update={"last_updated_ms": now_ms})
+    metadata.spec().check_compatible(metadata.schema())
+    metadata.sort_order().check_compatible(metadata.schema())
+    return metadata
+
+
+def _is_carried_out(update: TableUpdate, metadata: TableMetadata) -> bool:
+    """Return whether an update adds a spec that the table has, which PyIceberg would add once more.
+
+    Java reads no table with two specs of one id. No requirement refuses the second of two writers that add the same
+    spec without making it the default.
+    """
+    return isinstance(update, AddPartitionSpecUpdate) and update.spec in metadata.partition_specs
+
+
+class _OwnStorage(Catalog):
+    """A catalog that opens storage with its own properties."""
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002  # PyIceberg's signature; they are the table's
+        return load_file_io(self.properties, location)
+
+
+class _OwnStaging(_OwnStorage, MetastoreCatalog):
+    """A catalog that writes tables' metadata files itself, in the folder of the table's metadata."""
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        base, stands_at = None, None
+        if current_table is not None:
+            base, stands_at = current_table.metadata, current_table.metadata_location
+            see_table(base, stands_at)
+        for requirement in requirements:
+            requirement.validate(base)
+        metadata = updated_metadata(
+            base_metadata=self._empty_table_metadata() if base is None else base,
+            updates=updates,
+            enforce_validation=base is None,
+            metadata_location=stands_at,
+        )
+        version = 0 if stands_at is None else self._parse_metadata_version(stands_at) + 1
+        places = metadata_locations(metadata.location, metadata.properties)
+        location = places.new_table_metadata_file_location(version)
+        return note_staged(
+            StagedTable(
+                identifier=table_identifier,
+                metadata=metadata,
+                metadata_location=location,
+                io=self._load_file_io(location=location),
+                catalog=self,
+            ),
+            follows=stands_at,
+        )
+
+
+def with_own_storage(catalog: Catalog) -> Catalog:
+    """Return the catalog, which from now on takes nothing from tables that opens storage or names code.
+
+    A class of the user's that opens storage in its own way is left alone.
+    """
+    kind = type(catalog)
+    opens = next(parent for parent in kind.__mro__ if "_load_file_io" in vars(parent))
+    if opens is Catalog:
+        own = _OwnStaging if isinstance(catalog, MetastoreCatalog) else _OwnStorage
+        catalog.__class__ = type(kind.__name__, (own, kind), {"__module__": kind.__module__})
+    return catalog

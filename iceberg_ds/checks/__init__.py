@@ -1,1 +1,0 @@
-"""`iceberg-ds check`: tries what a write needs, and leaves nothing behind."""

@@ -1,0 +1,206 @@
+"""The command `iceberg-ds`. Its subcommands take the options of a write, and end with 0 only when all is well."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from iceberg_ds._version import __version__
+from iceberg_ds.errors import IcebergSinkError, OptionError
+from iceberg_ds.inspect.check import check as check_set_up
+from iceberg_ds.inspect.checklist import Check, CheckResult, print_result
+from iceberg_ds.inspect.orphans import DEFAULT_GRACE, print_orphans
+from iceberg_ds.inspect.verify import verify as verify_table
+from iceberg_ds.options.sink_options import parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FAILED = 1
+# Where scratch tables go if no table is named: a namespace that is made for them and removed.
+_SCRATCH_TABLE = "iceberg_ds_check.t"
+_LOG_WIDTH = 140  # columns where there is no terminal
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="iceberg-ds")
+def main() -> None:
+    """Look after Iceberg tables that Spark writes with format("icebergsink")."""
+
+
+@main.command()
+@click.argument("table", required=False)
+@click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
+@click.option("--schema", help="Columns of the write, such as 'id BIGINT, name STRING'.")
+@click.option("--sample", type=click.Path(), help="A Parquet, CSV or JSON file with such columns instead.")
+@click.option("--catalog", "is_conformance", is_flag=True, help="Try on scratch tables whether commits are safe here.")
+@click.option("--master", help="Spark's master, such as spark://host:7077: asks its executors, too.")
+@click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002: asks its executors, too.")
+@click.option("--timeout", "limit_s", type=click.FloatRange(min=1), default=60.0, help="Seconds for each step.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def check(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    table: str | None,
+    pairs: Sequence[str],
+    schema: str | None,
+    sample: str | None,
+    is_conformance: bool,  # noqa: FBT001  # click's
+    master: str | None,
+    remote: str | None,
+    limit_s: float,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Try all that a write to TABLE needs, from this machine, and leave nothing behind.
+
+    With --master or --remote every executor tries it as well.
+    """
+    options = _options(pairs, table)
+    with _session(master, remote) as spark:
+        if is_conformance:
+            result = _conformance({"table": _SCRATCH_TABLE, **options})
+        else:
+            result = check_set_up(spark, options, schema=schema, sample=sample, limit_s=limit_s)
+    if as_json:
+        click.echo(result.to_json())
+    else:
+        print_result(result, _console())
+    sys.exit(0 if result.ok else _FAILED)
+
+
+@main.command()
+@click.argument("table")
+@click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
+@click.option("--deep", is_flag=True, help="Read all rows, too, and recompute the metrics of each file.")
+@click.option("--unique-keys", is_flag=True, help="Read all keys, too, and find those that have several rows.")
+@click.option("--all-snapshots", is_flag=True, help="Look at the files of all snapshots, not of refs only.")
+@click.option("--orphans/--no-orphans", default=True, help="Look for files that nothing refers to (default), or not.")
+@click.option("--older-than", metavar="AGE", default=DEFAULT_GRACE, show_default=True, help="Age of orphans: 36h, 3d.")
+@click.option("--delete-orphans", is_flag=True, help="Delete orphans, after another load of the table confirms them.")
+@click.option("--force", is_flag=True, help="Delete files younger than a day, too: only if nothing writes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def verify(
+    table: str,
+    pairs: Sequence[str],
+    as_json: bool,  # noqa: FBT001  # click's
+    **wishes: Any,  # noqa: ANN401  # the arguments of the function of that name
+) -> None:
+    """Prove TABLE whole: history, epochs, manifests, files, rows; and list the files that nothing refers to."""
+    try:
+        result = verify_table(table, options=_options(pairs, None), **wishes)
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(result.to_json())
+    else:
+        console = _console()
+        print_result(result, console, ("Whole", "Not whole"))
+        print_orphans(result, console)
+    sys.exit(0 if result.ok else _FAILED)
+
+
+@main.command("convert-deletes")
+@click.argument("table")
+@click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
+@click.option("--branch", help="The branch whose deletes are converted; main if none is named.")
+@click.option(
+    "--encoding",
+    type=click.Choice(["position", "copy-on-write"]),
+    default="position",
+    show_default=True,
+    help="Mark rows by position, or write their files without them.",
+)
+@click.option("--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077.")
+@click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002, instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a sentence.")
+def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    table: str,
+    pairs: Sequence[str],
+    branch: str | None,
+    encoding: str,
+    master: str,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Turn the equality deletes of TABLE into position deletes, or rewrite files, so that every reader reads it."""
+    from iceberg_ds.deletes.convert import convert_deletes as convert  # noqa: PLC0415  # --help needs none of it
+
+    options = _options(pairs, None)
+    try:
+        with _session(None if remote else master, remote, "iceberg-ds convert-deletes") as spark:
+            result = convert(table, spark, encoding=encoding, branch=branch, options=options)  # type: ignore[arg-type]  # one of the choices
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
+    except IcebergSinkError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(_FAILED)
+    click.echo(result.to_json() if as_json else str(result))
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
+
+
+def _options(pairs: Sequence[str], table: str | None) -> dict[str, str]:
+    options = {"table": table} if table is not None else {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator:
+            # The value could be a secret that stands in the wrong place.
+            raise click.BadParameter("expected KEY=VALUE", param_hint="--option")
+        options[key] = value
+    return options
+
+
+@contextmanager
+def _session(master: str | None, remote: str | None, name: str = "iceberg-ds check") -> Iterator[SparkSession | None]:
+    """Yield a Spark session, stopped at the end; None if none is asked for."""
+    if master is None and remote is None:
+        yield None
+        return
+    if (remote or master or "").startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # it would take any Python of that name
+    # It takes seconds that most checks need not spend.
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    builder = SparkSession.builder.appName(name)
+    builder = builder.remote(remote) if remote is not None else builder.master(str(master))
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _conformance(options: dict[str, str]) -> CheckResult:
+    from iceberg_ds.catalog.client import CatalogClient  # noqa: PLC0415  # loads libraries that --help does not need
+    from iceberg_ds.catalog.loading import load  # noqa: PLC0415
+    from iceberg_ds.catalog.settings import catalog_settings  # noqa: PLC0415
+    from iceberg_ds.inspect.catalog_checks import no_new_folders  # noqa: PLC0415
+    from iceberg_ds.inspect.conformance import check_conformance  # noqa: PLC0415
+
+    try:
+        parsed = parse_options(options)
+        settings = catalog_settings(parsed)
+        client, namespace = CatalogClient(load(settings), settings), parsed.table[:-1]
+        with no_new_folders(client, namespace):
+            results = check_conformance(client, namespace)
+    except IcebergSinkError as error:
+        return CheckResult(checks=(Check(name="catalog", outcome="failed", detail=str(error)),))
+    return CheckResult(
+        checks=tuple(
+            Check(
+                name=found.name,
+                outcome="ok" if found.passed else "failed" if found.is_needed else "warning",
+                where="catalog",
+                seconds=found.seconds,
+                detail=found.detail,
+                next_step=found.next_step,
+            )
+            for found in results
+        )
+    )

@@ -1,0 +1,168 @@
+"""The small commit that changes a table before the rows of a write: its schema, its spec, its sort orders.
+
+What to change is proposed by the caller from the table as it is; this module sends it and finds out what
+became of it. It writes no file and deletes none. Runs on the driver only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeAlias
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, stays_refused
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.metadata_files import tidying_metadata
+from iceberg_ds.commit.retry import Pace, RetryPolicy
+from iceberg_ds.error_hints import advice
+from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
+from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.requests import CommitRequest
+
+logger = logging.getLogger(__name__)
+
+_TO_CHECK = "Check that you may change the table."
+
+Propose: TypeAlias = Callable[[TableMetadata], CommitRequest | None]
+# Is told of each request: the table that it was made for, and its failure, None if the catalog confirmed it.
+Hear: TypeAlias = Callable[[TableMetadata, "CommitRefusedError | CommitAnswerLostError | None"], None]
+
+
+@tidying_metadata()
+def alter_table(
+    catalog: CatalogClient,
+    identifier: Sequence[str],
+    propose: Propose,
+    *,
+    loaded: Table | None = None,
+    hear: Hear | None = None,
+) -> Table:
+    """Change the table until `propose` has nothing more to change, and return it as it then is.
+
+    `propose` is asked again after every attempt, whatever the catalog answered, so it must see in the table what
+    another writer or a lost attempt has done. Its requests must require what they build on: one that does not
+    may undo what another writer does at the same moment.
+
+    Args:
+        catalog: The catalog of the table.
+        identifier: Levels of the table's identifier.
+        propose: Returns what to change in a table as it is, None if that is nothing. What it raises goes through.
+        loaded: The table as it was loaded a moment ago, which saves a load.
+        hear: Is told what the catalog answers, for a caller whose requests name files.
+
+    Raises:
+        TableNotFoundError: There is no such table.
+        CatalogError: The catalog cannot be reached or does not allow the change; nothing was changed.
+        CommitConflictError: Other writers were faster each time; nothing was changed.
+        CommitStateUnknownError: The last answers were lost, and the change may still be made.
+    """
+    return _Alteration(catalog, identifier, propose, hear).run(loaded)
+
+
+class _Alteration:
+    """One change on its way into the table."""
+
+    def __init__(self, catalog: CatalogClient, identifier: Sequence[str], propose: Propose, hear: Hear | None) -> None:
+        self._catalog = catalog
+        self._identifier = tuple(identifier)
+        self._name = identifier_text(identifier)
+        self._propose = propose
+        self._hear = hear
+        self._lost: list[CommitRequest] = []
+        self._confirmed: CommitTableResponse | None = None  # the table after the last change that the catalog confirmed
+        self._attempts = 0
+        self._started = time.monotonic()
+
+    def run(self, loaded: Table | None) -> Table:
+        """Load, propose and send, again and again, until the table shows that nothing is left to change."""
+        pace = Pace()
+        base: Table | None = None
+        problem: Exception | None = None
+        while True:
+            is_exhausted = pace.begin_attempt()
+            try:
+                table, loaded = loaded or self._catalog.load_table(self._identifier), None
+            except CatalogError as unreachable:
+                problem = unreachable
+                if is_exhausted or not self._attempts:
+                    self._give_up_unseen(unreachable)
+            else:
+                pace.policy = RetryPolicy.of(table.metadata.properties)
+                request = self._propose(table.metadata)
+                if request is None:
+                    return self._succeed(table)
+                if is_exhausted or stays_refused(problem, base, table):
+                    self._give_up(table, problem)
+                base = table
+                problem = self._send(table, request)
+            pace.wait_after(problem)
+
+    def _send(self, table: Table, request: CommitRequest) -> Exception | None:
+        """Send one request. Return the failure, whose truth the next look finds out, None if there was none."""
+        self._attempts += 1
+        failure: CommitRefusedError | CommitAnswerLostError | None = None
+        try:
+            self._confirmed = self._catalog.send(table, request.requirements, request.updates)
+        except CommitRefusedError as refusal:
+            failure = refusal
+        except CommitAnswerLostError as lost:
+            self._lost.append(request)
+            failure = lost
+        if self._hear is not None:
+            self._hear(table.metadata, failure)
+        if failure is None:
+            return None
+        logger.debug("Attempt %d to change table %s failed: %s", self._attempts, self._name, failure)
+        return failure
+
+    def _succeed(self, table: Table) -> Table:
+        if self._attempts:
+            elapsed_ms = (time.monotonic() - self._started) * 1000
+            logger.info("Changed table %s, attempt %d, %.0f ms", self._name, self._attempts, elapsed_ms)
+        return table
+
+    def _give_up(self, table: Table, problem: Exception | None) -> NoReturn:
+        if any(_may_still_land(request, table.metadata) for request in self._lost):
+            self._raise_unknown(f"the last request may still be carried out ({problem})")
+        if self._confirmed is not None and not _follows(table, self._confirmed):
+            self._raise_unknown("the catalog confirmed the change, and answers from an older state of the table")
+        reason = problem or "another writer has undone each change"
+        summary = f"Cannot change table {self._name} after {self._attempts} attempts: {reason}. Nothing was written."
+        if isinstance(problem, CommitRefusedError) and problem.is_lasting:
+            raise CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}") from problem
+        raise CommitConflictError(
+            f"{summary} Run the write again; many writers at once need more commit.retry.num-retries."
+        ) from problem
+
+    def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
+        if self._attempts:
+            self._raise_unknown(str(unreachable))
+        raise unreachable
+
+    def _raise_unknown(self, reason: str) -> NoReturn:
+        raise CommitStateUnknownError(
+            f"Whether table {self._name} was changed is unknown: {reason}. No rows were written and no files were "
+            "deleted. Run the write again: it finds out, and changes nothing twice."
+        )
+
+
+def _follows(table: Table, confirmed: CommitTableResponse) -> bool:
+    """Return whether the table was changed after the confirmed change, as far as its log goes back."""
+    log = [entry.metadata_file for entry in table.metadata.metadata_log]
+    is_later = table.metadata.last_updated_ms > confirmed.metadata.last_updated_ms
+    return confirmed.metadata_location in log or (is_later and table.metadata_location != confirmed.metadata_location)
+
+
+def _may_still_land(request: CommitRequest, metadata: TableMetadata) -> bool:
+    """Return whether the catalog would carry out `request` if it arrived now."""
+    try:
+        for requirement in request.requirements:
+            requirement.validate(metadata)
+    except CommitFailedException:
+        return False
+    return True

@@ -1,0 +1,210 @@
+"""How the files of a write become rows of the table, exactly once.
+
+The protocol
+------------
+A write's snapshot id is decided when the write is planned. Every task returns the files that it wrote;
+nothing that a task does can be seen in the table. Then, on the driver:
+
+1. All tasks must have reported, each once, and all about this write. A missing message means that the
+   commit never begins. What they report must add up: the rows that Spark sent to a task are in its files, in its
+   message or left out for a reason; later the files and manifests of the snapshot must have just these (`messages`).
+2. Every attempt loads the table afresh and first asks whether the write has landed already. It has if
+   its snapshot is in the table, or if the query's last recorded epoch is this one. The record stands
+   in the summaries of the branch's snapshots and in a table property, which expiry does not touch. An
+   epoch that an earlier run landed is skipped, and the new files are deleted. If this run has committed
+   before, the other run is not an earlier one but a second driver, which is an error; and so is an epoch
+   below the last one, which comes from a rolled-back checkpoint or again from a second driver.
+   A batch that an application numbers is recorded alike; if its version is not above the last one, it is
+   skipped in any case, because the application says by the number that the table has these rows. And a
+   stream with a name has a record of its query: another query under that name is an error.
+3. Otherwise one request adds the snapshot, moves the branch and records the epoch or version, under the condition
+   that the branch still is where it was when we looked. The look and the commit are thereby one
+   compare-and-set: of two drivers that both saw "not landed", one is refused, looks again, and
+   finds itself fenced.
+4. No answer of the catalog is believed on its own. After a refusal, a lost answer, a time-out, the loop
+   waits, loads the table and looks: what the table shows is the outcome. An answer that was lost
+   after landing is found as a landing; one that was lost before is tried again, with the same snapshot
+   id, so that it cannot land twice even if the first request arrives late.
+   Rows that tasks handed over are written into files before that, once, and only after the look: then they are
+   files of the write like those of its tasks. So are the position deletes that hide rows of one task which lose
+   to another one's of the same key, or to the table's; and only after the look it is said that rows cannot be
+   committed.
+5. The manifests of what a write adds are written once and reused; each attempt writes its own manifest list. A
+   merged manifest takes the place of others only where each of them still is listed (`manifest_merge`).
+   What a write replaces is found anew in each attempt, in the branch as it is then (`overwrite`), and the same
+   condition on the branch makes sure that it still is so when the request is carried out.
+6. Files are deleted in three cases only: nothing that names them was ever sent; or every request was
+   refused, or can no longer succeed because the branch has moved on, and the table does not show the
+   write; or the write landed through another file in their place. In any other case they stay, and
+   the error says how to find out. "Another commit was faster" is no proof by itself, because a request that
+   somebody on the way sent twice gets that answer after it landed: the table must show the other commit. And
+   a look counts only if it is younger than the request, because a catalog may answer from a cache.
+
+Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `commit_status.check_commit_status`, the request of
+step 3 is `snapshot.commit_request`, the loop is `loop.CommitLoop`, and `cleanup.Proof` names the cases of step 6.
+`abort` follows the same rules for a write that Spark gives up. It runs in a process that does not know
+what the commit did, so it may delete only if a message is missing, because then no commit began.
+
+What this rests on: the catalog carries out a request whole or not at all, and refuses it if a
+condition does not hold. Source: Iceberg spec, "Commit Conflict Resolution and Retry"; REST catalog
+spec, `updateTable`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import pyarrow as pa
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.metadata_files import tidying_metadata
+from iceberg_ds.commit.abort import delete_reported_files
+from iceberg_ds.commit.create_table import create_without_rows
+from iceberg_ds.commit.cross_task import KeyReports
+from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.commit.loop import CommitLoop, CommitResult
+from iceberg_ds.commit.overwrite import Swap
+from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
+from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.files import is_local, local_size
+from iceberg_ds.messages import TaskCommit, WriteIdentity, check_rows, complete_commits
+from iceberg_ds.plan import OverwriteByFilter
+from iceberg_ds.table.names import parse_identifier
+
+logger = logging.getLogger(__name__)
+
+
+@tidying_metadata()
+def commit_write(
+    catalog: CatalogClient,
+    messages: Sequence[object],
+    *,
+    epoch_id: int | None = None,
+    swap: Swap | None = None,
+    late_keys: pa.Table | None = None,
+) -> CommitResult:
+    """Commit what the tasks of one write report.
+
+    Args:
+        catalog: The catalog of the table.
+        messages: What Spark hands to `commit`: a message per task.
+        epoch_id: The micro-batch that Spark commits, None for a batch write.
+        swap: What takes the place of what besides, None for nothing.
+        late_keys: Digests and keys whose rows in the write lose to rows that the table has, as
+            `collisions.settle` takes them; None for none.
+
+    Raises:
+        StaleWorkError: The swap does not fit the table any more; nothing was committed, and all files are still there.
+        CommitMessageError: Messages are missing or contradict each other; nothing was committed.
+        CommitConflictError: Nothing was committed, for certain.
+        CommitStateUnknownError: It may have been committed; nothing was deleted.
+        SchemaMismatchError: The table has changed so that the files do not fit any more.
+        CatalogError: The catalog could not be reached, or refuses for good; nothing was committed.
+        DataFileError: The driver does not see a file that a task reports.
+        RefusedRowsError: Rows lie outside the range that the write replaces, or are no changes of keys that could be
+            told apart; nothing was committed.
+        UnsupportedTableError: What the write replaces cannot be told or read; nothing was committed.
+        RowCountError: Rows were lost or doubled on the way; nothing was committed, and the files were deleted.
+    """
+    commits = complete_commits(messages, epoch_id=epoch_id)
+    write = commits[0].write
+    fault_point(FaultPoint.COMMIT_BEGUN)
+    added = Added.of(commits)
+    _check_refused(catalog, commits)
+    _check_rows(catalog, commits)
+    is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
+    gathered = InlineRows(catalog, write, commits)
+    keys = KeyReports(write, commits, partial(catalog.file_io, parse_identifier(write.table)), late_keys)
+    is_empty = swap is None and not (added or gathered.record_count or keys.have_unreadable_rows)
+    if is_empty and is_void and write.txn is None:
+        if write.new_table is not None and write.epoch is None:
+            create_without_rows(catalog, parse_identifier(write.table), TableMetadataUtil.parse_raw(write.new_table))
+        logger.info("Nothing to add to %s", write)
+        return CommitResult(snapshot_id=None)
+    row_count = sum(commit.counts.to_add for commit in commits)
+    _check_visible(catalog, commits, added, *([] if swap is None else [swap.added]))
+    result = CommitLoop(catalog, write, WriteFiles(added, gathered, keys, row_count=row_count), swap).run()
+    route = write.route
+    if route.publish_to is not None and not route.converts and result.snapshot_id is not None:
+        _publish(catalog, write, route.publish_to, result.snapshot_id)
+    return result
+
+
+@tidying_metadata()
+def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> CommitResult:
+    """Commit files that take the place of others, without a row of its own; the write has no epoch and no number.
+
+    Args:
+        catalog: The catalog of the table.
+        write: The write, with an id of its own for each call.
+        swap: What takes the place of what.
+
+    Raises:
+        StaleWorkError: Other writers have changed what the files were made from; nothing was committed, and the files
+            are still there.
+        CommitConflictError, CommitStateUnknownError, SchemaMismatchError, CatalogError: As `commit_write`.
+        DataFileError: The driver does not see a file that a task has written; nothing was committed, and the files
+            are still there.
+    """
+    fault_point(FaultPoint.COMMIT_BEGUN)
+    if (unseen := _unseen(swap.added)) is not None:
+        raise DataFileError(f"Cannot commit to {write.table}: {unseen}")
+    return CommitLoop(catalog, write, WriteFiles(Added(())), swap).run()
+
+
+def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:
+    try:
+        fast_forward(catalog, parse_identifier(write.table), write.branch, to)
+    except IcebergSinkError as failure:
+        raise type(failure)(
+            f"The rows of {write} are on branch '{write.branch}' as snapshot {snapshot_id}, not on '{to}': {failure}"
+        ) from failure
+
+
+def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write of which rows lie outside the range that it replaces, and delete its files."""
+    refused = [commit.refused for commit in commits if commit.refused is not None]
+    if not refused:
+        return
+    left = delete_reported_files(catalog, commits)
+    count = sum(rows.count for rows in refused)
+    raise RefusedRowsError(
+        f"Cannot commit to {commits[0].write.table}, nothing was committed: {count} rows do not satisfy replace-where, "
+        f"for example {refused[0].example}. They would stay beside the rows that the next such write replaces: filter "
+        "them out, or widen the predicate."
+        + (f" {left} files could not be deleted; the log names them." if left else "")
+    )
+
+
+def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write of which a task does not tell of all the rows that it got, and delete its files."""
+    try:
+        for commit in commits:
+            found = {**commit.reported_rows, "left out": commit.counts.left_out}
+            check_rows(f"commit {commit.write}", f"task {commit.partition_id} got", commit.counts.received, found)
+    except RowCountError:
+        delete_reported_files(catalog, commits)
+        raise
+
+
+def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], *added: Added) -> None:
+    """Refuse local files that the driver does not see: other readers would not see them either."""
+    if (unseen := _unseen(*added)) is not None:
+        delete_reported_files(catalog, commits)
+        raise DataFileError(f"Cannot commit to {commits[0].write.table}: {unseen}")
+
+
+def _unseen(*added: Added) -> str | None:
+    """Return which local file the driver does not see, None if it sees all."""
+    for path, size in itertools.chain.from_iterable(files.told_sizes() for files in added):
+        if is_local(path) and (seen := local_size(path)) != size:
+            return (
+                f"a task reports {path} with {size} bytes, and the driver sees {seen}. On a cluster, use an object "
+                "store or a shared file system as warehouse. Nothing was committed."
+            )
+    return None

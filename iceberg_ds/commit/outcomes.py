@@ -1,0 +1,162 @@
+"""Pure: what the user is told of a commit that does not simply land: refused, given up, skipped, or with doubt."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from iceberg_ds.catalog.answers import CommitRefusedError
+from iceberg_ds.error_hints import advice
+from iceberg_ds.errors import CatalogError, CommitConflictError
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import TxnId
+from iceberg_ds.snapshots.commit_status import CommitStatus, Holder, StatusCheck
+from iceberg_ds.snapshots.txn import Mark, QueryMark, StrayMark
+
+_TO_CHECK = "Check that you may write to the table."
+_RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
+
+
+def why_refused(write: WriteIdentity, finding: StatusCheck) -> str | None:
+    """Return why `write` may not land any more, None if it may, or has."""
+    mark, holder = finding.mark, finding.holder
+    nothing = "Nothing was committed. " if finding.is_final else ""
+    match finding.status:
+        case CommitStatus.FENCED if mark is not None:
+            return (
+                f"Cannot commit {write}: another live driver of this query committed the same epoch (snapshot "
+                f"{mark.snapshot_id}, run {mark.run_id}). Nothing of this one was added. Two drivers run from one "
+                "checkpoint or from copies of it: stop one of them."
+            )
+        case CommitStatus.STALE_EPOCH if mark is not None:
+            return (
+                f"Cannot commit {write}: the table already holds epoch {mark.number} of this query, committed at "
+                f"{_utc(mark)}. Either the checkpoint was rolled back to an older state, or a second "
+                f"driver runs on it. {nothing}Restore the newest checkpoint and run a single driver; "
+                "or start with a new checkpoint, knowing that its source begins anew."
+            )
+        case CommitStatus.OTHER_QUERY if holder is not None:
+            return _displaced(write, holder)
+        case CommitStatus.STRAY if finding.stray is not None:
+            return _stray(write, finding.stray, nothing)
+    return None
+
+
+def _stray(write: WriteIdentity, stray: StrayMark, nothing: str) -> str:
+    number = stray.mark.number
+    landed, other_way = ("epoch", "") if write.txn is None else ("version", f", or write with a version above {number}")
+    return (
+        f"Cannot commit {write}: table property '{stray.key}' says that {landed} {number} landed at {_utc(stray.mark)} "
+        f"as snapshot {stray.mark.snapshot_id}, and branch '{stray.branch}' does not have that snapshot: somebody has "
+        f"rolled it back, dropped it and made it again, or replaced the table. {nothing}If the rows are to be written "
+        f"again, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES ('{stray.key}')) and run this again; if they "
+        f"are not, set the branch back to a snapshot that has them{other_way}."
+    )
+
+
+def _displaced(write: WriteIdentity, holder: Holder) -> str:
+    name = write.stream.name if write.stream is not None else ""
+    last = (
+        "" if holder.mark is None else f", whose last epoch {holder.mark.number} was committed at {_utc(holder.mark)}"
+    )
+    used_up = (
+        " That option is set, and has been used up by the query that it accepted: it counts again once that one has "
+        "committed without it."
+        if holder.was_accepted and write.stream is not None and write.stream.accepts_new_checkpoint
+        else ""
+    )
+    return (
+        f"Cannot commit {write}, nothing was committed: the stream '{name}' is written by another query, "
+        f"{holder.query_id}{last}. This one has another checkpoint: a new one, or that of another stream. Restore the "
+        f"checkpoint of query {holder.query_id}; or set accept-new-checkpoint=true for one run, knowing that this "
+        f"query begins anew with its source, so that rows which the table has may come again.{used_up}"
+    )
+
+
+def given_up(write: WriteIdentity, attempts: int, problem: Exception | None) -> CatalogError | CommitConflictError:
+    """Return the error of a write of which nothing is left after so many attempts; `problem` failed the last one."""
+    summary = (
+        f"Cannot commit {write} after {attempts} attempts: {problem}. Nothing was committed and its files were deleted."
+    )
+    if isinstance(problem, CommitRefusedError) and problem.is_lasting:
+        return CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}")
+    if problem is None or isinstance(problem, CommitRefusedError):
+        return CommitConflictError(f"{summary} {_RUN_AGAIN}")
+    return CommitConflictError(f"{summary} {advice(problem, otherwise=_RUN_AGAIN)}")  # the store, say
+
+
+def unknown(write: WriteIdentity, reason: str) -> str:
+    """Return what to say of a write that may have landed or may land yet, for which `reason` stands."""
+    if write.epoch is not None:
+        step = "running the query again finds that out"
+    elif write.txn is not None:
+        step = "running the write again with the same txn-version finds that out"
+    else:
+        step = "look there before running the write again"
+    return (
+        f"Commit state of {write} is unknown: {reason}. No files were deleted. It landed if the table has or had "
+        f"snapshot {write.snapshot_id}; {step}."
+    )
+
+
+def skipped(write: WriteIdentity, finding: StatusCheck, record_count: int | None) -> str:
+    """Return what to log of a write that was done before, and now has `record_count` rows; None if nobody knows."""
+    before = _other_count(write, finding.mark, record_count)
+    doubt = "" if before is None else _other_rows(before, record_count)
+    return f"Skipped {write}: {_done_before(write, finding.mark)}{doubt}"
+
+
+def _done_before(write: WriteIdentity, mark: Mark | None) -> str:
+    if mark is None or not isinstance(write.numbered, TxnId):
+        return "an earlier run committed it"
+    done = f"was committed as snapshot {mark.snapshot_id} at {_utc(mark)}"
+    if mark.number == write.numbered.version:
+        return f"this version {done}"
+    return (
+        f"version {mark.number}, which is above it, {done}. Versions of one txn-app-id only grow: rows that are "
+        "written out of turn need another one"
+    )
+
+
+def _other_rows(before: int, record_count: int | None) -> str:
+    return (
+        f". It was committed with {before} rows, and now has {record_count}: the query gives other rows each time, or "
+        "the source was divided otherwise, as by a checkpoint that was copied or rolled back. Then rows are "
+        "missing: compare the table with the source"
+    )
+
+
+def needs_a_warning(write: WriteIdentity, finding: StatusCheck, record_count: int | None) -> bool:
+    """Return whether somebody should read that a write was skipped.
+
+    It may have been no repetition; or it was a batch, whose caller sees nothing else. Spark repeats an epoch by itself.
+    """
+    is_doubtful = not finding.is_final or _other_count(write, finding.mark, record_count) is not None
+    return write.txn is not None or is_doubtful
+
+
+def _other_count(write: WriteIdentity, mark: Mark | None, record_count: int | None) -> int | None:
+    """Return with how many rows this very write was committed, None if with as many, or if that is not known."""
+    if mark is None or record_count is None or write.numbered is None or mark.number != write.numbered.number:
+        return None
+    return mark.record_count if mark.record_count != record_count else None
+
+
+def neighbour_warning(write: WriteIdentity, neighbour: QueryMark) -> str:
+    """Return the warning that a new query writes where another one has written."""
+    return (
+        f"{write} is the first that this query commits, and branch {write.branch} has rows of another query: "
+        f"{neighbour.query_id}, whose last epoch {neighbour.mark.number} was committed at {_utc(neighbour.mark)}. If "
+        "that one was the same stream with an earlier checkpoint, its rows may now come again. If they are two, all "
+        "is well. Option 'stream-name', one name for each, lets the sink tell."
+    )
+
+
+def fate_of_files(finding: StatusCheck) -> str:
+    """Return what became of the files of a write that was skipped."""
+    if finding.is_final:
+        return "Its files were deleted"
+    return "Its files were left where they are: they may be the ones that the table has"
+
+
+def _utc(mark: Mark) -> str:
+    return datetime.fromtimestamp(mark.timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,227 @@
+"""The files of a snapshot: its manifests and its manifest list, written anew as far as an attempt needs it.
+
+What a write adds never changes, so its manifests are written once. What it replaces depends on the branch
+as it is at each attempt. Keeps account of every file, so that the caller can tidy up afterwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.commit.overwrite import PartialRewriter, Replacement, Swap, find_replacement
+from iceberg_ds.commit.requests import check_no_row_stays
+from iceberg_ds.commit.write_files import Added
+from iceberg_ds.messages import WriteIdentity, check_rows, rows_in
+from iceberg_ds.snapshots.manifest_merge import Merged, merged_for
+from iceberg_ds.snapshots.manifests import (
+    draft_added,
+    draft_filtered,
+    listed_by,
+    metadata_path,
+    write_list,
+    write_manifests,
+)
+from iceberg_ds.snapshots.refs import write_base
+from iceberg_ds.snapshots.snapshot import Change, change_summary, manifest_counts, new_snapshot
+
+
+class SnapshotProducer:
+    """Makes the snapshot of one write, once for each attempt.
+
+    Args:
+        write: The write.
+        added: What its tasks wrote.
+        swap: What it takes the place of, None if the write itself says that.
+    """
+
+    def __init__(self, write: WriteIdentity, added: Added, swap: Swap | None = None) -> None:
+        self._write = write
+        self._swap = swap
+        self._of_tasks = added
+        self._one_by_one: Added | None = None
+        self._rewriter = PartialRewriter(write)
+        self._added: dict[Added, list[ManifestFile]] = {}
+        self._added_counts: dict[str, str] = {}
+        self._written: list[str] = []
+        self._used: dict[str, set[str]] = {}
+        self._numbers = itertools.count()
+        self._listed: list[ManifestFile] = []
+        self._merged: list[Merged] | None = None
+
+    def take(self, added: Added) -> None:
+        """Add this instead of what was known before; no snapshot may have been made yet."""
+        self._of_tasks = added
+
+    def all_paths(self, io: FileIO) -> list[str]:
+        """Return every file that this write has made, those of its tasks included."""
+        return [*self._of_tasks.every_path(io), *self._rewriter.all_paths, *self._written]
+
+    @property
+    def own_paths(self) -> list[str]:
+        """Every file that was made here, without those of tasks."""
+        return [*self._rewriter.all_paths, *self._written]
+
+    @property
+    def any_path(self) -> str | None:
+        """One of the files that this write has made, None if there is none."""
+        return self._of_tasks.any_path() or next(iter([*self._rewriter.all_paths, *self._written]), None)
+
+    @property
+    def manifest_paths(self) -> set[str]:
+        """The manifests that no snapshot but this write's lists."""
+        return {*self._of_tasks.manifest_paths, *self._written} - self._used.keys()
+
+    @property
+    def attempts(self) -> int:
+        """How many snapshots were made."""
+        return len(self._used)
+
+    @property
+    def listed(self) -> list[ManifestFile]:
+        """What the last snapshot that was made lists, none if there was none; numbers are missing in what it adds."""
+        return self._listed
+
+    def produce(self, table: Table) -> Snapshot | None:
+        """Return the snapshot to add to the table as it is now, None if it would change nothing.
+
+        A version of an application is recorded even if it has no rows: its snapshot adds nothing but the mark.
+
+        Raises:
+            CommitConflictError: Another writer changed what this write replaces, or rows stay whose types it replaces.
+            StaleWorkError: The same of a swap.
+            UnsupportedTableError: What it replaces cannot be told, or not be read.
+        """
+        metadata, write = table.metadata, self._write
+        added = self._fitting(table)
+        swap = self._swap
+        replacement = find_replacement(table, write, added.data_files) if swap is None else swap.replacement(table)
+        check_no_row_stays(table, write, replacement)
+        again = self._rewrite(table, replacement)
+        change = Change(
+            added=[*added.files, *again],
+            removed=replacement.removed,
+            manifests=added.manifests,
+            keeps_rows=swap is not None and swap.keeps_rows,
+        )
+        if change.is_empty and write.txn is None:
+            return None
+        ours = self._manifests(table, added, replacement, again)
+        self._check_rows(ours, added, replacement, again)
+        kept, merged = self._merge(table, replacement.untouched)
+        path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
+        counts = self._counts(table, change)
+        if merged:
+            replaced = len(replacement.untouched) - len(kept)
+            counts = {**counts, **manifest_counts(created=len(ours) + len(merged), kept=len(kept), replaced=replaced)}
+        snapshot = new_snapshot(metadata, write, change.operation, counts, path)
+        ours += [listed_by(found.file, write.snapshot_id) for found in merged]
+        rewritten = {data_file.file_path for data_file in again}
+        self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
+        # Those of deletes come after all others, as Iceberg's Java library lists them.
+        self._listed = sorted([*ours, *kept], key=lambda manifest: manifest.content == ManifestContent.DELETES)
+        write_list(table.io, metadata, snapshot, self._listed)
+        return snapshot
+
+    def superseded_paths(self, landed: Snapshot) -> list[str]:
+        """Return the files that attempts other than the landed one made."""
+        used = self._used.get(landed.manifest_list)
+        if used is None:
+            return []
+        ours = [*self._rewriter.all_paths, *self._written, *self._of_tasks.manifest_paths]
+        return [path for path in ours if path not in used]
+
+    def _fitting(self, table: Table) -> Added:
+        """Return what to add: manifests of tasks only where the snapshot can list them as they are."""
+        tasks, version = self._of_tasks, table.metadata.format_version
+        fits = self._write.overwrite is None and all(found.format_version == version for found in tasks.manifests)
+        if fits or not tasks.manifests:
+            return tasks
+        if self._one_by_one is None:
+            self._one_by_one = tasks.one_by_one(table.io)
+        return self._one_by_one
+
+    def _merge(self, table: Table, listed: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Merged]]:
+        """Return which manifests stay, and which stand for the others; what replaces rows leaves them as they are."""
+        metadata, write = table.metadata, self._write
+        if write.overwrite is not None or self._swap is not None:
+            return list(listed), []
+        if self._merged is None:
+            self._merged = merged_for(table.io, metadata, listed, write)
+            self._written += [merged.file.manifest_path for merged in self._merged]
+        if not self._merged:
+            return list(listed), []
+        paths = {manifest.manifest_path for manifest in listed}
+        usable = [merged for merged in self._merged if merged.can_stand_in(metadata, paths)]
+        gone = frozenset[str]().union(*(merged.replaces for merged in usable))
+        return [manifest for manifest in listed if manifest.manifest_path not in gone], usable
+
+    def _rewrite(self, table: Table, replacement: Replacement) -> list[DataFile]:
+        if not replacement.partial:
+            return []
+        head = write_base(table.metadata, self._write.route)
+        return self._rewriter.rewrite(table, replacement.partial, head.snapshot_id if head else None)
+
+    def _counts(self, table: Table, change: Change) -> dict[str, str]:
+        """Count what the snapshot adds and drops; what an append adds is the same in every attempt, and may be much."""
+        if change.removed:
+            return change_summary(table.metadata, change)
+        if not self._added_counts:
+            self._added_counts = change_summary(table.metadata, change)
+        return self._added_counts
+
+    def _manifests(
+        self, table: Table, added: Added, replacement: Replacement, again: Sequence[DataFile]
+    ) -> list[ManifestFile]:
+        """Write the manifests that this snapshot adds, those of an earlier attempt as far as they are the same."""
+        metadata, write = table.metadata, self._write
+        if added not in self._added:
+            name, numbers = "m" if added is self._of_tasks else "o", self._swap.sequence_numbers if self._swap else {}
+            drafts = draft_added(metadata, added.data_files, write, name=name, numbers=numbers)
+            drafts += draft_added(metadata, added.delete_files, write, name="d", content=ManifestContent.DELETES)
+            self._written += [draft.path for draft in drafts]
+            of_tasks = [manifest.file for manifest in added.manifests]
+            self._added[added] = [*write_manifests(table.io, metadata, drafts, write), *of_tasks]
+        drafts = draft_added(metadata, again, write, name=f"r{len(self._used)}-")
+        drafts += [
+            draft_filtered(
+                metadata_path(metadata, f"{write.operation_id}-f{next(self._numbers)}.avro"),
+                change.manifest,
+                change.kept,
+                change.dropped,
+                write.snapshot_id,
+            )
+            for change in replacement.replaced
+        ]
+        self._written += [draft.path for draft in drafts]
+        return [*self._added[added], *write_manifests(table.io, metadata, drafts, write)]
+
+    def _check_rows(
+        self, ours: Sequence[ManifestFile], added: Added, replacement: Replacement, again: Sequence[DataFile]
+    ) -> None:
+        """Check that the new manifests list what was written, and all that was in those that they replace."""
+        action = f"commit {self._write}"
+        of_rows = [manifest for manifest in ours if manifest.content == ManifestContent.DATA]
+        of_deletes = [manifest for manifest in ours if manifest.content != ManifestContent.DATA]
+        rows, deletes = added.record_count + rows_in(again), rows_in(added.delete_files)
+        for name, count, manifests in (("rows", rows, of_rows), ("deletes", deletes, of_deletes)):
+            listed = sum(manifest.added_rows_count or 0 for manifest in manifests)
+            check_rows(action, f"its files of {name} have", count, {"added by its manifests": listed})
+        for change in replacement.replaced:
+            kept, dropped = (rows_in(entry.data_file for entry in part) for part in (change.kept, change.dropped))
+            if change.listed_rows is not None:
+                source = f"the manifest list says that {change.manifest.manifest_path} and those like it have"
+                check_rows(action, source, change.listed_rows, {"in files that stay": kept, "in others": dropped})
+        kept = sum(rows_in(entry.data_file for entry in change.kept) for change in replacement.replaced)
+        listed = sum(manifest.existing_rows_count or 0 for manifest in ours)
+        check_rows(action, "the files that stay in the manifests that it replaces have", kept, {"listed again": listed})
+
+    def _path(self, table: Table, name: str) -> str:
+        path = metadata_path(table.metadata, name)
+        self._written.append(path)
+        return path

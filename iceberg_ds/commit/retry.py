@@ -1,0 +1,141 @@
+"""Whether, how often and how long a commit is tried again, by the table's `commit.retry.*` properties and the clock.
+
+An attempt fails for one of two reasons. Something is out of order, then many who wait must spread out more and more:
+full-jitter back-off (M. Brooker, "Exponential Backoff And Jitter", 2015). Or another commit was faster. Then the
+catalog is well, an attempt is lost only if others land, and longer and longer waits do harm: who has just landed begins
+anew without any, wins again, and a loser falls behind, as on Ethernet (K. Ramakrishnan, H. Yang, "The Ethernet Capture
+Effect", 1994). So the wait after a lost race is measured by the time that an attempt takes here and now, and becomes
+shorter with each race that is lost: the longer a writer has waited, the sooner it is back.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, asked_wait_ms, is_lost_race
+from iceberg_ds.error_hints import LASTING, diagnose
+from iceberg_ds.errors import CatalogError
+from iceberg_ds.parsing import whole_number
+
+# Ceiling of the wait after the first lost race, in attempts: about twice the number of writers that share a table well.
+# By a lower one losers meet again and waste attempts on each other, by a higher one those who win meanwhile get ahead.
+_SPREAD = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and how long a commit is tried again. The names of the properties are Iceberg's.
+
+    Attributes:
+        num_retries: How often a failed attempt is repeated, 0 for never. More often than by Iceberg's default (4):
+            an append never conflicts with another one, it only has to win a turn. Delta Lake's kernel takes 200, too.
+        num_other_retries: How often of these for another reason than a lost race; a table's own number holds for both.
+        min_wait_ms: Ceiling of the first wait.
+        max_wait_ms: Highest ceiling of a wait.
+        total_timeout_ms: No attempt begins later than this after the first.
+    """
+
+    num_retries: int = 200
+    num_other_retries: int = 30
+    min_wait_ms: int = 100
+    max_wait_ms: int = 2_000
+    total_timeout_ms: int = 1_800_000
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> RetryPolicy:
+        """Return the policy of a table; a property that is no whole number counts as not set."""
+        default = cls()
+
+        def number(name: str, otherwise: int) -> int:
+            return whole_number(properties, f"commit.retry.{name}", otherwise)
+
+        return cls(
+            num_retries=number("num-retries", default.num_retries),
+            num_other_retries=number("num-retries", default.num_other_retries),
+            min_wait_ms=number("min-wait-ms", default.min_wait_ms),
+            max_wait_ms=number("max-wait-ms", default.max_wait_ms),
+            total_timeout_ms=number("total-timeout-ms", default.total_timeout_ms),
+        )
+
+    def is_exhausted(self, failed_attempts: int, elapsed_ms: float, *, lost_races: int = 0) -> bool:
+        """Return whether there is no further attempt after `failed_attempts` in `elapsed_ms`.
+
+        Args:
+            failed_attempts: How many have failed.
+            elapsed_ms: Time since the first began.
+            lost_races: How many of them because another commit was faster.
+        """
+        return (
+            failed_attempts > self.num_retries
+            or failed_attempts - lost_races > self.num_other_retries
+            or elapsed_ms >= self.total_timeout_ms
+        )
+
+    def wait_ms(self, failed_attempts: int, draw: float, *, asked_ms: float = 0) -> float:
+        """Return the wait before the next attempt, after one that failed otherwise than by a lost race.
+
+        Args:
+            failed_attempts: How many have failed so, from 1.
+            draw: Random number in [0, 1).
+            asked_ms: What the catalog asks to wait at least; the draw spreads those that it asks at once.
+        """
+        doubled = self.min_wait_ms << min(failed_attempts - 1, 30)
+        return asked_ms + draw * min(self.max_wait_ms, doubled)
+
+    def wait_after_race_ms(self, lost_races: int, draw: float, *, attempt_ms: float) -> float:
+        """Return the wait before the next attempt, after one that was lost to a faster commit.
+
+        Args:
+            lost_races: How many have been lost, from 1.
+            draw: Random number in [0, 1).
+            attempt_ms: How long the last attempt took, from its load of the table to the refusal.
+        """
+        shortest = max(attempt_ms, self.min_wait_ms) if lost_races == 1 else attempt_ms
+        return draw * min(self.max_wait_ms, max(shortest, _SPREAD * attempt_ms / lost_races))
+
+
+def would_fail_again(problem: Exception | None) -> bool:
+    """Return whether files of the commit cannot be written for a reason that stays, of the table or of the store."""
+    if problem is None or isinstance(problem, CommitRefusedError | CommitAnswerLostError | CatalogError):
+        return False
+    return isinstance(problem, TypeError | ValueError | AttributeError | LookupError) or (
+        diagnose(problem).cause in LASTING
+    )
+
+
+class Pace:
+    """Attempts so far, how many of them were lost to faster commits, and when they began."""
+
+    def __init__(self) -> None:
+        self.policy = RetryPolicy()  # until the table's own is known
+        self._failures = 0
+        self._lost_races = 0
+        self._started = self._attempt_began = time.monotonic()
+
+    def begin_attempt(self) -> bool:
+        """Take the time, and return whether no further request may be sent after the failures so far."""
+        self._attempt_began = time.monotonic()
+        elapsed_ms = (self._attempt_began - self._started) * 1000
+        return self.policy.is_exhausted(self._failures, elapsed_ms, lost_races=self._lost_races)
+
+    def wait_after(self, problem: Exception | None) -> None:
+        """Count an attempt that failed by `problem`, and sleep.
+
+        None is for a request that the catalog confirmed: the next look is due at once, and should it not show the
+        change, for it is an old one, the attempt counts as failed.
+        """
+        self._failures += 1
+        if problem is None:
+            return
+        draw = random.random()  # noqa: S311  # jitter is no secret
+        if is_lost_race(problem):
+            self._lost_races += 1
+            attempt_ms = (time.monotonic() - self._attempt_began) * 1000
+            wait_ms = self.policy.wait_after_race_ms(self._lost_races, draw, attempt_ms=attempt_ms)
+        else:
+            others = self._failures - self._lost_races
+            wait_ms = self.policy.wait_ms(others, draw, asked_ms=asked_wait_ms(problem))
+        time.sleep(wait_ms / 1000)

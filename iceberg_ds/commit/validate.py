@@ -1,0 +1,156 @@
+"""Pure: whether the files of a write still belong into the table as it is at the moment of the commit.
+
+Between plan and commit a table may be dropped and made again, evolve its schema or spec, or be created
+by somebody else first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError
+from iceberg_ds.expressions.row_filter import RowFilter
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import ChangeFeed, OverwriteByFilter
+from iceberg_ds.snapshots.refs import why_not_writable
+from iceberg_ds.table.compatibility import can_still_read, taken_names
+
+_AGAIN = "Run the write again."
+
+
+def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: AbstractSet[int]) -> None:
+    """Check that files of these partition specs can be added to the table as `metadata` shows it.
+
+    Raises:
+        CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
+        SchemaMismatchError: Its schema has changed so that the files cannot be read in it.
+        CommitConflictError: Another writer created it first, with other columns or partitions; or changed what deletes
+            by keys rest on; or a name that was written, or says what is replaced, means another column by now.
+    """
+    is_same_table = str(metadata.table_uuid) == write.table_uuid
+    written = _written_schema(metadata, write) if is_same_table else _check_adoptable(metadata, write)
+    reason = why_not_writable(metadata, write.route)
+    if reason is not None:
+        raise CommitConflictError(f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began.")
+    missing = spec_ids - metadata.specs().keys()
+    if missing:
+        raise CommitMessageError(f"Cannot commit to {write.table}: it has no partition spec {sorted(missing)}.")
+    problems = can_still_read(written, metadata.schema()) if written != metadata.schema() else []
+    if problems:
+        cause = (
+            "its schema changed while the rows were written"
+            if is_same_table
+            else "another writer created it at the same moment, with other columns"
+        )
+        raise SchemaMismatchError(
+            f"Cannot commit to {write.table}: {cause}: {'; '.join(problems)}. Run the write again."
+        )
+    change = _change_under_names(metadata, write, written) or _change_under_keys(metadata, write, written)
+    if change is not None:
+        raise CommitConflictError(f"Cannot commit to {write.table}, nothing was committed: {change}. {_AGAIN}")
+
+
+def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
+    """Return the schema of the table that the write was planned for, as it was before a change of its own."""
+    change = write.schema_change
+    if change is not None and change.base_schema_id != metadata.current_schema_id:
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
+            f"were written. {_AGAIN}"
+        )
+    if change is not None:
+        return metadata.schema()
+    written = metadata.schema_by_id(write.schema_id)
+    if written is None:
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}, nothing was committed: schema {write.schema_id}, by which its rows were "
+            f"written, was removed from the table. {_AGAIN}"
+        )
+    return written
+
+
+def _change_under_names(metadata: TableMetadata, write: WriteIdentity, written: Schema) -> str | None:
+    """Return which name that was written, or that says what to replace, means something else by now."""
+    if taken := taken_names(written, metadata.schema()):
+        return f"column '{taken[0]}' is another one than when its rows were written, under the same name"
+    overwrite = write.overwrite
+    if not isinstance(overwrite, OverwriteByFilter):
+        return None
+    try:
+        is_same = RowFilter.of(overwrite, metadata.schema()).columns == overwrite.columns
+    except ValueError as problem:
+        return f"its columns changed, and rows cannot be told by {overwrite.predicate} any more: {problem}"
+    return None if is_same else f"its columns changed, and {overwrite.predicate} means other rows by now"
+
+
+def _change_under_keys(metadata: TableMetadata, write: WriteIdentity, written: Schema) -> str | None:
+    """Return what has changed in the table so that deletes by keys may not reach the rows they are meant for."""
+    if write.changes is None:
+        return None
+    reason = _change_of_keys(metadata.schema(), write.changes, written)
+    if reason is None and write.delete_spec_id is not None:
+        reason = _change_of_specs(metadata, write.delete_spec_id)
+    return None if reason is None else f"{reason} while rows were written by keys"
+
+
+def _change_of_keys(schema: Schema, feed: ChangeFeed, written: Schema) -> str | None:
+    key_ids = set(feed.key_ids)
+    compared = {field.field_id for field in feed.sequence} if feed.counts_stored else set()
+    if not key_ids <= schema.field_ids:
+        return "a key column was dropped"
+    if not compared <= schema.field_ids:
+        return "a sequence column was dropped"
+    # The rows that the table has are looked up, and compared, by values of the type that was planned for.
+    if any(schema.find_type(number) != written.find_type(number) for number in key_ids | compared):
+        return "the type of a key or of a sequence column changed"
+    if set(schema.identifier_field_ids) != (key_ids if feed.are_identifiers else set()):
+        names = ", ".join(sorted(str(schema.find_column_name(number)) for number in schema.identifier_field_ids))
+        return f"its identifier fields became {names or 'none'}"
+    return None
+
+
+def _change_of_specs(metadata: TableMetadata, delete_spec_id: int) -> str | None:
+    spec = metadata.specs().get(delete_spec_id)
+    if spec is None:
+        return "the partition spec of its deletes was removed"
+    if not spec.is_unpartitioned() and len(metadata.specs()) > 1:
+        # Deletes of a partition reach files of the same spec only.
+        return "its partitioning changed"
+    return None
+
+
+def _check_adoptable(metadata: TableMetadata, write: WriteIdentity) -> Schema:
+    """Return the schema of the files if they fit into a table that another writer created first."""
+    if write.new_table is None:
+        raise CommitMessageError(
+            f"Cannot commit to {write.table}: it is not the table that the rows were written for "
+            f"(UUID {metadata.table_uuid}, planned for {write.table_uuid}). It was dropped and made again: "
+            "run the write again."
+        )
+    planned = TableMetadataUtil.parse_raw(write.new_table)
+    specs = [_specs(known, write) for known in (planned, metadata)]
+    if _columns(planned.schema()) != _columns(metadata.schema()) or specs[0] != specs[1]:
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}: another writer created it at the same moment with other columns or "
+            "partitions. Run the write again: it will be planned for that table."
+        )
+    return planned.schema()
+
+
+def _specs(metadata: TableMetadata, write: WriteIdentity) -> list[PartitionSpec | None]:
+    """Return the specs that matter to the write."""
+    deletes = [] if write.delete_spec_id is None else [metadata.specs().get(write.delete_spec_id)]
+    return [metadata.spec(), *deletes]
+
+
+def _columns(schema: Schema) -> dict[str, tuple[int, str]]:
+    """Return id and type of every field, nested ones included, by full name."""
+    return {
+        name: (field_id, str(schema.find_type(field_id)))
+        for field_id in schema.field_ids
+        if (name := schema.find_column_name(field_id)) is not None
+    }

@@ -1,0 +1,321 @@
+"""The files of a write: those of its tasks, and those that the commit makes of what else tasks report.
+
+Tasks name files one by one, or manifests that name further data files. Rows that tasks handed over become files here,
+by the very code that tasks write with, so that sort orders, partitions, sizes and metrics are the same. Nothing is
+written before the table was loaded and looked at, so the replay of an epoch writes nothing; and what is written counts
+as a file of the write from then on, with the same rules for when it may be deleted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.commit.cross_task import KeyReports
+from iceberg_ds.errors import CommitMessageError
+from iceberg_ds.messages import HandedOverRows, TaskCommit, TaskManifest, WriteIdentity, check_rows, rows_in
+from iceberg_ds.parsing import write_properties
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.manifests import live_entries
+from iceberg_ds.writers.task_writer import TaskAttempt, TaskWriter, discarding
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Added:
+    """The files of one write.
+
+    Attributes:
+        data_files: Those of rows that messages name.
+        manifests: Manifests that name the others of rows.
+        delete_files: Those of deletes, by keys or by position.
+    """
+
+    data_files: tuple[DataFile, ...]
+    manifests: tuple[TaskManifest, ...] = ()
+    delete_files: tuple[DataFile, ...] = ()
+
+    @classmethod
+    def of(cls, commits: Sequence[TaskCommit]) -> Added:
+        """Return what the tasks report."""
+        return cls(
+            tuple(itertools.chain.from_iterable(commit.data_files for commit in commits)),
+            tuple(itertools.chain.from_iterable(commit.manifests for commit in commits)),
+            tuple(itertools.chain.from_iterable(commit.delete_files for commit in commits)),
+        )
+
+    def with_files(self, data_files: Iterable[DataFile] = (), delete_files: Iterable[DataFile] = ()) -> Added:
+        """Return these and further files of rows, and of deletes."""
+        return replace(
+            self,
+            data_files=(*self.data_files, *data_files),
+            delete_files=(*self.delete_files, *delete_files),
+        )
+
+    def without(self, data_files: Iterable[DataFile]) -> Added:
+        """Return all but these files of rows."""
+        paths = {data_file.file_path for data_file in data_files}
+        return replace(self, data_files=tuple(found for found in self.data_files if found.file_path not in paths))
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.manifests)
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All files that messages name, of rows and of deletes."""
+        return (*self.data_files, *self.delete_files)
+
+    @cached_property
+    def file_count(self) -> int:
+        """How many files of rows and of deletes these are."""
+        return len(self.files) + sum(manifest.totals.files for manifest in self.manifests)
+
+    @cached_property
+    def record_count(self) -> int:
+        """How many rows they have; deletes are none."""
+        named = sum(data_file.record_count for data_file in self.data_files)
+        return named + sum(manifest.totals.rows for manifest in self.manifests)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Their size, without the manifests'."""
+        named = sum(data_file.file_size_in_bytes for data_file in self.files)
+        return named + sum(manifest.totals.size_bytes for manifest in self.manifests)
+
+    @cached_property
+    def spec_ids(self) -> set[int]:
+        """Their partition specs."""
+        named = {data_file.spec_id for data_file in self.files}
+        return named | {manifest.file.partition_spec_id for manifest in self.manifests}
+
+    @property
+    def manifest_paths(self) -> list[str]:
+        """Where the manifests are."""
+        return [manifest.path for manifest in self.manifests]
+
+    def any_path(self) -> str | None:
+        """Return where one of the files is, None if there is none."""
+        return next((path for path, _ in self.told_sizes()), None)
+
+    def told_sizes(self) -> Iterator[tuple[str, int]]:
+        """Yield path and size of each file that messages name, the manifests and a data file of each among them."""
+        for data_file in self.files:
+            yield data_file.file_path, data_file.file_size_in_bytes
+        for manifest in self.manifests:
+            yield manifest.path, manifest.file.manifest_length
+            yield manifest.example
+
+    def every_path(self, io: FileIO) -> list[str]:
+        """Return every file to delete if the write is given up: the named ones, and the manifests after them.
+
+        A manifest that cannot be read stays, because nothing else tells what it names; that is logged.
+        """
+        paths = [data_file.file_path for data_file in self.files]
+        read = []
+        for manifest in self.manifests:
+            try:
+                paths += [data_file.file_path for data_file in _files_in(io, manifest)]
+            except Exception as problem:  # of whatever storage library; the caller has its own outcome to report
+                reason = mask_text(f"{type(problem).__name__}: {problem}", io.properties)
+                logger.warning(
+                    "Left behind %s and the %d files that it names, which no table refers to: it cannot be read: %s",
+                    manifest.path,
+                    manifest.totals.files,
+                    reason,
+                )
+            else:
+                read.append(manifest.path)
+        return [*paths, *read]
+
+    def one_by_one(self, io: FileIO) -> Added:
+        """Return the same files without manifests, those that the manifests name read from there."""
+        read = (found for manifest in self.manifests for found in _files_in(io, manifest))
+        return replace(self.with_files(read), manifests=())
+
+
+def _files_in(io: FileIO, manifest: TaskManifest) -> list[DataFile]:
+    return [entry.data_file for entry in live_entries(io, manifest.file)]
+
+
+class InlineRows:
+    """The rows of one write that no task has written.
+
+    Args:
+        catalog: The catalog of the table.
+        write: The write.
+        commits: What its tasks report.
+    """
+
+    def __init__(self, catalog: CatalogClient, write: WriteIdentity, commits: Sequence[TaskCommit]) -> None:
+        self._catalog = catalog
+        self._write = write
+        self._parts = [commit.rows for commit in commits if commit.rows is not None]
+        # No task has this number, so no task's file has such a name.
+        self._partition_id = len(commits)
+        self._tries = itertools.count()
+        self._is_written = not self._parts
+
+    @property
+    def record_count(self) -> int:
+        """How many rows there are."""
+        return sum(part.record_count for part in self._parts)
+
+    @property
+    def spec_ids(self) -> set[int]:
+        """Their partition specs."""
+        return {part.spec_id for part in self._parts}
+
+    def write_once(self, table: Table, *, is_new: bool) -> tuple[DataFile, ...]:
+        """Write the rows, unless that was done before, and return the new files.
+
+        Args:
+            table: The table as the commit has just loaded it.
+            is_new: Whether the commit creates it.
+
+        Raises:
+            DataFileError: They could not be written, and no file is left of them, or its path was logged.
+            CommitMessageError: They do not have the columns of the table.
+        """
+        if self._is_written:
+            return ()
+        plan = _plan(self._catalog, table, self._write, self._parts[0], is_new=is_new)
+        writer = TaskWriter(plan, TaskAttempt(partition_id=self._partition_id, task_attempt_id=next(self._tries)))
+        with discarding(writer, plan):
+            for rows in self._batches(writer.file_schema):
+                writer.write_conformed(rows)
+            data_files = writer.close()
+        self._is_written = True
+        return data_files
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for part in self._parts:
+            rows = pa.ipc.open_stream(part.arrow_stream).read_all()
+            if rows.schema != schema or rows.num_rows != part.record_count:
+                raise CommitMessageError(
+                    f"Cannot commit {self._write}, nothing was committed: {rows.num_rows} rows that a task handed over "
+                    f"have the columns {rows.schema.names}, and {part.record_count} were to have {schema.names}."
+                )
+            yield from rows.to_batches()
+
+
+def _plan(
+    catalog: CatalogClient, table: Table, write: WriteIdentity, part: HandedOverRows, *, is_new: bool
+) -> WritePlan:
+    """Return the plan that the tasks had, with storage opened as it is now."""
+    metadata = table.metadata
+    # Another writer may have created the table first, as the same one: the ids are those that were planned.
+    planned = metadata if write.new_table is None else TableMetadataUtil.parse_raw(write.new_table)
+    schema = write.schema_change.schema if write.schema_change else planned.schema_by_id(write.schema_id)
+    return WritePlan(
+        table=write.table,
+        table_uuid=write.table_uuid,
+        route=write.route,
+        schema=schema or planned.schema(),
+        spec=planned.specs()[part.spec_id],
+        sort_order=None if part.sort_order_id is None else planned.sort_order_by_id(part.sort_order_id),
+        location=metadata.location,
+        properties=write_properties(metadata.properties),
+        io_properties=catalog.io_properties if is_new else catalog.plan_properties(table),
+        operation_id=write.operation_id,
+        snapshot_id=write.snapshot_id,
+        files=write.files,
+        location_provider=write.location_provider,
+    )
+
+
+class WriteFiles:
+    """What one write brings into the table; it is complete once the table was loaded and looked at.
+
+    Args:
+        of_tasks: The files that its tasks wrote.
+        gathered: The rows that they handed over instead, None if there are none.
+        keys: What they say of the keys of their rows, None if the write knows no keys.
+        row_count: How many rows the tasks say that there are, in files or handed over.
+
+    Attributes:
+        added: The files that a snapshot of the write adds.
+        own_paths: Those of them that were written here.
+        lost_paths: Data files of late rows alone, which are left out.
+    """
+
+    def __init__(
+        self,
+        of_tasks: Added,
+        gathered: InlineRows | None = None,
+        keys: KeyReports | None = None,
+        *,
+        row_count: int = 0,
+    ) -> None:
+        self.added = of_tasks
+        self.own_paths: list[str] = []
+        self.lost_paths: list[str] = []
+        self._gathered = gathered
+        self._keys = keys
+        self._row_count = row_count
+        self._included_rows = 0
+        self._lost_rows = 0
+
+    @property
+    def spec_ids(self) -> set[int]:
+        """The partition specs of all files, of those too that are not written yet."""
+        return self.added.spec_ids | (self._gathered.spec_ids if self._gathered else set())
+
+    @property
+    def record_count(self) -> int | None:
+        """How many rows the write has, None if that cannot be said; those that it hides itself are none."""
+        hidden = self._keys.hidden_count if self._keys else 0
+        return None if hidden is None else self._row_count - hidden
+
+    def include(self, added: Added) -> None:
+        """Add files whose rows are not new."""
+        self.added = self.added.with_files(added.data_files, added.delete_files)
+        self._included_rows += added.record_count
+
+    def check_rows(self, action: str) -> None:
+        """Check that all rows of the tasks are in the files, which are complete.
+
+        Args:
+            action: What is being done, for errors.
+
+        Raises:
+            RowCountError: They are not.
+        """
+        in_files = self.added.record_count - self._included_rows
+        found = {"in the files to add": in_files, "in files of late rows alone": self._lost_rows}
+        check_rows(action, "its tasks tell of", self._row_count, found)
+
+    def complete(self, table: Table, *, is_new: bool) -> bool:
+        """Write the rows that tasks handed over, and hide those that lose to others, unless that was done before.
+
+        Args:
+            table: The table as the commit has just loaded it.
+            is_new: Whether the commit creates it.
+
+        Returns:
+            Whether other files are added since.
+
+        Raises:
+            IcebergSinkError: As `InlineRows.write_once` and `KeyReports.hide_once`.
+        """
+        data_files = self._gathered.write_once(table, is_new=is_new) if self._gathered else ()
+        deletes = self._keys.hide_once(table) if self._keys else ()
+        lost = self._keys.lost_files if self._keys else ()
+        if not (data_files or deletes or len(lost) > len(self.lost_paths)):
+            return False
+        self.added = self.added.with_files(data_files, deletes).without(lost)
+        self.own_paths += [file.file_path for file in (*data_files, *deletes)]
+        self.lost_paths = [file.file_path for file in lost]
+        self._lost_rows = rows_in(lost)
+        return True

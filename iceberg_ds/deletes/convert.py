@@ -1,0 +1,273 @@
+"""`convert_deletes`: turns the equality deletes of a branch into what every reader reads, beside running streams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, get_args
+
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.commit import commit_swap
+from iceberg_ds.commit.overwrite import StaleWorkError
+from iceberg_ds.deletes.index import KeySource, key_types
+from iceberg_ds.deletes.search import Goal, KeySearch, ResolvedSwap
+from iceberg_ds.deletes.work import ResolvePlan, RowEncoding
+from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.options.file_settings import file_settings
+from iceberg_ds.options.sink_options import SinkOptions, given_options, parse_options
+from iceberg_ds.parsing import write_properties
+from iceberg_ds.plan import Route, WritePlan, new_operation
+from iceberg_ds.planning.supported import check_supported
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, branch_snapshot_id, why_not_writable
+from iceberg_ds.table.locations import trusted_provider
+from iceberg_ds.table.names import identifier_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+logger = logging.getLogger(__name__)
+
+_ENCODINGS: tuple[RowEncoding, ...] = get_args(RowEncoding)
+# Above it, deletion vectors take the place of position deletes.
+_HIGHEST_VERSION = 2
+# How often data files that others have brought meanwhile are searched, too.
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertResult:
+    """What became of the deletes by keys of a branch.
+
+    Attributes:
+        table: The table's identifier.
+        branch: The branch.
+        snapshot_id: The snapshot that has no such delete any more; None if there was none to convert.
+        delete_files: Files of deletes by keys that it has dropped.
+        data_files: Data files in which rows were hidden by them.
+        rows: How many rows these were.
+        position_delete_files: Files of position deletes that hide them now.
+        rewritten_files: Data files that were written without them instead.
+        read_bytes: Compressed bytes that tasks have read, position deletes left out.
+        seconds: How long it took.
+    """
+
+    table: str
+    branch: str
+    snapshot_id: int | None = None
+    delete_files: int = 0
+    data_files: int = 0
+    rows: int = 0
+    position_delete_files: int = 0
+    rewritten_files: int = 0
+    read_bytes: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Return the result as JSON."""
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        where = f"branch '{self.branch}' of {self.table}"
+        if self.snapshot_id is None:
+            return f"Nothing to convert: {where} has no deletes by keys."
+        now = (
+            f"{self.rewritten_files:,} data files were written without them"
+            if self.rewritten_files
+            else f"{self.position_delete_files:,} files of position deletes hide them"
+        )
+        return (
+            f"Converted {self.delete_files:,} files of deletes by keys of {where}: they hid {self.rows:,} rows of "
+            f"{self.data_files:,} data files; {now}. Snapshot {self.snapshot_id}, {self.read_bytes:,} bytes read, "
+            f"{self.seconds:.1f} s."
+        )
+
+
+def convert_deletes(
+    table: str,
+    spark: SparkSession | None = None,
+    *,
+    encoding: RowEncoding = "position",
+    branch: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> ConvertResult:
+    """Turn all equality deletes that a branch has into position deletes, or rewrite the files that they hit.
+
+    The rows stay the same, in one snapshot more, and every reader can read them then. Streams may go on meanwhile: the
+    deletes that they add stay for the next time. Nothing is committed if there are none.
+
+    Args:
+        table: Identifier of the table, such as `db.events`.
+        spark: Reads and writes files in its executors; None for the active session, or this process if there is none.
+        encoding: `position` marks the rows by position deletes; `copy-on-write` writes their files without them.
+        branch: The branch, None for `main`.
+        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`; and those that
+            say how files are written.
+
+    Raises:
+        OptionError: The options or arguments are malformed.
+        TableNotFoundError: There is no such table.
+        UnsupportedTableError: The table has files that cannot be searched; nothing was committed.
+        DataFileError: Files could not be read or written; nothing was committed.
+        CommitConflictError: Others rewrite the same files again and again; nothing was committed.
+        CommitStateUnknownError: It may have been committed; nothing was deleted.
+        CatalogError: The catalog could not be reached or refuses; nothing was committed.
+    """
+    if encoding not in _ENCODINGS:
+        raise OptionError(f"Cannot convert deletes: encoding is {encoding!r}, expected {' or '.join(_ENCODINGS)}.")
+    parsed = parse_options({**given_options(options), "table": table, **({} if branch is None else {"branch": branch})})
+    catalog = connect(catalog_settings(parsed))
+    with catalog.hiding_secrets():
+        return Conversion(catalog, parsed, spark or _active_session(), encoding).run()
+
+
+def _active_session() -> SparkSession | None:
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # a command may do without
+
+    with suppress(Exception):  # where there is no JVM
+        return SparkSession.getActiveSession()
+    return None
+
+
+class Conversion:
+    """The conversion of one branch.
+
+    Args:
+        catalog: The catalog of the table.
+        options: Which table and branch, and how files are written.
+        spark: Runs the tasks; None to run them in this process.
+        encoding: What becomes of the rows that deletes by keys hide.
+
+    Attributes:
+        clean_id: A snapshot of the branch that is known to have no deletes by keys after `run`, None if others have
+            brought some meanwhile.
+    """
+
+    def __init__(
+        self, catalog: CatalogClient, options: SinkOptions, spark: SparkSession | None, encoding: RowEncoding
+    ) -> None:
+        self._catalog = catalog
+        self._options = options
+        self._encoding: RowEncoding = encoding
+        self._name = identifier_text(options.table)
+        self._branch = options.branch or MAIN_BRANCH
+        self._search = KeySearch(f"convert deletes of {self._name}", spark, self._head)
+        self._started = time.monotonic()
+        self.clean_id: int | None = None
+
+    def run(self) -> ConvertResult:
+        """Look, search and commit, until no deletes of the beginning are left."""
+        goal: Goal | None = None
+        for number in itertools.count(1):
+            table = self._catalog.load_table(self._options.table)
+            try:
+                self._check(table.metadata)
+                if goal is None or not goal.is_whole(self._search.read(table).files):
+                    self._search.discard(table.io)
+                    goal = self._goal_of(table)
+                work = self._search.look(table, goal)
+                if work is None:
+                    self._search.discard(table.io)
+                    self.clean_id = branch_snapshot_id(table.metadata, self._branch)
+                    break
+                plan = self._plan(table, goal)
+                fault_point(FaultPoint.PLANNED)
+                self._search.run(work, plan)
+            except BaseException:
+                self._search.discard(table.io)
+                raise
+            swap, write = ResolvedSwap(goal, self._search), WriteIdentity.of(plan.write, None)
+            try:
+                committed = commit_swap(self._catalog, write, swap)
+            except StaleWorkError as stale:
+                if number == _ROUNDS:
+                    self._search.discard(table.io)
+                    raise CommitConflictError(
+                        f"Cannot convert deletes of {self._name} in {_ROUNDS} tries, nothing was committed: {stale}. "
+                        "Run it again while no compaction runs."
+                    ) from stale
+                logger.info("Searching %s again: %s", self._name, stale)
+            except DataFileError:
+                self._search.discard(table.io)
+                raise
+            else:
+                self.clean_id = None if swap.leaves_deletes else committed.snapshot_id
+                return self._result(committed.snapshot_id, swap)
+        return ConvertResult(table=self._name, branch=self._branch, seconds=self._seconds)
+
+    def _head(self, metadata: TableMetadata) -> Snapshot | None:
+        return branch_head(metadata, self._branch)
+
+    def _check(self, metadata: TableMetadata) -> None:
+        if metadata.format_version > _HIGHEST_VERSION:
+            raise UnsupportedTableError(
+                f"Cannot convert deletes of {self._name}: its format version is {metadata.format_version}, where "
+                "deletion vectors take the place of position deletes, and they are not written here."
+            )
+        check_supported(metadata, self._name, self._options.table_properties)
+        if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
+            raise OptionError(f"Cannot convert deletes of {self._name}: {reason}.")
+
+    def _goal_of(self, table: Table) -> Goal:
+        deletes = self._search.read(table).files.equalities
+        schemas = [*sorted(table.metadata.schemas, key=lambda schema: schema.schema_id), table.metadata.schema()]
+        try:
+            types = key_types(schemas, map(KeySource.of, deletes))
+        except ValueError as problem:
+            raise UnsupportedTableError(f"Cannot convert deletes of {self._name}: {problem}.") from problem
+        return Goal(paths=frozenset(found.path for found in deletes), key_types=types)
+
+    def _plan(self, table: Table, goal: Goal) -> ResolvePlan:
+        metadata = table.metadata
+        operation_id, snapshot_id = new_operation()
+        write = WritePlan(
+            table=self._name,
+            table_uuid=str(metadata.table_uuid),
+            route=Route(branch=self._branch),
+            schema=metadata.schema(),
+            spec=metadata.spec(),
+            location=metadata.location,
+            properties=write_properties(metadata.properties),
+            io_properties=self._catalog.plan_properties(table),
+            operation_id=operation_id,
+            snapshot_id=snapshot_id,
+            files=file_settings(self._options, metadata, self._name),
+            snapshot_properties=self._options.snapshot_properties,
+            location_provider=trusted_provider(metadata.properties, self._options.table_properties),
+        )
+        return ResolvePlan.of(write, metadata, goal.key_types, self._encoding)
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _result(self, snapshot_id: int | None, swap: ResolvedSwap) -> ConvertResult:
+        found = self._search.resolution
+        hit, added = found.hit, found.added
+        result = ConvertResult(
+            table=self._name,
+            branch=self._branch,
+            snapshot_id=snapshot_id,
+            delete_files=sum(file.content == DataFileContent.EQUALITY_DELETES for file in swap.dropped),
+            data_files=len(hit),
+            rows=sum(answer.rows for answer in hit),
+            position_delete_files=len(added.delete_files),
+            rewritten_files=len(found.rewritten),
+            read_bytes=self._search.read_bytes,
+            seconds=self._seconds,
+        )
+        logger.info("%s", result)
+        return result

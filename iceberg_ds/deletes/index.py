@@ -1,0 +1,337 @@
+"""Pure: the delete file index: which deletes apply to which data file, and so which files are searched for which keys.
+
+A position delete applies to data files of its partition, those of its own commit among them; an equality delete to data
+files of earlier commits, in its partition, or in the whole table if its spec has no partitions. Source: Iceberg spec,
+"Scan Planning".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import IcebergType, PrimitiveType
+
+from iceberg_ds.deletes.work import FileWork, KeyFile
+from iceberg_ds.expressions.metrics_evaluator import ColumnFacts, FactsOf, may_share_rows
+from iceberg_ds.plan import NO_SPEC
+from iceberg_ds.table.names import FILE_PATH
+from iceberg_ds.table.partitioning import identity_values, place_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFile:
+    """A file of a snapshot.
+
+    Attributes:
+        data_file: Its manifest entry.
+        sequence_number: Its data sequence number.
+    """
+
+    data_file: DataFile
+    sequence_number: int
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.data_file.file_path
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its partition."""
+        return place_of(self.data_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFiles:
+    """All files of a snapshot, by what they hold."""
+
+    data: Sequence[LiveFile] = ()
+    positions: Sequence[LiveFile] = ()
+    equalities: Sequence[LiveFile] = ()
+
+    @classmethod
+    def of(cls, files: Iterable[LiveFile]) -> LiveFiles:
+        """Return the files, told apart."""
+        found: dict[DataFileContent, list[LiveFile]] = defaultdict(list)
+        for live in files:
+            found[live.data_file.content].append(live)
+        return cls(
+            data=found[DataFileContent.DATA],
+            positions=found[DataFileContent.POSITION_DELETES],
+            equalities=found[DataFileContent.EQUALITY_DELETES],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySource:
+    """A file of keys to look for: of a snapshot, or one that a task has written and that is in none.
+
+    Attributes:
+        data_file: Its entry, with `equality_ids`, partition and spec; bounds spare work.
+        sequence_number: Rows of data files below it are meant; None for rows of all data files.
+    """
+
+    data_file: DataFile
+    sequence_number: int | None
+
+    @classmethod
+    def of(cls, live: LiveFile) -> KeySource:
+        """Return a file of equality deletes of a snapshot."""
+        return cls(data_file=live.data_file, sequence_number=live.sequence_number)
+
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """The columns of its keys, ascending."""
+        return tuple(sorted(self.data_file.equality_ids or ()))
+
+    @property
+    def key_file(self) -> KeyFile:
+        """The same for tasks."""
+        return KeyFile(
+            path=self.data_file.file_path,
+            field_ids=self.field_ids,
+            sequence_number=self.sequence_number,
+        )
+
+
+def key_types(schemas: Sequence[Schema], sources: Iterable[KeySource]) -> dict[int, IcebergType]:
+    """Return the types of all key columns by id, of dropped ones as they were last.
+
+    Args:
+        schemas: Those that the table has had, the one of now last.
+        sources: The keys.
+
+    Raises:
+        ValueError: A field was never in the table, or is none that could be a key.
+    """
+    types: dict[int, IcebergType] = {}
+    for number in sorted({number for source in sources for number in source.field_ids}):
+        found = [schema.find_type(number) for schema in schemas if number in schema.field_ids]
+        if not found or not isinstance(found[-1], PrimitiveType):
+            raise ValueError(f"field {number} is no column that rows can be deleted by")
+        types[number] = found[-1]
+    return types
+
+
+def all_specs(metadata: TableMetadata) -> dict[int, PartitionSpec]:
+    """Return the partition specs of a table's files, and of files of keys that are in no table, by id."""
+    return {**metadata.specs(), NO_SPEC.spec_id: NO_SPEC}
+
+
+def is_global(spec: PartitionSpec) -> bool:
+    """Return whether deletes of this spec are meant for files of all partitions."""
+    return all(isinstance(part.transform, VoidTransform) for part in spec.fields)
+
+
+def plan_work(
+    live: LiveFiles,
+    sources: Sequence[KeySource],
+    specs: Mapping[int, PartitionSpec],
+    key_types: Mapping[int, IcebergType],
+) -> list[FileWork]:
+    """Return the data files that may have rows with some of the keys, each with what has to be read for it.
+
+    Args:
+        live: The files of a snapshot.
+        sources: The keys.
+        specs: The table's partition specs, by id.
+        key_types: The types of all key columns, by field id.
+    """
+    facts = FactsOf(key_types)
+    keys = _Applying([_Keys.of(source, facts) for source in sources], specs)
+    positions = _positions_of(live)
+    shared: dict[tuple[int, ...], _Wanted] = {}
+    work = []
+    for found in live.data:
+        applied = [some for some in keys.to(found) if some.may_share_rows(found.data_file, facts)]
+        if not applied:
+            continue
+        # Few different ones, so that work is short when it is pickled.
+        combination = tuple(map(id, applied))
+        if combination not in shared:
+            shared[combination] = _Wanted.of(applied)
+        wanted = shared[combination]
+        work.append(
+            FileWork(
+                data_file=_without_metrics(found.data_file),
+                sequence_number=found.sequence_number,
+                keys=wanted.keys,
+                positions=tuple(_hiding(found, positions)),
+                read_bytes=_read_bytes(found.data_file, wanted.columns),
+                partition_values=identity_values(found.data_file, specs[found.data_file.spec_id]),
+            )
+        )
+    return work
+
+
+def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return, for each of these data files that is live, the files of position deletes that may hide rows of it."""
+    positions, wanted = _positions_of(live), set(paths)
+    return {found.path: frozenset(_hiding(found, positions)) for found in live.data if found.path in wanted}
+
+
+def only_path(deletes: DataFile) -> str | None:
+    """Return the one data file whose rows a file of position deletes hides, None if that is not certain."""
+    low, high = _path_bounds(deletes)
+    return low.decode(errors="replace") if low is not None and low == high else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deletes:
+    """A file of deletes, or of keys.
+
+    Attributes:
+        live: The file.
+        applies_below: It applies to data files with lower sequence numbers.
+    """
+
+    live: LiveFile
+    applies_below: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keys(_Deletes):
+    """A file of keys.
+
+    Attributes:
+        key_file: The same for tasks.
+        facts: What its metrics say of the key columns.
+    """
+
+    key_file: KeyFile
+    facts: tuple[ColumnFacts, ...]
+
+    @classmethod
+    def of(cls, source: KeySource, facts: FactsOf) -> _Keys:
+        key_file = source.key_file
+        return cls(
+            live=LiveFile(data_file=source.data_file, sequence_number=key_file.applies_below),
+            applies_below=key_file.applies_below,
+            key_file=key_file,
+            facts=facts(source.data_file, key_file.field_ids),
+        )
+
+    def may_share_rows(self, data_file: DataFile, facts: FactsOf) -> bool:
+        """Return whether the metrics of a data file allow a row with one of the keys."""
+        return may_share_rows(facts(data_file, self.key_file.field_ids), self.facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Positions(_Deletes):
+    """A file of position deletes.
+
+    Attributes:
+        low: No path that it names is lower, None if that is not known.
+        high: No path that it names is higher, None if that is not known.
+    """
+
+    low: bytes | None
+    high: bytes | None
+
+    @classmethod
+    def of(cls, live: LiveFile) -> _Positions:
+        low, high = _path_bounds(live.data_file)
+        return cls(live=live, applies_below=live.sequence_number + 1, low=low, high=high)
+
+    def may_name(self, path: bytes) -> bool:
+        """Return whether it may have positions in the data file at `path`."""
+        return (self.low is None or self.low <= path) and (self.high is None or self.high >= path)
+
+
+def _path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
+    number = FILE_PATH.field_id
+    return (deletes.lower_bounds or {}).get(number), (deletes.upper_bounds or {}).get(number)
+
+
+def _positions_of(live: LiveFiles) -> _Applying[_Positions]:
+    return _Applying(map(_Positions.of, live.positions), None)
+
+
+def _hiding(found: LiveFile, positions: _Applying[_Positions]) -> list[str]:
+    """Return the files of position deletes that may hide rows of a data file."""
+    path = found.path.encode()
+    return [deletes.live.path for deletes in positions.to(found) if deletes.may_name(path)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """The files of keys that several data files may have, and their columns."""
+
+    keys: tuple[KeyFile, ...]
+    columns: frozenset[int]
+
+    @classmethod
+    def of(cls, applied: Iterable[_Keys]) -> _Wanted:
+        keys = tuple(some.key_file for some in applied)
+        return cls(keys=keys, columns=frozenset(number for key in keys for number in key.field_ids))
+
+
+_AnyDeletes = TypeVar("_AnyDeletes", bound=_Deletes)
+
+
+@dataclass(slots=True)
+class _Ordered(Generic[_AnyDeletes]):
+    """Files of deletes by the numbers below which they apply, ascending."""
+
+    files: list[_AnyDeletes] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+    def append(self, deletes: _AnyDeletes) -> None:
+        self.numbers.append(deletes.applies_below)
+        self.files.append(deletes)
+
+    def above(self, number: int) -> list[_AnyDeletes]:
+        return self.files[bisect_right(self.numbers, number) :]
+
+
+class _Applying(Generic[_AnyDeletes]):
+    """Finds the files of deletes that apply to a data file, without any look at their bounds.
+
+    Args:
+        files: The files of deletes.
+        specs: The table's partition specs if a spec without partitions stands for the whole table, else None.
+    """
+
+    def __init__(self, files: Iterable[_AnyDeletes], specs: Mapping[int, PartitionSpec] | None) -> None:
+        self._everywhere: _Ordered[_AnyDeletes] = _Ordered()
+        self._by_place: dict[tuple[int, str], _Ordered[_AnyDeletes]] = defaultdict(_Ordered)
+        for deletes in sorted(files, key=lambda found: found.applies_below):
+            spec = None if specs is None else specs[deletes.live.data_file.spec_id]
+            is_everywhere = spec is not None and is_global(spec)
+            (self._everywhere if is_everywhere else self._by_place[deletes.live.place]).append(deletes)
+
+    def to(self, found: LiveFile) -> list[_AnyDeletes]:
+        """Return what applies to a data file."""
+        near = self._by_place.get(found.place)
+        here = [] if near is None else near.above(found.sequence_number)
+        return [*self._everywhere.above(found.sequence_number), *here]
+
+
+def _without_metrics(data_file: DataFile) -> DataFile:
+    slim = DataFile.from_args(
+        content=data_file.content,
+        file_path=data_file.file_path,
+        file_format=data_file.file_format,
+        partition=data_file.partition,
+        record_count=data_file.record_count,
+        file_size_in_bytes=data_file.file_size_in_bytes,
+        sort_order_id=data_file.sort_order_id,
+    )
+    slim.spec_id = data_file.spec_id
+    return slim
+
+
+def _read_bytes(data_file: DataFile, columns: frozenset[int]) -> int:
+    sizes = data_file.column_sizes or {}
+    if columns <= sizes.keys():
+        return sum(sizes[number] for number in columns)
+    return data_file.file_size_in_bytes

@@ -1,0 +1,140 @@
+"""Runs the tasks of a search for keys as a job of Spark, or in this process if there is no Spark.
+
+Works with classic Spark and with Spark Connect, with no jar: a DataFrame of work goes through one function. Tasks get
+what opens storage, and nothing of a catalog.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+from pyspark.sql.types import BinaryType
+
+from iceberg_ds._version import __version__
+from iceberg_ds.deletes.tasks import answer_of_task, resolve_group
+from iceberg_ds.deletes.work import FileWork, GroupAnswer, ResolvePlan
+from iceberg_ds.errors import DataFileError
+from iceberg_ds.plan import WritePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+_WORK = "number INT, work BINARY"
+# What a task reads at least, if it can be spared, and at most, if files are not larger.
+_LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 512 * 1024 * 1024
+_PARALLELISM_IF_UNKNOWN = 16
+_TRIES = 3
+
+
+def grouped(work: Sequence[FileWork], parallelism: int) -> list[list[FileWork]]:
+    """Return the work in groups of about the same number of bytes to read; files of a partition stay close together.
+
+    Args:
+        work: The data files.
+        parallelism: How many tasks run at once.
+    """
+    ordered = sorted(work, key=lambda item: (item.place, item.path))
+    total = sum(_weight(item) for item in ordered)
+    most = max(1, math.ceil(total / _LEAST_BYTES))
+    count = max(min(2 * parallelism, most), math.ceil(total / _MOST_BYTES))
+    groups: list[list[FileWork]] = []
+    before = 0
+    for item in ordered:
+        if not groups or before * count >= total * len(groups):
+            groups.append([])
+        groups[-1].append(item)
+        before += _weight(item)
+    return groups
+
+
+def _weight(item: FileWork) -> int:
+    return 1 + item.read_bytes
+
+
+def resolve(spark: SparkSession | None, plan: ResolvePlan, work: Sequence[FileWork]) -> list[GroupAnswer]:
+    """Search data files for keys, and return what all tasks have found and written; tries failed tasks again.
+
+    Args:
+        spark: Runs the tasks; None to run them here, one after the other.
+        plan: What the tasks are told.
+        work: The data files.
+
+    Returns:
+        The answers; those with a problem are of tasks that failed time after time.
+
+    Raises:
+        DataFileError: The job failed as a whole; what its tasks have written is not known.
+    """
+    left = grouped(work, _parallelism(spark))
+    answers: list[GroupAnswer] = []
+    for tried in range(1, _TRIES + 1):
+        given = _run(spark, plan, left)
+        failed = [number for number, answer in enumerate(given) if answer.problem is not None]
+        answers += [answer for answer in given if answer.problem is None or tried == _TRIES]
+        if not failed:
+            break
+        logger.warning("%d of %d tasks failed, try %d: %s", len(failed), len(left), tried, given[failed[0]].problem)
+        left = [left[number] for number in failed]
+    return answers
+
+
+def _run(spark: SparkSession | None, plan: ResolvePlan, groups: Sequence[Sequence[FileWork]]) -> list[GroupAnswer]:
+    if spark is None:
+        return [resolve_group(plan, number, group) for number, group in enumerate(groups)]
+    rows = [(number, pickle.dumps(group)) for number, group in enumerate(groups)]
+    try:
+        # A plain function, because those on Arrow batches need pandas.
+        function = F.udf(_task(plan), BinaryType(), useArrow=False).asNondeterministic()
+        answered = _frame(spark, rows).select(function("number", "work").alias("answer")).collect()
+    except Exception as error:  # Spark's own
+        raise job_failure(f"search {plan.write.table} for keys", plan.write, error) from error
+    given = dict(pickle.loads(row["answer"]) for row in answered)  # noqa: S301  # made by our own tasks
+    return [given[number] for number in range(len(groups))]
+
+
+def job_failure(action: str, write: WritePlan, error: Exception) -> DataFileError:
+    """Return what is to be raised where a job that writes files failed as a whole.
+
+    Args:
+        action: What cannot be done, such as `upsert into db.t`.
+        write: How its tasks write.
+        error: What Spark raised.
+    """
+    return DataFileError(
+        f"Cannot {action}, nothing was committed: Spark's job failed: {error}. Files with {write.operation_id} in "
+        "their names may be left behind; iceberg-ds verify lists them."
+    )
+
+
+def _frame(spark: SparkSession, rows: Sequence[tuple[int, bytes]]) -> DataFrame:
+    """Return a DataFrame of the rows, with a task for each where Spark lets us say so."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # Spark Connect has none, and spreads rows as it likes
+        return spark.createDataFrame(list(rows), _WORK)
+    return spark.createDataFrame(context.parallelize(rows, len(rows)), _WORK)
+
+
+def _task(plan: ResolvePlan) -> Callable[[int, bytes], bytes]:
+    version, packed = __version__, pickle.dumps(plan)
+
+    def run(number: int, work: bytes) -> bytes:
+        return answer_of_task(version, packed, number, work)
+
+    return run
+
+
+def _parallelism(spark: SparkSession | None) -> int:
+    if spark is None:
+        return 1
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect tells none
+        return _PARALLELISM_IF_UNKNOWN

@@ -1,0 +1,160 @@
+"""Commits by keys whose deletes no reader meets: staged, converted, published; exactly once, whatever dies when.
+
+1. The epoch lands on a staging branch, exactly once, as any write lands on its branch (`commit`).
+2. Its deletes, with all others that the staging branch has, become position deletes there, in one more snapshot.
+3. One request fast-forwards the branch that readers use to that snapshot, and drops the staging branch. It names the
+   snapshot that is known to have no deletes by keys, so it is refused if anything was staged behind it meanwhile.
+
+So the staging branch is there as long as something waits on it. Each step finds out from the table whether it was done.
+A replay of an epoch goes through all three: it finds the epoch on the staging branch, or on the other one if nothing
+waits any more, adds nothing, and ends what was not ended. Nobody is told that an epoch is done before that.
+
+If the other branch moves on while an epoch waits, the staging branch cannot be published any more. The write fails, and
+comes again, since it was not told that it is done. A staging branch on which such writes alone wait is then begun anew
+from the other branch (`branches.waits`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.commit.commit import commit_write
+from iceberg_ds.commit.fast_forward import DivergedError, StagedMeanwhileError, fast_forward_whole
+from iceberg_ds.commit.loop import CommitResult
+from iceberg_ds.deletes.convert import Conversion
+from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.messages import WriteIdentity, reported_commits
+from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.snapshots.refs import contains, waits
+from iceberg_ds.snapshots.txn import find_last_mark, kind_of
+from iceberg_ds.table.names import parse_identifier
+
+logger = logging.getLogger(__name__)
+
+# How often what others have staged meanwhile is converted, too.
+_ROUNDS = 10
+
+
+def commit_converted(
+    catalog: CatalogClient, options: SinkOptions, messages: Sequence[object], *, epoch_id: int | None = None
+) -> CommitResult:
+    """Commit what the tasks of one write by keys report, convert its deletes, and publish it.
+
+    Args:
+        catalog: The catalog of the table.
+        options: The options of the write.
+        messages: What Spark hands to `commit`: a message per task.
+        epoch_id: The micro-batch that Spark commits, None for a batch write.
+
+    Raises:
+        IcebergSinkError: As `commit_write`. Or the rows are staged, and could not be converted or published; says so,
+            and what to do.
+    """
+    result = commit_write(catalog, messages, epoch_id=epoch_id)
+    write = reported_commits(messages)[0].write
+    if (to := write.route.publish_to) is not None:
+        _Publication(catalog, options, write, to, result).run()
+    return result
+
+
+class _Publication:
+    """What is left to be done for a write that was staged, now or earlier; or what waits for it, if it has no rows."""
+
+    def __init__(
+        self, catalog: CatalogClient, options: SinkOptions, write: WriteIdentity, to: str, result: CommitResult
+    ) -> None:
+        self._catalog = catalog
+        self._options = replace(options, branch=write.branch, staging_branch=None)
+        self._identifier = parse_identifier(write.table)
+        self._write = write
+        self._to = to
+        self._result = result
+
+    def run(self) -> None:
+        """Convert and publish until nothing waits, and make sure that the write is published."""
+        try:
+            if not self._is_published(self._publish()):
+                raise DivergedError(f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped.")
+        except IcebergSinkError as failure:
+            raise type(failure)(f"{self._failed(failure)}: {failure} {self._next_step(failure)}") from failure
+        fault_point(FaultPoint.PUBLISHED)
+
+    def _publish(self) -> TableMetadata:
+        """Return the table as it is when nothing waits any more."""
+        # What was just staged waits, as far as is known.
+        metadata = self._if_nothing_waits() if self._result.snapshot_id is None else None
+        if metadata is not None:
+            return metadata
+        for _ in range(_ROUNDS):
+            try:
+                metadata = self._converted_and_published()
+            except DivergedError:
+                raise
+            except IcebergSinkError:
+                metadata = self._if_nothing_waits()  # another writer may have ended it
+                if metadata is None:
+                    raise
+            metadata = metadata or self._if_nothing_waits()
+            if metadata is not None:
+                return metadata
+            logger.info("Converting %s again: others stage rows on branch %s", self._write.table, self._write.branch)
+        raise CommitConflictError(f"others stage rows faster than they are converted, {_ROUNDS} times.")
+
+    def _converted_and_published(self) -> TableMetadata | None:
+        """Return the table as it is when it was published; None if others have staged rows meanwhile."""
+        conversion = Conversion(self._catalog, self._options, None, "position")
+        conversion.run()
+        if conversion.clean_id is None:
+            return None
+        with suppress(StagedMeanwhileError):
+            return fast_forward_whole(
+                self._catalog, self._identifier, self._write.branch, self._to, conversion.clean_id
+            )
+        return None
+
+    def _if_nothing_waits(self) -> TableMetadata | None:
+        """Return the table as it is, None if something waits on the staging branch."""
+        metadata = self._catalog.load_table(self._identifier).metadata
+        return None if waits(metadata, self._write.branch, self._to) else metadata
+
+    def _is_published(self, metadata: TableMetadata) -> bool:
+        """Return whether readers have the write; they have not if the staging branch was begun anew, or dropped."""
+        numbered, staged_id = self._write.numbered, self._result.snapshot_id
+        if staged_id is None and not self._result.was_replayed:
+            return True  # it had no rows
+        if staged_id is not None and contains(metadata, self._to, staged_id):
+            return True
+        mark = None if numbered is None else find_last_mark(metadata, self._to, kind_of(numbered), numbered.writer)
+        if mark is None or numbered is None:
+            return False
+        return mark.snapshot_id == staged_id or (self._result.was_replayed and mark.number >= numbered.number)
+
+    def _failed(self, failure: IcebergSinkError) -> str:
+        staging, snapshot_id = self._write.branch, self._result.snapshot_id
+        if snapshot_id is None and not self._result.was_replayed:
+            return f"Cannot publish what others have staged on branch '{staging}' of {self._write.table}"
+        at = "" if snapshot_id is None else f" as snapshot {snapshot_id}"
+        is_unknown = isinstance(failure, CommitStateUnknownError)
+        yet = f"perhaps not on branch '{self._to}'" if is_unknown else f"not on branch '{self._to}' yet"
+        return f"The rows of {self._write} are staged{at}, and {yet}"
+
+    def _next_step(self, failure: IcebergSinkError) -> str:
+        write, has_diverged = self._write, isinstance(failure, DivergedError)
+        if write.numbered is not None:
+            again = "query again" if write.epoch is not None else "write again with the same txn-version"
+            done = "written anew, on top of that" if has_diverged else "found there, converted and published"
+            return f"Run the {again}: they are {done}."
+        if has_diverged:
+            return f"Drop branch '{write.branch}', and run the write again."
+        return (
+            "The next write with publish-converted converts and publishes them; so do "
+            f"iceberg_ds.convert_deletes('{write.table}', branch='{write.branch}') and then "
+            f"iceberg_ds.publish('{write.table}', '{write.branch}', to='{self._to}')."
+        )

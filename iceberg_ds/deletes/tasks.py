@@ -1,0 +1,182 @@
+"""One task of a search for keys: finds rows, and marks them by position or rewrites their files.
+
+Knows neither Spark nor the catalog, and publishes nothing. A task that fails says so in its answer and leaves no file;
+so no message of another task is lost, as it would be with the job.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+
+from iceberg_ds._version import why_not_version
+from iceberg_ds.deletes.key_reader import SequenceRule
+from iceberg_ds.deletes.match import Matcher
+from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, Marks, ResolvePlan
+from iceberg_ds.errors import IcebergSinkError
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.files import file_io
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.table.locations import FilePaths, data_locations
+from iceberg_ds.writers.hidden_positions import hidden_positions, without
+from iceberg_ds.writers.position_deletes import HiddenRows, write_position_deletes
+from iceberg_ds.writers.rewriting import FileRewriter
+from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
+
+# Positions of a task that wait for their file at most: 8 bytes each.
+MOST_POSITIONS = 4_000_000
+# Rows of data files that are searched together at most, whose positions may all be in memory.
+PORTION_ROWS = 20_000_000
+
+
+def answer_of_task(version: str, plan: bytes, number: int, work: bytes) -> bytes:
+    """Return the number of a group and its answer, as Spark carries them.
+
+    Args:
+        version: That of the driver's package.
+        plan: The plan of the search, pickled.
+        number: Which group this is.
+        work: Its data files, pickled.
+    """
+    if (problem := why_not_version(version)) is not None:
+        return pickle.dumps((number, GroupAnswer(problem=problem)))
+    answer = resolve_group(pickle.loads(plan), number, pickle.loads(work))  # noqa: S301  # our own driver's
+    return pickle.dumps((number, answer))
+
+
+def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> GroupAnswer:
+    """Look for keys in some data files, and return what was found and written.
+
+    Args:
+        plan: What the driver decided.
+        number: Which group of the search this is.
+        work: The data files; those of one partition follow each other.
+    """
+    # A number of its own, so that no two attempts share a path.
+    attempt = TaskAttempt(partition_id=number, task_attempt_id=uuid.uuid4().int >> 96)
+    task = _Task(plan, attempt)
+    try:
+        return task.run(work)
+    except Exception as error:  # of whatever storage library
+        task.discard()
+        text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
+        return GroupAnswer(problem=mask_text(text, plan.write.io_properties))
+    except BaseException:
+        task.discard()
+        raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Rows of a data file that have one of the keys and are not hidden, and those that are hidden.
+
+    Those that win over the incoming row are not among them, only their keys.
+    """
+
+    work: FileWork
+    positions: pa.Array
+    hidden: pa.Array
+    late_keys: pa.Table | None = None
+
+
+class _Task:
+    def __init__(self, plan: ResolvePlan, attempt: TaskAttempt) -> None:
+        self._plan = plan
+        self._io: FileIO = file_io(plan.write.io_properties, plan.write.location)
+        self._matcher = Matcher(self._io, plan.key_types, SequenceRule.of(plan.write))
+        self._rewriter = FileRewriter(self._io, plan.write, attempt)
+        prefix, write = name_prefix(plan.write, attempt), plan.write
+        places = data_locations(write.location, write.properties, write.location_provider)
+        self._paths = FilePaths(places, write.schema, prefix, are_deletes=True)
+        self._marks: list[Marks] = []
+        self._rewritten: list[DataFile] = []
+        self._waiting: list[HiddenRows] = []
+        self._waiting_count = 0
+
+    def run(self, work: Sequence[FileWork]) -> GroupAnswer:
+        answers = []
+        for items in portions(work):
+            for found in self._find(items):
+                rewritten = self._hide(found) if len(found.positions) else None
+                answers.append(
+                    FileAnswer(
+                        path=found.work.path,
+                        sequence_number=found.work.sequence_number,
+                        rows=len(found.positions),
+                        rewritten=rewritten,
+                        positions=frozenset(found.work.positions),
+                        late_keys=found.late_keys,
+                    )
+                )
+            self._write_marks()
+        fault_point(FaultPoint.TASK_WRITTEN)
+        read_bytes = self._matcher.read_bytes + self._rewriter.read_bytes
+        return GroupAnswer(files=tuple(answers), marks=tuple(self._marks), read_bytes=read_bytes)
+
+    def discard(self) -> None:
+        """Delete every file of this attempt."""
+        written = [*(marks.file for marks in self._marks), *self._rewritten]
+        delete_files(self._io, [file.file_path for file in written], Proof.TASK_FAILED)
+
+    def _find(self, work: Sequence[FileWork]) -> Iterator[_Found]:
+        found = self._matcher.find(work)
+        for item in work:
+            matches = found.get(item.path)
+            if matches is None:
+                nothing = pa.array([], pa.int64())
+                yield _Found(work=item, positions=nothing, hidden=nothing)
+                continue
+            hidden = hidden_positions(self._io, item.positions, item.path)
+            newer = None if matches.newer is None else matches.newer.but(hidden)
+            yield _Found(
+                work=item,
+                positions=without(matches.positions, hidden),
+                hidden=hidden,
+                late_keys=None if newer is None else newer.keys,
+            )
+
+    def _hide(self, found: _Found) -> tuple[DataFile, ...] | None:
+        if self._plan.encoding == "position":
+            self._waiting.append(HiddenRows(data_file=found.work.data_file, positions=found.positions))
+            self._waiting_count += len(found.positions)
+            if self._waiting_count > MOST_POSITIONS or self._plan.is_by_file:
+                self._write_marks()
+            return None
+        data_file = found.work.data_file
+        spec, order = self._plan.specs[data_file.spec_id], self._plan.sort_orders.get(data_file.sort_order_id or 0)
+        left_out = pa.concat_arrays([found.positions, found.hidden])
+        written = self._rewriter.rewrite(data_file, spec, order, left_out)
+        self._rewritten += written
+        return written
+
+    def _write_marks(self) -> None:
+        if not self._waiting:
+            return
+        first = self._waiting[0].data_file
+        path = self._paths.next(self._plan.specs[first.spec_id], first.partition)
+        file = write_position_deletes(self._io, path, self._waiting, self._plan.write.files)
+        self._marks.append(Marks(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting)))
+        self._waiting, self._waiting_count = [], 0
+        fault_point(FaultPoint.FILE_CLOSED)
+
+
+def portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:
+    """Yield data files of one partition, so many that the positions of all their rows would fit into memory."""
+    for _, items in itertools.groupby(work, key=lambda item: item.place):
+        portion: list[FileWork] = []
+        rows = 0
+        for item in items:
+            if portion and rows + item.data_file.record_count > PORTION_ROWS:
+                yield portion
+                portion, rows = [], 0
+            portion.append(item)
+            rows += item.data_file.record_count
+        yield portion

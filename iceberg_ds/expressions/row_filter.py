@@ -1,0 +1,75 @@
+"""Pure: which rows of a batch satisfy a predicate, row by row."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+
+from iceberg_ds.expressions.binding import typed_predicate
+from iceberg_ds.expressions.nodes import Constant
+from iceberg_ds.expressions.parser import Tree, parse_predicate
+from iceberg_ds.plan import BoundColumn, OverwriteByFilter
+
+
+class RowFilter:
+    """Tells rows that satisfy a predicate from those that do not, a predicate that is unknown of a row among these.
+
+    Args:
+        predicate: As `predicates.parse_predicate` gives it.
+        schema: The table's schema.
+        case_sensitive: As in `typed.typed_predicate`.
+        time_zone: As in `typed.typed_predicate`.
+
+    Raises:
+        ValueError: A column is missing or ambiguous, or something does not compare or cannot be computed exactly.
+    """
+
+    def __init__(self, predicate: Tree, schema: Schema, *, case_sensitive: bool, time_zone: str | None = None) -> None:
+        self._expression = typed_predicate(predicate, schema, case_sensitive=case_sensitive, time_zone=time_zone)
+        self._constant: bool | None = None
+        if isinstance(self._expression, Constant):
+            self._constant = self._expression.value.as_py() is True
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Where the columns that the predicate looks at stand in the schema, ascending; none if it looks at none."""
+        return tuple(sorted({column.path[0] for column in self._expression.columns()}))
+
+    @property
+    def columns(self) -> tuple[BoundColumn, ...]:
+        """What the names of the columns mean that the predicate looks at, each once, by their ids."""
+        found = {column.field_id: str(column.type) for column in self._expression.columns()}
+        return tuple(BoundColumn(field_id=number, type=found[number]) for number in sorted(found))
+
+    @classmethod
+    def of(cls, overwrite: OverwriteByFilter, schema: Schema) -> RowFilter:
+        """Return the filter of the rows that a write replaces; raises as the constructor does."""
+        return cls(
+            parse_predicate(overwrite.predicate),
+            schema,
+            case_sensitive=overwrite.case_sensitive,
+            time_zone=overwrite.time_zone,
+        )
+
+    def satisfying(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that satisfy the predicate. Columns are taken by their position in the table."""
+        return batch if self._constant is True else batch.filter(self.mask(batch))
+
+    def failing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the other rows."""
+        return batch if self._constant is False else batch.filter(pc.invert(self.mask(batch)))
+
+    def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return for each row whether the predicate is true of it, never null. Columns are taken by their position.
+
+        Raises:
+            ValueError: It has no value for some row, such as a sum that is out of range.
+        """
+        if self._constant is not None:
+            return pa.repeat(self._constant, batch.num_rows)
+        try:
+            found = self._expression.rows(batch)
+        except pa.ArrowInvalid as problem:
+            raise ValueError(f"the predicate has no value for some row: {problem}") from problem
+        return found.fill_null(False)  # noqa: FBT003  # Arrow's signature

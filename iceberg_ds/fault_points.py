@@ -1,0 +1,45 @@
+"""The named steps of a write, at which fault tests act; nobody listens otherwise, and a step costs one call.
+
+Imports nothing of the package, and runs in every process: planner, tasks, committer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+
+class FaultPoint(Enum):
+    """A moment of a write at which a process may die, with what is true then."""
+
+    PLANNED = "planner: everything is decided, the table may have been made or changed, no task runs"
+    FILE_OPENED = "task: a data file is begun, nobody sees it"
+    FILE_CLOSED = "task: a data file is whole, nobody knows of it"
+    TASK_WRITTEN = "task: all its files are whole, Spark has no message of them"
+    COMMIT_BEGUN = "committer: all messages are there and fit"
+    TABLE_LOADED = "committer: an attempt has loaded the table, and not looked at it"
+    MANIFESTS_WRITTEN = "committer: an attempt has written its manifests and its manifest list"
+    REQUEST_ANSWERED = "committer: the catalog has carried out the request, and nothing is tidied up"
+    LANDED = "committer: the write is known to have landed and tidied up; Spark does not know it"
+    PUBLISHED = "committer: the branch that readers use is known to have the rows; Spark does not know it"
+    SKIPPED = "committer: an earlier write had landed these rows; the new files are deleted"
+    CLEANING_UP = "any: files are about to be deleted, with proof"
+    ABORT_BEGUN = "committer: Spark gives the write up"
+
+
+def _nobody(_: FaultPoint) -> None:
+    pass
+
+
+_listener: Callable[[FaultPoint], None] = _nobody
+
+
+def fault_point(step: FaultPoint) -> None:
+    """Say that this process has come to `step`; whoever listens may never return."""
+    _listener(step)
+
+
+def listen(listener: Callable[[FaultPoint], None] | None) -> None:
+    """Let `listener` be called at every step that this process comes to; None for nobody."""
+    global _listener  # noqa: PLW0603  # one for the process
+    _listener = listener or _nobody

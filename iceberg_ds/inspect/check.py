@@ -1,0 +1,240 @@
+"""`check`: tries all that a write needs, on the driver and on every executor, before any job runs.
+
+What is tried leaves nothing behind. A check that rests on one that failed is not made; the others are. The columns that
+are compared with the table are those of a DataFrame's schema, of text, or of a sample file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.inspect.catalog_checks import OPTIONS, REACHED, Target, checked_catalog, checked_table, warehouse_target
+from iceberg_ds.inspect.checklist import DRIVER, Check, CheckFailedError, Checklist, CheckResult
+from iceberg_ds.inspect.executors import EXECUTORS, ask_executors, versions_check
+from iceberg_ds.inspect.machine_checks import (
+    PUT,
+    Place,
+    clean_up,
+    installed_versions,
+    machine,
+    missing_folders,
+    probe_storage,
+    quick_properties,
+    remove_folders,
+    write_marker,
+)
+from iceberg_ds.options.sink_options import SinkOptions, given_options, parse_options
+from iceberg_ds.table.names import identifier_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+_COLUMN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>\w+))\s*:?\s*(?P<type>[a-z_]+(\s*\([\d\s,]+\))?)\s*"
+                     r"(?P<required>not\s+null)?\s*", re.IGNORECASE)  # fmt: skip
+_BETWEEN_COLUMNS = re.compile(r",(?![^(]*\))")
+_TYPES: dict[str, spark.DataType] = {
+    "boolean": spark.BooleanType(),
+    "tinyint": spark.ByteType(),
+    "smallint": spark.ShortType(),
+    "int": spark.IntegerType(),
+    "integer": spark.IntegerType(),
+    "bigint": spark.LongType(),
+    "long": spark.LongType(),
+    "float": spark.FloatType(),
+    "double": spark.DoubleType(),
+    "string": spark.StringType(),
+    "binary": spark.BinaryType(),
+    "date": spark.DateType(),
+    "timestamp": spark.TimestampType(),
+    "timestamp_ltz": spark.TimestampType(),
+    "timestamp_ntz": spark.TimestampNTZType(),
+    "decimal": spark.DecimalType(10, 0),
+}
+_SAMPLES = "Parquet (.parquet), CSV with a header (.csv) or JSON with one object a line (.json, .jsonl)"
+_LIMIT_S = 60.0
+_JOB_LIMITS = 4  # a job of many steps may take so many times as long as one step
+_COLUMNS, LEFT = "given columns", "removal of test files"
+MARKER = "storage: write a file for the executors"
+
+
+def given_columns(
+    schema: spark.StructType | str | None, sample: str | os.PathLike[str] | None, session: SparkSession | None
+) -> tuple[str, spark.StructType]:
+    """Return the columns, and what they are in words.
+
+    Raises:
+        CheckFailedError: Neither can be understood.
+    """
+    columns = schema if isinstance(schema, spark.StructType) else None
+    if columns is None and schema is not None:
+        columns = parse_columns(str(schema), session)
+    if columns is None:
+        columns = _read_sample(Path(str(sample)))
+    return columns.simpleString(), columns
+
+
+def parse_columns(text: str, session: SparkSession | None) -> spark.StructType:
+    """Return the columns of text such as `id BIGINT NOT NULL, name STRING`; only a session reads nested types.
+
+    Raises:
+        CheckFailedError: It is malformed.
+    """
+    if session is None:
+        return spark.StructType([_column(part) for part in _BETWEEN_COLUMNS.split(text)])
+    try:
+        return session.createDataFrame([], text).schema
+    except PySparkException as error:
+        raise CheckFailedError(
+            f"columns {text!r} are not understood: {error.getMessage()}",
+            "Write each as `name TYPE`, with a type of Spark SQL, and commas between them.",
+        ) from error
+
+
+def _column(text: str) -> spark.StructField:
+    found = _COLUMN.fullmatch(text)
+    kind = _type(found["type"]) if found else None
+    if found is None or kind is None:
+        raise CheckFailedError(
+            f"column {text.strip()!r} is not understood",
+            "Write it as `name TYPE`, with a simple type of Spark SQL; for nested types give a sample file, or a Spark "
+            "session (--master).",
+        )
+    return spark.StructField(found["quoted"] or found["name"], kind, nullable=found["required"] is None)
+
+
+def _type(text: str) -> spark.DataType | None:
+    name, _, arguments = text.lower().partition("(")
+    numbers = [int(number) for number in re.findall(r"\d+", arguments)]
+    if name.strip() == "decimal" and numbers:
+        return spark.DecimalType(*numbers[:2])
+    return None if numbers else _TYPES.get(name.strip())
+
+
+def _read_sample(path: Path) -> spark.StructType:
+    try:
+        return from_arrow_schema(_arrow_schema(path), prefer_timestamp_ntz=False)
+    except (OSError, pa.ArrowException) as error:
+        raise CheckFailedError(f"{path} cannot be read: {error}", f"Give a file that is {_SAMPLES}.") from error
+
+
+def _arrow_schema(path: Path) -> pa.Schema:
+    if path.suffix == ".parquet":
+        return pq.read_schema(path)
+    if path.suffix == ".csv":
+        return pa.csv.open_csv(path).schema
+    if path.suffix in {".json", ".jsonl", ".ndjson"}:
+        return pa.json.read_json(path).schema
+    raise CheckFailedError(f"{path} is of no known kind", f"Give a file that is {_SAMPLES}.")
+
+
+def check(
+    spark: SparkSession | None,
+    options: Mapping[str, str],
+    *,
+    schema: StructType | str | None = None,
+    sample: str | os.PathLike[str] | None = None,
+    limit_s: float = _LIMIT_S,
+) -> CheckResult:
+    """Try all that a write with `options` needs, and return what was found; raises nothing of what it finds.
+
+    Tried are: the options; the catalog, its credentials, the namespace and the table, or the right to create it; the
+    columns, if they are given; on the driver and on every executor the versions, the clock, and the storage, where
+    files are written, read, listed and deleted. What is missing is not made for good: a table and a namespace that
+    do not exist are tried with a scratch table, `iceberg_ds_check_...`, which is removed again.
+
+    Args:
+        spark: The session whose executors are asked; None to check from this machine alone.
+        options: The options that the write gets, with `table`.
+        schema: The columns that the write has: a DataFrame's schema, or text such as `id BIGINT, name STRING`.
+        sample: A file with such columns instead: Parquet, CSV (with a header) or JSON (a line each).
+        limit_s: Seconds that each step may take; the job on the executors may take four times as long.
+    """
+    run = secrets.token_hex(6)
+    given = given_options(options)
+    checklist = Checklist.for_options(given, limit_s)
+    versions = installed_versions()
+    checklist.note(versions_check(versions, versions, "driver"))
+    parsed = checklist.attempt(OPTIONS, lambda: _parsed(given))
+    columns = None
+    if schema is not None or sample is not None:
+        columns = checklist.attempt(_COLUMNS, lambda: given_columns(schema, sample, spark))
+    if parsed is None:
+        checklist.skip(REACHED, f"not tried, because '{OPTIONS}' was not passed")
+        _check_machines(checklist, None, spark, run)
+    else:
+        _check_all(checklist, parsed, columns, spark, run)
+    return CheckResult(checks=tuple(checklist.checks))
+
+
+def _parsed(given: Mapping[str, str]) -> tuple[str, SinkOptions]:
+    options = parse_options(given)
+    catalog_settings(options)
+    return f"{len(given)} options, table {identifier_text(options.table)}", options
+
+
+def _check_all(
+    checklist: Checklist, options: SinkOptions, columns: StructType | None, spark: SparkSession | None, run: str
+) -> None:
+    with checked_catalog(checklist, options) as client:
+        if client is None:
+            _check_machines(checklist, warehouse_target(options), spark, run)
+            return
+        with checked_table(checklist, client, options, columns) as target:
+            _check_machines(checklist, target or warehouse_target(options), spark, run)
+
+
+def _check_machines(checklist: Checklist, target: Target | None, spark: SparkSession | None, run: str) -> None:
+    """Try the storage on the driver, and all that executors can try."""
+    if target is None:
+        checklist.skip(PUT, "not tried, because it is not known where the table's files go")
+        _check_executors(checklist, None, spark, run)
+        return
+    checklist.secrets.update(target.properties)
+    properties = quick_properties(target.properties, target.folder)
+    place = Place(folder=target.folder, properties=properties, limit_s=checklist.limit_s)
+    # Executors on this machine would leave their folders to each other.
+    made = missing_folders(f"{place.folder}/x")
+    try:
+        for found in probe_storage(place, f"driver-{machine()}-{os.getpid()}", DRIVER):
+            checklist.note(found)
+        if spark is not None and checklist.passed(PUT):
+            place = replace(place, marker=checklist.attempt(MARKER, lambda: write_marker(place)))
+        _check_executors(checklist, place, spark, run)
+    finally:
+        if left := clean_up(place):
+            checklist.note(Check(name=LEFT, outcome="failed", detail=", ".join(left), next_step="Delete them by hand."))
+        remove_folders(made)
+
+
+def _check_executors(checklist: Checklist, place: Place | None, spark: SparkSession | None, run: str) -> None:
+    if spark is None:
+        checklist.skip(EXECUTORS, "not asked: there is no Spark session")
+        return
+    limit_s = _JOB_LIMITS * checklist.limit_s
+    started = time.monotonic()
+    try:
+        checks = ask_executors(spark, place, run, installed_versions(), limit_s)
+    except Exception as error:  # Spark's, and those of what the job runs
+        checklist.fail(EXECUTORS, error, seconds=time.monotonic() - started)
+        return
+    for found in checks:
+        checklist.note(found)

@@ -1,0 +1,333 @@
+"""All that a table's snapshots list, read once: manifest lists, manifests, the files in them; and what was found there.
+
+What cannot be read is kept as a problem, so that every other check can still be made on the rest. Memory grows with the
+number of different files: their metrics are not kept. Two paths may name one file, as writers spell the same place in
+several ways; comparing them errs on the side of "the same", so that a file that is taken for a referenced one stays.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeVar
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    read_manifest_list,
+)
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+
+from iceberg_ds.inspect.checklist import CheckFailedError
+from iceberg_ds.snapshots.manifests import all_entries, deletion_vector
+
+_EXAMPLES = 5
+_THREADS = 16
+# Results that wait for their turn, at most.
+_WINDOW = 1024
+
+# Why a file could not be read that is not there.
+IS_MISSING = "is missing"
+
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
+_SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
+_LOCAL = re.compile(r"^(file:(//(localhost)?(?=/))?)?(?=/)")
+
+
+def found(problems: Iterable[str], well: str, next_step: str) -> tuple[str, None]:
+    """Return what a check found if there are no problems.
+
+    Args:
+        problems: What is wrong, a sentence each.
+        well: What is said if nothing is.
+        next_step: What to do about them.
+
+    Raises:
+        CheckFailedError: There are problems; its text has the first few.
+    """
+    every = list(dict.fromkeys(problems))
+    if not every:
+        return well, None
+    more = f"; and {len(every) - _EXAMPLES} more" if len(every) > _EXAMPLES else ""
+    raise CheckFailedError(f"{counted(len(every), 'problem')}: {'; '.join(every[:_EXAMPLES])}{more}", next_step)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things in words."""
+    if number == 1:
+        return f"1 {thing}"
+    if thing.endswith("y") and not thing.endswith("ey"):
+        return f"{number:,} {thing.removesuffix('y')}ies"
+    return f"{number:,} {thing}{'es' if thing.endswith('nch') else 's'}"
+
+
+def in_parallel(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iterator[_Found]:
+    """Yield what `call` returns for each item, in order, with a bounded number of results waiting."""
+    remaining = iter(items)
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="iceberg-ds-verify") as pool:
+        while window := list(itertools.islice(remaining, _WINDOW)):
+            yield from pool.map(call, window)
+
+
+def why_unreadable(error: Exception) -> str:
+    """Return in words why a file could not be read."""
+    if isinstance(error, FileNotFoundError):
+        return IS_MISSING
+    return f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
+
+
+def file_key(path: str) -> str:
+    """Return the form of `path` that all spellings of it share.
+
+    `s3a://b/k` and `s3n://b/k` are `s3://b/k`; `file:/x`, `file:///x` and `/x` are one, links to folders followed.
+    """
+    scheme, separator, rest = path.partition("://")
+    if not separator or scheme == "file":
+        return f"file://{_real(_LOCAL.sub('', path))}"
+    return f"{_SAME_SCHEMES.get(scheme, scheme)}://{re.sub('/{2,}', '/', rest)}"
+
+
+def within_store(key: str) -> str:
+    """Return the part of a key behind scheme and authority."""
+    rest = key.partition("://")[2]
+    return rest.partition("/")[2].lstrip("/")
+
+
+def _real(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return f"{_real_folder(folder)}/{name}"
+
+
+@lru_cache(maxsize=4096)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder or "/").rstrip("/")
+
+
+def folder_key(location: str) -> str:
+    """Return the key that all files below a folder begin with."""
+    return file_key(f"{location.rstrip('/')}/x").removesuffix("x")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFile:
+    """A data or delete file as a manifest lists it.
+
+    Attributes:
+        path: Where it is.
+        content: Rows, or which kind of deletes.
+        file_format: Its format.
+        record_count: How many rows or deletes it is said to hold.
+        size_bytes: Its recorded size.
+        is_encrypted: Whether it takes a key to read it.
+        vector: Offset and length of a deletion vector in it, None if the whole file is meant.
+    """
+
+    path: str
+    content: DataFileContent
+    file_format: FileFormat
+    record_count: int
+    size_bytes: int
+    is_encrypted: bool = False
+    vector: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, data_file: DataFile) -> ListedFile:
+        """Return what is kept of an entry's file."""
+        return cls(
+            path=sys.intern(data_file.file_path),
+            content=DataFileContent(data_file.content or 0),  # version 1 has none but data files
+            file_format=data_file.file_format,
+            record_count=data_file.record_count,
+            size_bytes=data_file.file_size_in_bytes,
+            is_encrypted=data_file.key_metadata is not None,
+            vector=deletion_vector(data_file),
+        )
+
+    @property
+    def name(self) -> str:
+        """What tells it from all others: several deletion vectors may share a file."""
+        return self.path if self.vector is None else f"{self.path}#{self.vector[0]}"
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes that count as its own in summaries."""
+        return self.size_bytes if self.vector is None else self.vector[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry of a manifest; numbers are inherited where it has none of its own."""
+
+    status: ManifestEntryStatus
+    snapshot_id: int | None
+    sequence_number: int | None
+    file_sequence_number: int | None
+    file: ListedFile
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its file is in the table."""
+        return self.status is not ManifestEntryStatus.DELETED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A manifest that was read.
+
+    Attributes:
+        entries: All of its entries.
+        size_bytes: How long the file is.
+        partitions: The different partition values in it, at most a few of each shape.
+        problem: Why it could not be read, None if it was.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    size_bytes: int | None = None
+    partitions: tuple[tuple[object, ...], ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What the snapshots of a table list.
+
+    Attributes:
+        metadata: The table.
+        lists: The manifests of each snapshot, by its id, as its manifest list names them.
+        problems: Why a manifest list could not be read, by the snapshot's id.
+        manifests: What is in them, by path.
+    """
+
+    metadata: TableMetadata
+    lists: Mapping[int, tuple[ManifestFile, ...]]
+    problems: Mapping[int, str] = field(default_factory=dict)
+    manifests: Mapping[str, Manifest] = field(default_factory=dict)
+
+    def paths(self) -> Iterator[str]:
+        """Yield the paths of all files that the snapshots refer to, and of the table's statistics."""
+        yield from (snapshot.manifest_list for snapshot in self.metadata.snapshots)
+        yield from self.manifests
+        yield from (
+            entry.file.path for manifest in self.manifests.values() for entry in manifest.entries if entry.is_live
+        )
+        yield from (found.statistics_path for found in (*self.metadata.statistics, *self.metadata.partition_statistics))
+
+    def every_problem(self) -> Iterator[str]:
+        """Yield why manifest lists and manifests could not be read."""
+        yield from self.problems.values()
+        yield from (manifest.problem for manifest in self.manifests.values() if manifest.problem is not None)
+
+    def read_snapshots(self) -> list[Snapshot]:
+        """Return the snapshots of which everything could be read."""
+        return [
+            snapshot
+            for snapshot in self.metadata.snapshots
+            if snapshot.snapshot_id not in self.problems
+            and all(self.manifests[used.manifest_path].problem is None for used in self.lists[snapshot.snapshot_id])
+        ]
+
+    def listed_manifests(self, snapshot_ids: Collection[int] | None = None) -> dict[str, ManifestFile]:
+        """Return the manifests of these snapshots, of all for None, by path."""
+        return {
+            used.manifest_path: used
+            for snapshot_id, manifests in self.lists.items()
+            if snapshot_ids is None or snapshot_id in snapshot_ids
+            for used in manifests
+        }
+
+    def live_files(self, snapshot_ids: Collection[int] | None = None) -> list[ListedFile]:
+        """Return the different files that these snapshots have, all snapshots for None."""
+        files = {
+            entry.file.name: entry.file
+            for path in self.listed_manifests(snapshot_ids)
+            for entry in self.manifests[path].entries
+            if entry.is_live
+        }
+        return list(files.values())
+
+
+def read_contents(io: FileIO, metadata: TableMetadata, known: Contents | None = None) -> Contents:
+    """Read what all snapshots of a table list.
+
+    Args:
+        io: Opens the table's files.
+        metadata: The table.
+        known: What was read of it before; files that were read are not read again.
+    """
+    lists: dict[int, tuple[ManifestFile, ...]] = {}
+    problems: dict[int, str] = {}
+    wanted = [snapshot for snapshot in metadata.snapshots if known is None or snapshot.snapshot_id not in known.lists]
+    kept = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    if known is not None:
+        lists |= {number: manifests for number, manifests in known.lists.items() if number in kept}
+    for snapshot, (manifests, problem) in zip(
+        wanted, in_parallel(lambda snapshot: _read_list(io, snapshot), wanted), strict=True
+    ):
+        if problem is None:
+            lists[snapshot.snapshot_id] = manifests
+        else:
+            problems[snapshot.snapshot_id] = problem
+    listed = {used.manifest_path: used for manifests in lists.values() for used in manifests}
+    return Contents(metadata=metadata, lists=lists, problems=problems, manifests=_read_manifests(io, listed, known))
+
+
+def _read_manifests(io: FileIO, listed: Mapping[str, ManifestFile], known: Contents | None) -> dict[str, Manifest]:
+    before = known.manifests if known is not None else {}
+    read = {path: before[path] for path in listed if path in before and before[path].problem is None}
+    missing = [used for path, used in listed.items() if path not in read]
+    found = in_parallel(lambda used: _read_manifest(io, used), missing)
+    return read | {used.manifest_path: manifest for used, manifest in zip(missing, found, strict=True)}
+
+
+def _read_list(io: FileIO, snapshot: Snapshot) -> tuple[tuple[ManifestFile, ...], str | None]:
+    # PyIceberg keeps manifests by path in its process: what is read here is what lies there now.
+    try:
+        return tuple(read_manifest_list(io.new_input(snapshot.manifest_list))), None
+    except Exception as error:  # whatever a storage library or the Avro reader raises
+        problem = f"manifest list {snapshot.manifest_list} of snapshot {snapshot.snapshot_id} {why_unreadable(error)}"
+        return (), problem
+
+
+def _read_manifest(io: FileIO, used: ManifestFile) -> Manifest:
+    size: int | None = None
+    try:
+        size = len(io.new_input(used.manifest_path))
+        entries = all_entries(io, used)
+        return Manifest(entries=tuple(_entry(entry) for entry in entries), size_bytes=size, partitions=_shapes(entries))
+    except Exception as error:  # whatever a storage library or the Avro reader raises
+        said = f" (its recorded size is {used.manifest_length:,} bytes, it has {size:,})" if size is not None else ""
+        return Manifest(size_bytes=size, problem=f"manifest {used.manifest_path} {why_unreadable(error)}{said}")
+
+
+def _entry(entry: ManifestEntry) -> Entry:
+    return Entry(
+        status=entry.status,
+        snapshot_id=entry.snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        file=ListedFile.of(entry.data_file),
+    )
+
+
+def _shapes(entries: Iterable[ManifestEntry]) -> tuple[tuple[object, ...], ...]:
+    """Return one partition of each combination of types among the entries."""
+    partitions = (_values(entry.data_file.partition) for entry in entries)
+    return tuple({tuple(type(value) for value in partition): partition for partition in partitions}.values())
+
+
+def _values(partition: Record) -> tuple[object, ...]:
+    return tuple(partition[position] for position in range(len(partition)))

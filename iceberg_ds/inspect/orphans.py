@@ -1,0 +1,601 @@
+"""Finds the files below a table's locations that nothing refers to, and deletes them with proof.
+
+Files are listed before the table is loaded: what was committed before the load is seen, and what is written after it is
+too young. Of a table whose metadata cannot be read whole, nothing is an orphan. Where others may have a part in its
+folder, nothing is deleted.
+
+Several tables may have come to lie in one folder: one is renamed and keeps its location, another is made at the place
+that its name had. And two catalogs may have one table: each goes on from where it was registered, and neither sees the
+commits of the other. Either way files that this table does not refer to are somebody's rows. What shows it are metadata
+files that are not in this table's log; neither their ages nor any clock counts, only which table they are of and which
+states they follow.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from posixpath import basename, dirname
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.errors import OptionError
+from iceberg_ds.inspect.checklist import CheckFailedError, Checklist, CheckResult, NotTriedError
+from iceberg_ds.inspect.contents import (
+    IS_MISSING,
+    Contents,
+    counted,
+    file_key,
+    folder_key,
+    in_parallel,
+    read_contents,
+    why_unreadable,
+    within_store,
+)
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.listing import StoredFile, can_list, is_metadata_file, store_clock_ms, stored_files
+from iceberg_ds.io.places import FOLDER_PROPERTIES
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_GRACE = "3d"
+# Below it, files of a write that still runs could be taken for orphans.
+LOWEST_SAFE_GRACE = "24h"
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)[a-z]*\s*", re.IGNORECASE)
+_DAY_S, _HOUR_S = 86_400, 3_600
+_GZIP_MAGIC = b"\x1f\x8b"
+_OF_OTHERS_STEP = (
+    "No file was deleted: files of that table would look like orphans. Give each table a folder of its own. If no "
+    "catalog has that table any more, delete this metadata file by hand first."
+)
+_STALE_STEP = (
+    "No file was deleted: files of that state would look like orphans. Verify the table through the catalog that has "
+    "that state, and drop the other entry without its files. If no catalog has it, because a commit was killed or the "
+    "table was set back, delete this metadata file by hand first."
+)
+_UNREADABLE_STEP = (
+    "No file was deleted: it may be the metadata of another table. If it is half a file of a writer that was killed, "
+    "delete it by hand first; if a writer is at work, verify again."
+)
+# Of tables without a catalog: it names the current metadata.
+_VERSION_HINT = "version-hint.text"
+ORPHANS, DELETION = "orphans", "deletion of orphans"
+
+
+def parse_grace_ms(text: str) -> int:
+    """Return a time such as `3d`, `36h`, `90 minutes` in milliseconds.
+
+    Raises:
+        OptionError: It is none.
+    """
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise OptionError(f"'{text}' is no age of files. Give a number with s, m, h or d, such as 36h or 3d.")
+    return int(float(found[1]) * _UNITS_MS[found[2].lower()])
+
+
+def require_safe_grace(text: str, *, force: bool) -> None:
+    """Refuse to delete files of an age at which a write that still runs may have some.
+
+    Args:
+        text: The age, as `parse_grace_ms` takes it.
+        force: The user says that nothing writes.
+
+    Raises:
+        OptionError: The age is too low.
+    """
+    if not force and parse_grace_ms(text) < parse_grace_ms(LOWEST_SAFE_GRACE):
+        raise OptionError(
+            f"Cannot delete orphans older than {text}: a write that still runs may have files of that age. Give "
+            f"{LOWEST_SAFE_GRACE} or more, or force it if nothing writes to the table now."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A file below the table's locations that no snapshot, log or ref refers to.
+
+    Attributes:
+        path: Where it is.
+        size_bytes: Its size.
+        modified_ms: When it was last written, milliseconds since the Unix epoch.
+        deleted: Whether this run has deleted it.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyResult(CheckResult):
+    """What all checks of a table found; its text is a table.
+
+    Attributes:
+        table: Its identifier.
+        orphans: Files that nothing refers to, the oldest first; they do not make a table unsound.
+    """
+
+    table: str
+    orphans: tuple[Orphan, ...] = ()
+
+
+def print_orphans(result: VerifyResult, console: Console) -> None:
+    """Print the orphans, nothing if there are none."""
+    if not result.orphans:
+        return
+    table = Grid(title="files that nothing refers to", title_justify="left", show_header=True, header_style="bold")
+    table.add_column("bytes", justify="right")
+    table.add_column("age", justify="right")
+    table.add_column("")
+    table.add_column("file", overflow="fold")
+    now_ms = time.time_ns() // 1_000_000
+    for orphan in result.orphans:
+        fate = "deleted" if orphan.deleted else ""
+        table.add_row(f"{orphan.size_bytes:,}", _age(orphan, now_ms), fate, escape(orphan.path))
+    console.print(table)
+
+
+def _age(orphan: Orphan, now_ms: int) -> str:
+    seconds = (now_ms - orphan.modified_ms) / 1000
+    return f"{seconds / _DAY_S:.1f} d" if seconds >= _DAY_S else f"{seconds / _HOUR_S:.1f} h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A state of a table, as far as its metadata file is looked at.
+
+    Attributes:
+        path: Where the metadata file is.
+        table_uuid: The table's.
+        location: The table's.
+        folders: Keys of the folders in which it has files: the metadata file's own, its location, and those that its
+            properties name.
+        sequence_number: The last one that it gave out, 0 in format version 1.
+        log: Keys of the metadata files that it says it follows, the oldest first.
+    """
+
+    path: str
+    table_uuid: str
+    location: str
+    folders: frozenset[str]
+    sequence_number: int
+    log: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfOthers:
+    """What stays in a table's folder, because it is another's, or may be.
+
+    Attributes:
+        folders: Keys of the folders below the table's location that belong to other tables.
+        files: Keys of the files that states of this table refer to which another catalog may have.
+    """
+
+    folders: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
+
+    def may_have(self, key: str) -> bool:
+        """Return whether the file with this key stays."""
+        return key in self.files or key.startswith(self.folders)
+
+
+def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Collection[str]) -> OfOthers:
+    """Return what in a table's folder belongs to other tables, or may belong to another catalog's state of this one.
+
+    Args:
+        table: The table.
+        metadata_files: All metadata files that are stored in its folders.
+        referenced: Keys of all files that it refers to.
+
+    Raises:
+        CheckFailedError: Another table has files in the same folder, another catalog has other states of this one, or
+            a metadata file cannot be read.
+    """
+    metadata = table.metadata
+    log = [file_key(entry.metadata_file) for entry in metadata.metadata_log]
+    in_log = {*log, file_key(table.metadata_location)}
+    foreign = [path for path in metadata_files if file_key(path) not in in_log]
+    if not foreign:
+        return OfOthers()
+    # The oldest one of the log says which came before.
+    oldest = [entry.metadata_file for entry in metadata.metadata_log[:1]]
+    states = {file_key(state.path): state for state in _states(table.io, [*foreign, *oldest])}
+    own = {key: state for key, state in states.items() if state.table_uuid == str(metadata.table_uuid)}
+    undecided = _undecided_states(table, own, in_log)
+    others = [state for state in states.values() if state.table_uuid != str(metadata.table_uuid)]
+    folders = {folder for other in others for folder in _own_folders(table, other, referenced)}
+    return OfOthers(folders=tuple(folders), files=frozenset(_files_of(table, undecided)))
+
+
+def _undecided_states(table: Table, states: dict[str, State], in_log: Collection[str]) -> list[State]:
+    """Return the states of the table that it has never been in, and that a killed commit or another catalog has left.
+
+    Raises:
+        CheckFailedError: One of them can only be that of another catalog.
+    """
+    current = file_key(table.metadata_location)
+    newest = getattr(table.metadata, "last_sequence_number", 0)  # format version 1 has none
+    known = _history(states, in_log)
+    unknown = [state for key, state in states.items() if key not in known]
+    for state in sorted(unknown, key=lambda state: state.sequence_number, reverse=True):
+        if state.sequence_number > newest or current in state.log:
+            raise CheckFailedError(
+                f"{state.path} is a newer state of this table (its last sequence number is {state.sequence_number}) "
+                f"than {table.metadata_location}, at which the catalog has it ({newest}): "
+                "another catalog may have it, too",
+                _STALE_STEP,
+            )
+        if _has_gone_its_own_way(state, states, known):
+            raise CheckFailedError(
+                f"{state.path} follows states that this table has never been in: another catalog may have it, too",
+                _STALE_STEP,
+            )
+    return unknown
+
+
+def _files_of(table: Table, undecided: Sequence[State]) -> Iterator[str]:
+    """Yield the keys of the files that states refer to, and of their own, but for attempts of writes that landed later.
+
+    Raises:
+        CheckFailedError: What a state refers to cannot be read.
+    """
+    present = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    for state in undecided:
+        try:
+            metadata = _metadata(table.io, state.path)
+            if (added := _added_by(table.io, metadata)) and added <= present:
+                continue
+        except FileNotFoundError:  # gone meanwhile
+            continue
+        contents = read_contents(table.io, metadata)
+        # What is missing was expired, and its files with it; nothing else tells what they were.
+        if problem := next((text for text in contents.every_problem() if not text.endswith(IS_MISSING)), None):
+            raise CheckFailedError(f"what {state.path} refers to is not known: {problem}", _UNREADABLE_STEP)
+        logger.warning(
+            "Files that %s refers to stay: another catalog may have that state of the table, or a commit was killed. "
+            "If no catalog has it, delete this metadata file by hand, and delete orphans again",
+            state.path,
+        )
+        yield file_key(state.path)
+        yield from map(file_key, contents.paths())
+
+
+def _added_by(io: FileIO, metadata: TableMetadata) -> set[int]:
+    """Return the snapshots that a state has and the one that it follows has not; none if that one is not stored."""
+    before: set[int] = set()
+    if metadata.metadata_log:
+        try:
+            earlier = _metadata(io, metadata.metadata_log[-1].metadata_file)
+        except FileNotFoundError:
+            return set()
+        before = {snapshot.snapshot_id for snapshot in earlier.snapshots}
+    return {snapshot.snapshot_id for snapshot in metadata.snapshots} - before
+
+
+def _history(states: dict[str, State], in_log: Collection[str]) -> set[str]:
+    """Return the keys of all metadata files that the table has stood at, as far back as logs that are stored tell."""
+    known, to_follow = set(in_log), [states[key] for key in in_log if key in states]
+    while to_follow:
+        earlier = [key for key in to_follow.pop().log if key not in known]
+        known.update(earlier)
+        to_follow += [states[key] for key in earlier if key in states]
+    return known
+
+
+def _has_gone_its_own_way(state: State, states: dict[str, State], known: Collection[str]) -> bool:
+    """Return whether somebody committed to a state that is not the table's; attempts that were lost have no such."""
+    is_known = [key in known for key in state.log]
+    begins = is_known.index(True) if True in is_known else len(is_known)
+    return not all(is_known[begins:]) or any(
+        key in states for key, found in zip(state.log, is_known, strict=True) if not found
+    )
+
+
+def _own_folders(table: Table, other: State, referenced: Collection[str]) -> Iterator[str]:
+    """Yield the folders below the table's location that are another's alone; raise if the two share one."""
+    location = folder_key(table.metadata.location)
+    for folder in sorted(other.folders):
+        is_below = folder.startswith(location) and folder != location
+        if location.startswith(folder) or (is_below and any(key.startswith(folder) for key in referenced)):
+            raise CheckFailedError(
+                f"{other.path} is the metadata of another table (uuid {other.table_uuid}, at {other.location}) in the "
+                "same folder",
+                _OF_OTHERS_STEP,
+            )
+        if is_below:
+            yield folder
+
+
+def _states(io: FileIO, paths: Sequence[str]) -> Iterator[State]:
+    """Yield what the metadata files say; one that is gone meanwhile says nothing."""
+    for path, found in zip(paths, in_parallel(lambda path: _state(io, path), paths), strict=True):
+        if isinstance(found, State):
+            yield found
+        elif not isinstance(found, FileNotFoundError):
+            raise CheckFailedError(f"metadata file {path} {why_unreadable(found)}", _UNREADABLE_STEP)
+
+
+def _state(io: FileIO, path: str) -> State | Exception:
+    """Return what a metadata file says, or why that is not known; the rest of it is let go of at once."""
+    try:
+        return _parsed(path, _document(io, path))
+    except Exception as error:  # whatever a storage library raises, and of what is no metadata of a table
+        return error
+
+
+def _metadata(io: FileIO, path: str) -> TableMetadata:
+    """Return the metadata in a file whose `State` was read before."""
+    try:
+        return TableMetadataUtil.parse_obj(_document(io, path))
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever a storage library or the parser raises
+        raise CheckFailedError(f"metadata file {path} {why_unreadable(error)}", _UNREADABLE_STEP) from None
+
+
+def _document(io: FileIO, path: str) -> Any:  # noqa: ANN401  # whatever the file holds
+    with io.new_input(path).open() as stream:
+        content = stream.read()
+    return json.loads(gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content)
+
+
+def _parsed(path: str, document: Any) -> State:  # noqa: ANN401  # whatever the file holds
+    location = str(document["location"]).rstrip("/")
+    named = [text for key, text in document.get("properties", {}).items() if key in FOLDER_PROPERTIES and text]
+    return State(
+        path=path,
+        table_uuid=str(UUID(document["table-uuid"])),
+        location=location,
+        folders=frozenset(map(folder_key, [path.rpartition("/")[0], location, *named])),
+        sequence_number=int(document.get("last-sequence-number", 0)),
+        log=tuple(sys.intern(file_key(entry["metadata-file"])) for entry in document.get("metadata-log", [])),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphans:
+    """The orphans of a table, as one look has found them.
+
+    Attributes:
+        files: The files, the oldest first.
+        too_young: How many files that nothing refers to are younger than the grace time.
+        metadata_files: All metadata files in the table's folders, of any age and of any table.
+        contents: The table as it was then.
+    """
+
+    files: tuple[Orphan, ...]
+    too_young: int
+    metadata_files: tuple[str, ...]
+    contents: Contents
+
+
+def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, by_store_clock: bool) -> Orphans:
+    """Return the files of a table that nothing refers to.
+
+    Args:
+        load: Loads the table afresh.
+        known: What has been read of it.
+        grace_ms: How old an orphan is at least.
+        by_store_clock: Whether to ask the store for the time, as before a deletion; else the machine's counts.
+
+    Raises:
+        NotTriedError: Its store cannot be listed or does not tell the time, or its metadata cannot be read whole.
+    """
+    table = load()
+    folders = table_folders(table.metadata)
+    if unlisted := [folder for folder in folders if not can_list(folder)]:
+        raise NotTriedError(f"not looked for, because {unlisted[0]} cannot be listed: only local folders and S3 can be")
+    properties = table.io.properties
+    # The earliest, so that no file of any of them seems older than it is.
+    now_ms = min(_now_ms(properties, folder, by_store_clock=by_store_clock) for folder in folders)
+    stored = {file_key(found.path): found for folder in folders for found in stored_files(properties, folder)}
+    table = load()
+    contents = read_contents(table.io, table.metadata, known)
+    if (reason := _why_unknown(table, contents)) is not None:
+        raise NotTriedError(f"not looked for, because {reason}")
+    referenced = referenced_keys(table, contents)
+    own = {folder_key(folder) for folder in _named_folders(table.metadata)}
+    foreign = _other_tables(stored, own | {_table_root(file_key(table.metadata_location))})
+    candidates = [
+        found
+        for key, found in stored.items()
+        if key not in referenced and not key.startswith(tuple(foreign)) and not _is_hidden(key, own)
+    ]
+    # A store tells the time less exactly than the ages of its files.
+    ages = [(max(0, now_ms - found.modified_ms), found) for found in candidates]
+    old = sorted((found for age_ms, found in ages if age_ms >= grace_ms), key=lambda found: found.modified_ms)
+    return Orphans(
+        files=tuple(map(_orphan, old)),
+        too_young=len(candidates) - len(old),
+        metadata_files=tuple(found.path for found in stored.values() if is_metadata_file(found.path)),
+        contents=contents,
+    )
+
+
+def _now_ms(properties: Mapping[str, str], folder: str, *, by_store_clock: bool) -> int:
+    if not by_store_clock:
+        return time.time_ns() // 1_000_000
+    try:
+        return store_clock_ms(properties, folder)
+    except Exception as error:  # whatever a storage library raises
+        reason = f"not looked for, because the store of {folder} does not tell what time it is ({error!r})"
+        raise NotTriedError(reason) from None
+
+
+def _orphan(found: StoredFile) -> Orphan:
+    return Orphan(path=found.path, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
+
+
+def delete_orphans(load: Callable[[], Table], orphans: Orphans) -> tuple[Orphan, ...]:
+    """Delete the orphans that another fresh load still shows unreferenced; return all, with what was deleted marked.
+
+    Raises:
+        CheckFailedError: It would not be safe; nothing was deleted.
+    """
+    table = load()
+    contents = read_contents(table.io, table.metadata, orphans.contents)
+    if (reason := _why_unknown(table, contents)) is not None:
+        raise CheckFailedError(reason, "No file was deleted. Mend the table first.")
+    referenced = referenced_keys(table, contents)
+    still = [orphan for orphan in orphans.files if file_key(orphan.path) not in referenced]
+    _refuse_other_stores(still, referenced)
+    own = folder_key(table.metadata.location)
+    mine = [orphan for orphan in still if file_key(orphan.path).startswith(own)]
+    if mine:
+        others = what_others_have(table, orphans.metadata_files, referenced)
+        mine = [orphan for orphan in mine if not others.may_have(file_key(orphan.path))]
+    delete_files(table.io, [orphan.path for orphan in mine], Proof.UNREFERENCED)
+    gone = {orphan.path for orphan in mine if not _exists(table.io, orphan.path)}
+    return tuple(replace(orphan, deleted=orphan.path in gone) for orphan in still)
+
+
+def _exists(io: FileIO, path: str) -> bool:
+    try:
+        return io.new_input(path).exists()
+    except Exception:  # nobody can tell: it is not said to be deleted
+        return True
+
+
+def table_folders(metadata: TableMetadata) -> list[str]:
+    """Return the folders in which a table's files are, without those that lie in another of them."""
+    keys = {folder_key(folder): folder for folder in _named_folders(metadata)}
+    return [folder for key, folder in keys.items() if not any(key != other and key.startswith(other) for other in keys)]
+
+
+def _named_folders(metadata: TableMetadata) -> list[str]:
+    """Return a table's location, and the folders that its properties name."""
+    named = [metadata.properties.get(key) for key in FOLDER_PROPERTIES]
+    return [metadata.location, *(folder for folder in named if folder)]
+
+
+def referenced_keys(table: Table, contents: Contents) -> set[str]:
+    """Return the keys of all files that a table refers to, of any snapshot."""
+    log = (entry.metadata_file for entry in table.metadata.metadata_log)
+    return {file_key(path) for path in (table.metadata_location, *log, *contents.paths())}
+
+
+def _why_unknown(table: Table, contents: Contents) -> str | None:
+    """Return why it is not known what a table refers to, None if it is."""
+    problem = next(contents.every_problem(), None) or _why_partial(table)
+    return None if problem is None else f"what the table refers to is not known: {problem}"
+
+
+def _why_partial(table: Table) -> str | None:
+    """Return why a catalog may have shown some of a table's snapshots only, None if it has shown all.
+
+    REST catalogs leave out those without a branch or tag, if their property `snapshot-loading-mode` says so.
+    """
+    path = table.metadata_location
+    try:
+        whole = FromInputFile.table_metadata(table.io.new_input(path))
+    except Exception as error:  # whatever a storage library or the parser raises
+        return f"metadata file {path} {why_unreadable(error)}"
+    shown = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    hidden = [snapshot for snapshot in whole.snapshots if snapshot.snapshot_id not in shown]
+    return f"the catalog does not show {counted(len(hidden), 'snapshot')} of metadata file {path}" if hidden else None
+
+
+def _is_hidden(key: str, own: Collection[str]) -> bool:
+    """Return whether a file is of the kind that readers pass over, or that catalogs of files need."""
+    below = key.removeprefix(max((folder for folder in own if key.startswith(folder)), key=len, default=""))
+    return basename(key) == _VERSION_HINT or any(
+        step.startswith(".") or (step.startswith("_") and "=" not in step) for step in below.split("/")
+    )
+
+
+def _other_tables(stored: Iterable[str], own: Collection[str]) -> set[str]:
+    """Return the folders below a table's that another table has, as its metadata shows."""
+    roots = {_table_root(key) for key in stored if is_metadata_file(key)}
+    return {root for root in roots if root not in own and any(root.startswith(folder) for folder in own)}
+
+
+def _table_root(metadata_file: str) -> str:
+    """Return the folder of the table whose metadata file has this key."""
+    folder = dirname(metadata_file)
+    return f"{dirname(folder) if basename(folder) == 'metadata' else folder}/"
+
+
+def _refuse_other_stores(orphans: Sequence[Orphan], referenced: Collection[str]) -> None:
+    """Raise if a listed file differs from a referenced one in its scheme or authority alone."""
+    elsewhere = {within_store(key): key for key in referenced}
+    for orphan in orphans:
+        other = elsewhere.get(within_store(file_key(orphan.path)))
+        if other is not None:
+            raise CheckFailedError(
+                f"{orphan.path} was listed, and the table refers to {other}: it may be the same file",
+                "No file was deleted. Give the table one spelling of its store, or delete the orphans by hand.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanWish:
+    """What is to be done about orphans.
+
+    Attributes:
+        grace_ms: How old a file must be to be one.
+        delete: Whether to delete them.
+    """
+
+    grace_ms: int
+    delete: bool
+
+
+def check_orphans(
+    checklist: Checklist, catalog: CatalogClient, identifier: Sequence[str], known: Contents, wish: OrphanWish
+) -> tuple[Orphan, ...]:
+    """Look for orphans, delete them if that is asked for, and return them."""
+
+    def load() -> Table:
+        return catalog.load_table(identifier)
+
+    orphans = checklist.attempt(ORPHANS, lambda: _look(load, known, wish))
+    if orphans is not None and orphans.files:
+        step = "" if wish.delete else "They cost space, no rows: delete them with --delete-orphans."
+        checklist.checks[-1] = replace(checklist.checks[-1], outcome="warning", next_step=step)
+    if not wish.delete:
+        return orphans.files if orphans is not None else ()
+    if orphans is None:
+        reason = CheckFailedError("refused: it is not known which files are orphans", "See the check before this one.")
+        checklist.fail(DELETION, reason, seconds=0)
+        return ()
+    deleted = checklist.attempt(DELETION, lambda: _delete(catalog, load, orphans))
+    return deleted if deleted is not None else orphans.files
+
+
+def _look(load: Callable[[], Table], known: Contents, wish: OrphanWish) -> tuple[str, Orphans]:
+    orphans = find_orphans(load, known, wish.grace_ms, by_store_clock=wish.delete)
+    size = sum(orphan.size_bytes for orphan in orphans.files)
+    young = f"; {counted(orphans.too_young, 'file')} too young to tell" if orphans.too_young else ""
+    return f"nothing refers to {counted(len(orphans.files), 'file')} with {size:,} bytes{young}", orphans
+
+
+def _delete(catalog: CatalogClient, load: Callable[[], Table], orphans: Orphans) -> tuple[str, tuple[Orphan, ...]]:
+    if not catalog.holds_branches:
+        raise CheckFailedError(
+            "refused: other branches of this catalog may refer to files that this one does not",
+            "No file was deleted. Let the catalog's own clean-up (Nessie's GC) do it.",
+        )
+    every = delete_orphans(load, orphans)
+    gone = sum(orphan.deleted for orphan in every)
+    left = f"; {counted(len(every) - gone, 'file')} left, see the log" if gone < len(every) else ""
+    saved = len(orphans.files) - len(every)
+    used = f"; {counted(saved, 'file')} kept, because the table refers to them by now" if saved else ""
+    return f"deleted {counted(gone, 'file')}{left}{used}", every

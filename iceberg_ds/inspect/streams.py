@@ -1,0 +1,294 @@
+"""Pure: whether every numbered write is in each branch once and in order, as far as history goes.
+
+A streaming query numbers its epochs one by one; an application numbers the versions of its batches as it likes, upward.
+A branch is read back from its newest snapshot to where history has expired, so a fork does not count what it shares
+with another branch twice. The marks in the table's properties must agree with what is found.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.snapshots.commit_status import is_picked
+from iceberg_ds.snapshots.refs import BranchHistory, Place, branch_history, branch_property, find_snapshot, place_in
+from iceberg_ds.snapshots.txn import (
+    EPOCHS,
+    STREAM_PREFIX,
+    TXNS,
+    Mark,
+    MarkKind,
+    find_all_marks,
+    find_stream,
+    named_properties,
+    read_mark,
+)
+
+_OWN_ENGINE = "icebergsink"
+_KINDS = (EPOCHS, TXNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """Who numbers its writes: a streaming query, or an application that writes batches."""
+
+    kind: MarkKind
+    name: str
+
+    def describe(self, number: int) -> str:
+        """Return one of its writes in words."""
+        return f"{self._words[0]} {number} of {self._words[1]} {self.name}"
+
+    def describe_run(self, first: int, last: int) -> str:
+        """Return its writes from `first` to `last` in words."""
+        return f"{self._words[0]}s {first} to {last} of {self._words[1]} {self.name}"
+
+    @property
+    def _words(self) -> tuple[str, str]:
+        return ("epoch", "query") if self.kind is EPOCHS else ("version", "application")
+
+    @property
+    def leaves_no_gap(self) -> bool:
+        """Whether its numbers follow each other."""
+        return self.kind is EPOCHS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedWrite:
+    """A numbered write that a snapshot says it holds.
+
+    Attributes:
+        writer: Whose it is.
+        number: Its number.
+        snapshot_id: The snapshot.
+        is_own: Whether this sink committed it, which leaves a mark in the table's properties, too.
+    """
+
+    writer: Writer
+    number: int
+    snapshot_id: int
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchWrites:
+    """The numbered writes of one branch.
+
+    Attributes:
+        branch: Its name.
+        writes: What it holds, oldest first.
+        snapshot_ids: All of its snapshots that have not expired.
+        is_complete: Whether its history goes back to the table's first snapshot.
+        unreadable: What its summaries say of numbers that are none.
+    """
+
+    branch: str
+    writes: Sequence[LandedWrite]
+    snapshot_ids: frozenset[int]
+    is_complete: bool
+    unreadable: Sequence[str] = ()
+
+    def of_writer(self, writer: Writer) -> list[LandedWrite]:
+        """Return the writes of one writer, oldest first."""
+        return [landed for landed in self.writes if landed.writer == writer]
+
+    @property
+    def writers(self) -> list[Writer]:
+        """Who wrote to it."""
+        return list(dict.fromkeys(landed.writer for landed in self.writes))
+
+
+def branch_writes(metadata: TableMetadata) -> list[BranchWrites]:
+    """Return what each branch of the table holds."""
+    return [
+        _of_branch(metadata, name)
+        for name, ref in metadata.refs.items()
+        if ref.snapshot_ref_type is SnapshotRefType.BRANCH
+    ]
+
+
+def _of_branch(metadata: TableMetadata, branch: str) -> BranchWrites:
+    history = list(branch_history(metadata, branch))[::-1]
+    landed, unreadable = [], []
+    for snapshot, kind in itertools.product(history, _KINDS):
+        name, text = _summary(snapshot, kind.writer_key), _summary(snapshot, kind.number_key)
+        if name is None:
+            continue
+        if text is None or not text.isdigit():
+            unreadable.append(f"snapshot {snapshot.snapshot_id} is by writer {name}, and its number is {text!r}")
+            continue
+        landed.append(
+            LandedWrite(
+                writer=Writer(kind=kind, name=name),
+                number=int(text),
+                snapshot_id=snapshot.snapshot_id,
+                is_own=_summary(snapshot, "engine-name") == _OWN_ENGINE,
+            )
+        )
+    return BranchWrites(
+        branch=branch,
+        writes=landed,
+        snapshot_ids=frozenset(snapshot.snapshot_id for snapshot in history),
+        is_complete=bool(history) and _is_first(history[0]),
+        unreadable=unreadable,
+    )
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Return whether no snapshot came before: a replaced table begins anew, and some writers cut off what expired.
+
+    Of a table of version 1 nobody can tell.
+    """
+    return snapshot.parent_snapshot_id is None and snapshot.sequence_number == 1
+
+
+def _summary(snapshot: Snapshot, key: str) -> str | None:
+    return snapshot.summary[key] if snapshot.summary is not None else None
+
+
+def order_problems(branches: Sequence[BranchWrites]) -> list[str]:
+    """Return which writes are twice or out of order."""
+    return [
+        problem
+        for branch in branches
+        for problem in (*branch.unreadable, *(p for writer in branch.writers for p in _in_order(branch, writer)))
+    ]
+
+
+def _in_order(branch: BranchWrites, writer: Writer) -> Iterator[str]:
+    where = f"on branch '{branch.branch}'"
+    seen: dict[int, int] = {}
+    for landed in branch.of_writer(writer):
+        number, name = landed.number, f"{writer.describe(landed.number)} {where}"
+        if number in seen:
+            yield f"{name} is there twice: snapshots {seen[number]} and {landed.snapshot_id}"
+        elif seen and number < max(seen):
+            yield f"{name} (snapshot {landed.snapshot_id}) came after {max(seen)}"
+        seen.setdefault(number, landed.snapshot_id)
+
+
+def missing_epochs(branches: Sequence[BranchWrites]) -> list[str]:
+    """Return which epochs have no snapshot: they had no rows, for an epoch without any commits nothing, or are lost."""
+    missing = []
+    for branch in branches:
+        for writer in (found for found in branch.writers if found.leaves_no_gap):
+            seen = {landed.number for landed in branch.of_writer(writer)}
+            first = 0 if branch.is_complete else min(seen)
+            for start, end in _gaps(sorted({first - 1, *seen})):
+                named = f"{writer.describe(start)} has" if start == end else f"{writer.describe_run(start, end)} have"
+                missing.append(f"{named} no snapshot on branch '{branch.branch}'")
+    return missing
+
+
+def _gaps(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    for before, after in itertools.pairwise(numbers):
+        if after > before + 1:
+            yield before + 1, after - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyMark:
+    """What a table property says of the last write of a writer to a branch."""
+
+    branch: str
+    writer: Writer
+    mark: Mark
+
+
+def property_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> tuple[list[PropertyMark], list[str]]:
+    """Return the marks of these branches, and which properties are none; those of dropped branches say nothing."""
+    marks, problems = [], []
+    for branch, kind in itertools.product((found.branch for found in branches), _KINDS):
+        for name, text in named_properties(metadata, kind.property_prefix, branch):
+            try:
+                mark = read_mark(kind, text)
+            except (ValueError, KeyError, TypeError):
+                problems.append(f"property {branch_property(kind.property_prefix, branch, name)} is no mark of a write")
+                continue
+            marks.append(PropertyMark(branch=branch, writer=Writer(kind=kind, name=name), mark=mark))
+    return marks, problems
+
+
+def mark_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
+    """Return where the marks in the table's properties and the summaries disagree."""
+    marks, problems = property_marks(metadata, branches)
+    by_name = {branch.branch: branch for branch in branches}
+    highest: dict[Writer, int] = {}
+    for mark in marks:
+        problems += _disagreements(metadata, mark, by_name[mark.branch])
+        highest[mark.writer] = max(mark.mark.number, highest.get(mark.writer, -1))
+    for branch in branches:
+        problems += _unmarked(branch, highest)
+        problems += _nameless(
+            metadata, branch.branch, {found.writer for found in marks if found.branch == branch.branch}
+        )
+    return problems
+
+
+def unrecorded_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
+    """Return the last writes by this sink that a branch knows from its history alone, as after a fork by SQL.
+
+    Once that history expires, nothing tells that they have landed.
+    """
+    return [
+        f"branch '{branch.branch}' has {Writer(kind=kind, name=writer).describe(marks.last.number)} (snapshot "
+        f"{marks.last.snapshot_id})"
+        for branch, kind in itertools.product(branches, _KINDS)
+        for writer, marks in find_all_marks(BranchHistory(metadata, branch.branch), kind).items()
+        if marks.last is not None and not marks.is_recorded and _is_own(branch, marks.last)
+    ]
+
+
+def _is_own(branch: BranchWrites, mark: Mark) -> bool:
+    return any(landed.is_own and landed.snapshot_id == mark.snapshot_id for landed in branch.writes)
+
+
+def _disagreements(metadata: TableMetadata, recorded: PropertyMark, branch: BranchWrites) -> Iterator[str]:
+    mark = recorded.mark
+    name = f"the mark of {recorded.writer.describe(mark.number)} on branch '{branch.branch}'"
+    writes = branch.of_writer(recorded.writer)
+    held = [landed for landed in writes if landed.snapshot_id == mark.snapshot_id]
+    if held and held[0].number != mark.number:
+        yield f"{name} names snapshot {mark.snapshot_id}, which holds {held[0].number}"
+    elif not held and mark.snapshot_id in branch.snapshot_ids:
+        snapshot = find_snapshot(metadata, mark.snapshot_id)
+        if snapshot is None or not is_picked(snapshot):
+            yield f"{name} names snapshot {mark.snapshot_id}, which holds nothing of it"
+    elif not held and (mark.is_disproved or _is_elsewhere(metadata, branch.branch, mark.snapshot_id)):
+        yield f"{name} names snapshot {mark.snapshot_id}, which is not in the branch: it was rolled back"
+    elif not held and writes and writes[-1].number < mark.number:
+        yield f"{name} is of a snapshot that is gone, and the branch ends with {writes[-1].number}"
+
+
+def _is_elsewhere(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:
+    """Return whether the table has a snapshot that the branch does not have, as far as history tells."""
+    is_present = find_snapshot(metadata, snapshot_id) is not None
+    return is_present and place_in(metadata, branch, snapshot_id) is Place.OUTSIDE
+
+
+def _unmarked(branch: BranchWrites, highest: Mapping[Writer, int]) -> Iterator[str]:
+    """Yield the newest writes by this sink that no mark knows; another sink leaves none."""
+    for writer in branch.writers:
+        own = [landed for landed in branch.of_writer(writer) if landed.is_own]
+        if own and own[-1].number > highest.get(writer, -1):
+            yield (
+                f"snapshot {own[-1].snapshot_id} on branch '{branch.branch}' holds {writer.describe(own[-1].number)}, "
+                "and no mark in the table's properties knows of it"
+            )
+
+
+def _nameless(metadata: TableMetadata, branch: str, marked: set[Writer]) -> Iterator[str]:
+    """Yield the names of streams whose query has left no mark, which it does in the commit that takes the name."""
+    for name, _ in named_properties(metadata, STREAM_PREFIX, branch):
+        try:
+            stream = find_stream(metadata, branch, name)
+        except (ValueError, KeyError, TypeError):
+            yield f"property {branch_property(STREAM_PREFIX, branch, name)} is no record of a stream"
+            continue
+        if stream is not None and Writer(kind=EPOCHS, name=stream.query_id) not in marked:
+            yield f"stream '{name}' on branch '{branch}' is of query {stream.query_id}, which has left no mark there"

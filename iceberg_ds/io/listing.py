@@ -1,0 +1,139 @@
+"""Lists what lies below a location, in local folders and in S3, and tells metadata files of tables by their names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
+
+from iceberg_ds.io.files import is_local, is_s3, local_path, local_scheme
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
+
+
+# Packed ones end with `.gz.metadata.json`, or, as older versions of Iceberg's Java library write them, with the last.
+_SUFFIXES = (".metadata.json", ".metadata.json.gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file that lies in a store.
+
+    Attributes:
+        path: Where it is.
+        size_bytes: Its size.
+        modified_ms: When it was last written, by the store's clock, milliseconds since the Unix epoch.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+def can_list(location: str) -> bool:
+    """Return whether what lies below `location` can be found out."""
+    return is_local(location) or is_s3(location)
+
+
+def list_files(properties: Mapping[str, str], location: str) -> list[str]:
+    """Return the files below `location`, none for a store that cannot be listed.
+
+    Args:
+        properties: What opens the storage.
+        location: A folder, or the beginning of keys.
+    """
+    return [stored.path for stored in stored_files(properties, location)]
+
+
+def stored_files(properties: Mapping[str, str], location: str) -> Iterator[StoredFile]:
+    """Yield what lies below `location`, with size and age; arguments as in `list_files`."""
+    if is_local(location):
+        yield from _local_files(local_path(location), local_scheme(location))
+    elif is_s3(location):
+        yield from _objects(properties, location.rstrip("/") + "/")
+
+
+def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
+    """Return what time it is for a store, by which it says when files were written; ms since the Unix epoch.
+
+    S3 says so with each answer, in whole seconds. In a local folder, which may be another machine's, a hidden file is
+    made for a moment.
+
+    Args:
+        properties: What opens the storage.
+        location: A folder that is there, in a store that can be listed.
+
+    Raises:
+        LookupError: The store does not say.
+        OSError: No file can be made in the folder.
+    """
+    if is_local(location):
+        with NamedTemporaryFile(prefix=".clock-", dir=local_path(location)) as probe:
+            return os.fstat(probe.fileno()).st_mtime_ns // 1_000_000
+    bucket, key = _bucket_and_key(location)
+    answer = _client(frozenset(properties.items())).list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+    date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+    return int(parsedate_to_datetime(date).timestamp() * 1000)
+
+
+def _local_files(folder: Path, prefix: str) -> Iterator[StoredFile]:
+    for path in folder.rglob("*"):
+        try:
+            state = path.stat()
+        except FileNotFoundError:  # deleted in between
+            continue
+        if path.is_file():
+            yield StoredFile(
+                path=f"{prefix}{os.fspath(path)}", size_bytes=state.st_size, modified_ms=state.st_mtime_ns // 1_000_000
+            )
+
+
+def _objects(properties: Mapping[str, str], location: str) -> Iterator[StoredFile]:
+    bucket, key = _bucket_and_key(location)
+    root = location.removesuffix(key)
+    pages = _client(frozenset(properties.items())).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
+    for page in pages:
+        for entry in page.get("Contents", []):
+            modified_ms = int(entry["LastModified"].timestamp() * 1000)
+            yield StoredFile(path=f"{root}{entry['Key']}", size_bytes=entry["Size"], modified_ms=modified_ms)
+
+
+def _bucket_and_key(location: str) -> tuple[str, str]:
+    bucket, _, key = location.partition("://")[2].partition("/")
+    return bucket, key
+
+
+@lru_cache(maxsize=4)
+def _client(properties: frozenset[tuple[str, str]]) -> BaseClient:
+    # They load Amazon's libraries.
+    from iceberg_ds.io.s3_client import s3_client  # noqa: PLC0415
+    from iceberg_ds.io.s3_settings import s3_settings  # noqa: PLC0415
+
+    return s3_client(s3_settings(dict(properties)))
+
+
+def is_metadata_file(path: str) -> bool:
+    """Return whether a path is that of a table's metadata, packed or not."""
+    return path.endswith(_SUFFIXES)
+
+
+def metadata_file_in(properties: Mapping[str, str], location: str) -> str | None:
+    """Return a metadata file of a table at `location`, the first one by its name; None if there is none.
+
+    One request, as long as no more than a page of other files lies in the folder of the metadata; None for a store
+    that cannot be listed.
+
+    Args:
+        properties: What opens the storage.
+        location: Location of a table that is or may be.
+    """
+    stored = stored_files(properties, f"{location}/metadata")
+    found = (file.path for file in stored if is_metadata_file(file.path))
+    # Objects are listed in the order of their names.
+    return min(found, default=None) if is_local(location) else next(found, None)

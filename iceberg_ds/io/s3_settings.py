@@ -1,0 +1,258 @@
+"""Pure: what the `s3.*` and `client.*` properties of PyIceberg and Iceberg say, checked, as one value.
+
+A property that decides who may read or write, and that is unknown or not to be had here, is refused; a file that
+is not encrypted although somebody asked for it would go unnoticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from iceberg_ds.io.store_properties import KnownProperties, PropertyReader
+from iceberg_ds.parsing import boolean, count, positive_integer
+
+MIN_PART_BYTES = 5 * 1024 * 1024  # of S3, for all parts but the last
+DEFAULT_PART_BYTES = 8 * 1024 * 1024
+_UPLOAD_THREADS = 4
+_CONNECT_TIMEOUT_S = 10.0
+_REQUEST_TIMEOUT_S = 60.0
+_DEFAULT_RETRIES = 5
+_SESSION_NAME = "iceberg-ds"
+
+AddressingStyle = Literal["auto", "path", "virtual"]
+
+# Names of one thing: PyIceberg's first, then Iceberg's of Java.
+_ENDPOINT = ("s3.endpoint",)
+_REGION = ("s3.region", "client.region")
+_ACCESS_KEY_ID = ("s3.access-key-id", "client.access-key-id")
+_SECRET_ACCESS_KEY = ("s3.secret-access-key", "client.secret-access-key")
+_SESSION_TOKEN = ("s3.session-token", "client.session-token")
+_PROFILE = ("s3.profile-name", "client.profile-name")
+_ANONYMOUS = ("s3.anonymous",)
+_VIRTUAL = ("s3.force-virtual-addressing",)
+_PATH = ("s3.path-style-access",)
+_PROXY = ("s3.proxy-uri",)
+_CONNECT_TIMEOUT = ("s3.connect-timeout",)
+_REQUEST_TIMEOUT = ("s3.request-timeout",)
+_RETRIES = ("s3.retry.num-retries",)
+_ROLE_ARN = ("s3.role-arn", "client.role-arn", "client.assume-role.arn")
+_ROLE_SESSION = ("s3.role-session-name", "client.role-session-name", "client.assume-role.session-name")
+_ROLE_EXTERNAL_ID = ("client.assume-role.external-id",)
+_ROLE_REGION = ("client.assume-role.region",)
+_ROLE_DURATION = ("client.assume-role.timeout-sec",)
+_ENCRYPTION = ("s3.server-side-encryption", "s3.sse.type")
+_KMS_KEY = ("s3.sse-kms-key-id", "s3.sse.key")
+_PART_BYTES = ("s3.multipart.part-size-bytes",)
+_THREADS = ("s3.multipart.num-threads",)
+_ACL = ("s3.acl",)
+_STORAGE_CLASS = ("s3.write.storage-class",)
+_DUALSTACK = ("s3.dualstack-enabled",)
+
+_USED = frozenset(
+    name
+    for names in (
+        *(_ENDPOINT, _REGION, _ACCESS_KEY_ID, _SECRET_ACCESS_KEY, _SESSION_TOKEN, _PROFILE, _ANONYMOUS, _VIRTUAL),
+        *(_PATH, _PROXY, _CONNECT_TIMEOUT, _REQUEST_TIMEOUT, _RETRIES, _ROLE_ARN, _ROLE_SESSION, _ROLE_EXTERNAL_ID),
+        *(_ROLE_REGION, _ROLE_DURATION, _ENCRYPTION, _KMS_KEY, _PART_BYTES, _THREADS, _ACL, _STORAGE_CLASS),
+        _DUALSTACK,
+    )
+    for name in names
+)
+# Right to be said, and nothing to be done for them: the client finds the region by itself, refreshes before
+# expiry and sends checksums; the rest tunes what only Java has.
+_NOTHING_TO_DO = re.compile(
+    r"s3\.(session-token-expires-at-ms|resolve-region|checksum-enabled|staging-dir|delete\.|multipart\.threshold"
+    r"|preload-client-enabled|cross-region-access-enabled|remote-signing-enabled|signer\.|crt\.|analytics-"
+    r"|directory-bucket|retry\.(min|max)-wait-ms)|client\.(refresh-credentials-|factory$)"
+)
+# It says no more than the properties of the role.
+_JAVA_ROLE_FACTORY = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
+_ENCRYPTIONS = {
+    "none": None,
+    "s3": "AES256",
+    "aes256": "AES256",
+    "kms": "aws:kms",
+    "aws:kms": "aws:kms",
+    "dsse-kms": "aws:kms:dsse",
+    "aws:kms:dsse": "aws:kms:dsse",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssumedRole:
+    """A role that requests are made in, instead of as whoever the credentials belong to.
+
+    Attributes:
+        arn: The role.
+        session_name: How it appears in the account's logs.
+        external_id: What the role's trust policy asks for, None for nothing.
+        region: Region whose token service is asked, None for the storage's.
+        duration_s: How long its credentials last before they are renewed, None for the service's hour.
+    """
+
+    arn: str
+    session_name: str = _SESSION_NAME
+    external_id: str | None = None
+    region: str | None = None
+    duration_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """How S3, or a store that speaks like it, is reached.
+
+    Attributes:
+        endpoint: Its URL, None for Amazon's own.
+        region: None for what the environment or the profile says.
+        addressing_style: Whether the bucket stands in the path or in the host name.
+        access_key_id: With its secret; None for the default chain of credentials.
+        secret_access_key: Of the access key.
+        session_token: Of temporary credentials.
+        profile: Profile of the AWS configuration files, None for the environment's.
+        is_anonymous: Whether requests are not signed.
+        role: Role to assume, None for none.
+        upload_arguments: What every new object gets: encryption, ACL, storage class, under the names of S3's API.
+        proxy: URL of a proxy, None for the environment's.
+        connect_timeout_s: Seconds until a connection that is not made counts as failed.
+        request_timeout_s: Seconds without an answer until a request counts as failed.
+        retries: How often a failed request is tried again.
+        part_bytes: Size of a part of a multipart upload; what is smaller goes in one request.
+        upload_threads: Parts under way at once, over all files of the process.
+        use_dualstack: Whether Amazon's endpoints for IPv6 and IPv4 are used.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    addressing_style: AddressingStyle = "auto"
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    session_token: str | None = None
+    profile: str | None = None
+    is_anonymous: bool = False
+    role: AssumedRole | None = None
+    upload_arguments: tuple[tuple[str, str], ...] = ()
+    proxy: str | None = None
+    connect_timeout_s: float = _CONNECT_TIMEOUT_S
+    request_timeout_s: float = _REQUEST_TIMEOUT_S
+    retries: int = _DEFAULT_RETRIES
+    part_bytes: int = DEFAULT_PART_BYTES
+    upload_threads: int = _UPLOAD_THREADS
+    use_dualstack: bool = False
+
+    def __repr__(self) -> str:
+        return f"S3Settings(endpoint={self.endpoint!r}, region={self.region!r}, ***)"
+
+
+def s3_settings(properties: Mapping[str, str]) -> S3Settings:
+    """Return what the properties say of S3.
+
+    Raises:
+        OptionError: Some of them are wrong, contradict each other or cannot be done here; all are named at once.
+    """
+    reader = PropertyReader(properties)
+    settings = S3Settings(
+        endpoint=reader.text(*_ENDPOINT),
+        region=reader.text(*_REGION),
+        addressing_style=_addressing_style(reader),
+        access_key_id=reader.text(*_ACCESS_KEY_ID),
+        secret_access_key=reader.text(*_SECRET_ACCESS_KEY),
+        session_token=reader.text(*_SESSION_TOKEN),
+        profile=reader.text(*_PROFILE),
+        is_anonymous=reader.value(_ANONYMOUS, boolean, default=False),
+        role=_role(reader),
+        upload_arguments=_upload_arguments(reader),
+        proxy=reader.text(*_PROXY),
+        connect_timeout_s=reader.value(_CONNECT_TIMEOUT, _seconds, default=_CONNECT_TIMEOUT_S),
+        request_timeout_s=reader.value(_REQUEST_TIMEOUT, _seconds, default=_REQUEST_TIMEOUT_S),
+        retries=reader.value(_RETRIES, count, default=_DEFAULT_RETRIES),
+        part_bytes=reader.value(_PART_BYTES, _part_bytes, default=DEFAULT_PART_BYTES),
+        upload_threads=reader.value(_THREADS, positive_integer, default=_UPLOAD_THREADS),
+        use_dualstack=reader.value(_DUALSTACK, boolean, default=False),
+    )
+    if (settings.access_key_id is None) != (settings.secret_access_key is None):
+        reader.problems.append("s3.access-key-id and s3.secret-access-key belong together, and one is missing")
+    reader.check(_KNOWN)
+    return settings
+
+
+def _addressing_style(reader: PropertyReader) -> AddressingStyle:
+    is_virtual = reader.value(_VIRTUAL, boolean, default=False)
+    is_path = reader.value(_PATH, boolean, default=False)
+    if is_virtual and is_path:
+        reader.problems.append("s3.force-virtual-addressing and s3.path-style-access are both true")
+    return "virtual" if is_virtual else "path" if is_path else "auto"
+
+
+def _role(reader: PropertyReader) -> AssumedRole | None:
+    arn, external_id = reader.text(*_ROLE_ARN), reader.text(*_ROLE_EXTERNAL_ID)
+    if arn is None:
+        if external_id is not None:
+            reader.problems.append("client.assume-role.external-id is set, and no role (client.assume-role.arn)")
+        return None
+    duration = reader.value(_ROLE_DURATION, positive_integer, default=0)
+    return AssumedRole(
+        arn=arn,
+        session_name=reader.text(*_ROLE_SESSION) or _SESSION_NAME,
+        external_id=external_id,
+        region=reader.text(*_ROLE_REGION),
+        duration_s=duration or None,
+    )
+
+
+def _upload_arguments(reader: PropertyReader) -> tuple[tuple[str, str], ...]:
+    encryption = reader.value(_ENCRYPTION, _encryption, default=None)
+    kms_key = reader.text(*_KMS_KEY)
+    if kms_key is not None and encryption is None:
+        reader.problems.append("s3.sse-kms-key-id (s3.sse.key) is set, and s3.server-side-encryption (s3.sse.type) not")
+    if kms_key is not None and encryption == "AES256":
+        reader.problems.append("s3.sse-kms-key-id (s3.sse.key) is set, and the encryption is not by KMS")
+    arguments = {
+        "ServerSideEncryption": encryption,
+        "SSEKMSKeyId": kms_key,
+        "ACL": reader.text(*_ACL),
+        "StorageClass": reader.text(*_STORAGE_CLASS),
+    }
+    return tuple((name, value) for name, value in arguments.items() if value is not None)
+
+
+def _why_refused(name: str, value: str) -> str | None:
+    if name == "s3.signer" or (name == "s3.remote-signing-enabled" and value.lower() == "true"):
+        return f"{name} asks the catalog to sign each request, which is not supported: let it vend credentials instead"
+    if name in ("client.factory", "client.credentials-provider") and value != _JAVA_ROLE_FACTORY:
+        return f"{name} names a Java class: use s3.profile-name, client.assume-role.arn or the default chain"
+    return None
+
+
+_KNOWN = KnownProperties(
+    store="S3",
+    prefixes=("s3.", "client."),
+    used=_USED,
+    nothing_to_do=_NOTHING_TO_DO,
+    protects=re.compile(
+        r"s3\.(sse|server|encrypt|client-side|acl|access|write\.tags|s3-access)|client\.(assume|role|cred)"
+    ),
+    why_refused=_why_refused,
+)
+
+
+def _encryption(text: str) -> str | None:
+    if text.lower() not in _ENCRYPTIONS:
+        raise ValueError(f"expected one of {', '.join(_ENCRYPTIONS)}; keys of your own (SSE-C) are not supported")
+    return _ENCRYPTIONS[text.lower()]
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError("expected seconds above 0")
+    return seconds
+
+
+def _part_bytes(text: str) -> int:
+    size = positive_integer(text)
+    if size < MIN_PART_BYTES:
+        raise ValueError(f"expected at least {MIN_PART_BYTES}, S3's least size of a part")
+    return size

@@ -1,0 +1,148 @@
+"""Pure: texts of options and of tables' properties, read as values.
+
+A parser of an option returns the value, or raises ValueError with what it expects. What nobody can make sense of in a
+table's property counts as not set, and fails no commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+_HIGHEST_VERSION = 2**63 - 1
+_LONGEST_WRITER_NAME = 160
+_DELETE_ENCODINGS = ("auto", "equality", "position", "copy-on-write")
+
+
+def boolean(text: str) -> bool:
+    """Return true or false."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.lower() == "true"
+
+
+def positive_integer(text: str) -> int:
+    """Return a whole number above 0."""
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ValueError("expected a whole number above 0")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Return a whole number, 0 or more."""
+    number = integer(text)
+    if number < 0:
+        raise ValueError("expected 0 or more")
+    return number
+
+
+def integer(text: str) -> int:
+    """Return a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("expected a whole number") from None
+
+
+def version(text: str) -> int:
+    """Return a whole number, 0 or more, that fits into 64 bits with a sign."""
+    if not text.isascii() or not text.isdigit() or int(text) > _HIGHEST_VERSION:
+        raise ValueError(f"expected a whole number from 0 to {_HIGHEST_VERSION}")
+    return int(text)
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """Return the parser that takes one of these words, in any case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}")
+        return text.lower()
+
+    return parse
+
+
+def name(text: str) -> str:
+    """Return a name that is not blank."""
+    if not text.strip():
+        raise ValueError("expected a name")
+    return text
+
+
+def writer_name(text: str) -> str:
+    """Return a name that becomes part of a table property's, of which Hive's Metastore keeps 256 characters."""
+    if len(quote(name(text), safe="").replace(".", "%2E")) > _LONGEST_WRITER_NAME:
+        raise ValueError(
+            f"expected a name of at most {_LONGEST_WRITER_NAME} characters, where one that is no letter or digit of "
+            "ASCII counts 3 for each of its bytes"
+        )
+    return text
+
+
+def location(text: str) -> str:
+    """Return a location without a slash at its end; one that depends on a working directory is none."""
+    if not text.strip("/ ") or not ("://" in text or text.startswith(("/", "file:/"))):
+        raise ValueError("expected a location, such as s3://bucket/events")
+    return text.rstrip("/")
+
+
+def always_checked(text: str) -> bool:
+    """Return true; nothing else is allowed."""
+    if not boolean(text):
+        raise ValueError("a null in a required column would break the table for readers, so rows are always checked")
+    return True
+
+
+def names_among(*known: str) -> Callable[[str], tuple[str, ...]]:
+    """Return the parser that takes some of these names, in any case, with commas between them."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        given = tuple(word.strip().lower() for word in text.split(","))
+        if unknown := [word for word in given if word not in known]:
+            raise ValueError(f"{', '.join(map(repr, unknown))} not known: expected some of {', '.join(known)}")
+        if len(set(given)) < len(given):
+            raise ValueError("expected each name once")
+        return given
+
+    return parse
+
+
+def delete_encoding(text: str) -> str:
+    """Return how old rows are taken away."""
+    word = text.lower()
+    if word == "deletion-vector":
+        raise ValueError("deletion vectors need format version 3, which is not written: expected position instead")
+    if word not in _DELETE_ENCODINGS:
+        raise ValueError(f"expected one of {', '.join(_DELETE_ENCODINGS)}")
+    return word
+
+
+def embedded_warehouse(folder: Path) -> str:
+    """Return the absolute path of an embedded warehouse.
+
+    Raises:
+        ValueError: The path cannot be part of a URL, which the locations of tables are.
+    """
+    path = str(folder.expanduser().absolute())
+    if any(character in path for character in "?#"):
+        raise ValueError("expected a path without ? and #, which cannot stand in the locations of tables")
+    return path
+
+
+def warehouse(text: str) -> str:
+    """Return the absolute path of a local folder."""
+    if "://" in text:
+        raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
+    return embedded_warehouse(Path(text))
+
+
+def whole_number(properties: Mapping[str, str], name: str, otherwise: int) -> int:
+    """Return the whole number, 0 or more, that a table's property holds, and `otherwise` if it holds none."""
+    text = properties.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else otherwise
+
+
+def write_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a table's properties that say how and where files are written."""
+    return {name: value for name, value in properties.items() if name.startswith("write.")}

@@ -1,1 +1,0 @@
-"""Pure: predicates on rows, and the ranges of rows that a write replaces."""

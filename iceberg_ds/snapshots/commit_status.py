@@ -1,0 +1,341 @@
+"""Pure: what a freshly loaded table says about a write: did it land, may it be tried, is it too late?
+
+The exactly-once promise is decided here and nowhere else. Everything is read from the table itself,
+never from the answer of the catalog, which may be lost, late or wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from uuid import UUID
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import EpochId, NumberedWrite, TxnId
+from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.snapshots.refs import (
+    BranchHistory,
+    base_branch,
+    branch_head,
+    branch_history,
+    branch_snapshot_id,
+    find_snapshot,
+    snapshots_since,
+    write_base,
+)
+from iceberg_ds.snapshots.txn import (
+    Mark,
+    Marks,
+    QueryMark,
+    StrayMark,
+    find_last_epoch,
+    find_marks,
+    find_stream,
+    has_committed,
+    is_number,
+    kind_of,
+    last_of_others,
+    mark_in,
+    named_queries,
+    next_record,
+    writer_in,
+)
+
+# Summary key of the snapshot that Iceberg's `cherrypick_snapshot` took the files of another one from.
+_PICKED_KEY = "source-snapshot-id"
+
+
+class Reply(Enum):
+    """What a catalog said of a request that did not return success."""
+
+    REFUSED = auto()  # it gave a reason of its own, such as a missing right: believed
+    OVERTAKEN = auto()  # another commit was faster: a gateway that sends twice says so of a request that landed
+    LOST = auto()  # nothing that can be relied on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One commit request that did not return success, and the table that it was made for.
+
+    Attributes:
+        parent_id: The branch's snapshot that the request asserted, None for "has none yet".
+        has_parent: Whether the snapshot has a parent; one that begins a branch may have that of another branch.
+        sequence_number: The table's last sequence number; 0 in tables of format version 1.
+        table_uuid: The table's UUID.
+        reply: What the catalog said.
+    """
+
+    parent_id: int | None
+    has_parent: bool
+    sequence_number: int
+    table_uuid: UUID
+    reply: Reply
+
+    @classmethod
+    def on(cls, metadata: TableMetadata, write: WriteIdentity, reply: Reply) -> Attempt:
+        """Return the attempt to commit `write` to the table."""
+        return cls(
+            parent_id=branch_snapshot_id(metadata, write.branch),
+            has_parent=write_base(metadata, write.route) is not None,
+            sequence_number=_last_sequence_number(metadata),
+            table_uuid=metadata.table_uuid,
+            reply=reply,
+        )
+
+
+class CommitStatus(Enum):
+    """What the table says of a write."""
+
+    SUCCESS = auto()  # our snapshot is, or was, in the table
+    ABSENT = auto()  # it is not in the table
+    REPLAYED = auto()  # it was done before: by an earlier run of the query, or by the application
+    FENCED = auto()  # another driver, alive beside this one, landed this very epoch
+    STALE_EPOCH = auto()  # a later epoch of the same query has landed
+    OTHER_QUERY = auto()  # another query writes under the name of this stream
+    STRAY = auto()  # a mark says that it, or a later one, landed, in a snapshot that the branch does not have
+    UNKNOWN = auto()  # history that would tell has expired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """The query that a stream's name belongs to.
+
+    Attributes:
+        query_id: Spark's query id.
+        mark: Its last epoch, None if that record was removed.
+        was_accepted: It got the name by `accept-new-checkpoint`, which accepts nobody else while it is left on.
+    """
+
+    query_id: str
+    mark: Mark | None
+    was_accepted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusCheck:
+    """The commit status of a write, and how certain it is.
+
+    Attributes:
+        status: What the table says.
+        is_final: No request that was sent can change it any more.
+        mark: The newest mark of the same writer that counts on the branch, None if there is none or nobody numbers the
+            write.
+        stray: A newer mark of the same writer that does not count, None if there is none.
+        is_recorded: Whether a table property holds `mark`; else only the branch's history does, which expires.
+        holder: The query that writes under the name of this stream, if it is another one.
+    """
+
+    status: CommitStatus
+    is_final: bool
+    mark: Mark | None = None
+    stray: StrayMark | None = None
+    is_recorded: bool = True
+    holder: Holder | None = None
+
+
+def check_commit_status(
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    attempts: Sequence[Attempt],
+    shares_manifest: Callable[[], bool],
+) -> StatusCheck:
+    """Return what the table says of `write`.
+
+    Args:
+        metadata: The table, loaded after the last attempt.
+        write: The write; its snapshot id was fixed before the first attempt.
+        attempts: The requests sent so far.
+        shares_manifest: Whether the branch's newest snapshot lists a manifest of this write; asked only
+            if nothing else tells, because it reads a file.
+    """
+    if metadata.snapshot_by_id(write.snapshot_id) is not None:
+        return StatusCheck(status=CommitStatus.SUCCESS, is_final=True)
+    is_final = _nothing_under_way(metadata, write.branch, attempts)
+    numbered = write.numbered
+    if numbered is None:
+        return StatusCheck(status=_trace(metadata, write.branch, attempts, shares_manifest), is_final=is_final)
+    history = BranchHistory(metadata, _base(metadata, write))
+    marks = find_marks(history, kind_of(numbered), numbered.writer)
+    mark, stray = marks.last, marks.stray
+    known = [found for found in (mark, None if stray is None else stray.mark) if found is not None]
+    if any(found.snapshot_id == write.snapshot_id for found in known):  # landed, and expired since
+        return StatusCheck(status=CommitStatus.SUCCESS, is_final=True, mark=mark)
+    if any(found.number > numbered.number for found in known):
+        # Ours may have landed before the later one did, and have expired since, unless history shows that it did not.
+        is_final = is_final and all(
+            attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for attempt in attempts
+        )
+    holder = _other_holder(metadata, write)
+    landing = CommitStatus.OTHER_QUERY if holder is not None else _by_marks(metadata, write, numbered, attempts, marks)
+    is_recorded = marks.is_recorded
+    if (
+        landing in {CommitStatus.ABSENT, CommitStatus.STRAY}
+        and (picked := _picked(history, numbered, mark)) is not None
+    ):
+        landing, mark, stray, is_recorded = CommitStatus.REPLAYED, picked, None, False
+    return StatusCheck(
+        status=landing, is_final=is_final, mark=mark, stray=stray, is_recorded=is_recorded, holder=holder
+    )
+
+
+def _by_marks(
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    numbered: NumberedWrite,
+    attempts: Sequence[Attempt],
+    marks: Marks,
+) -> CommitStatus:
+    """Return what the marks of the writer, none of which is that of this write, tell."""
+    mark, stray = marks.last, marks.stray
+    if mark is None or mark.number < numbered.number:
+        return CommitStatus.STRAY if stray is not None and stray.mark.number >= numbered.number else CommitStatus.ABSENT
+    if isinstance(numbered, TxnId):  # of two that race, or were mixed up, the application says that they are one
+        return CommitStatus.REPLAYED
+    if mark.number > numbered.number:
+        return CommitStatus.STALE_EPOCH
+    is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, mark)
+    return CommitStatus.FENCED if is_fenced else CommitStatus.REPLAYED
+
+
+def _picked(history: BranchHistory, numbered: NumberedWrite, last: Mark | None) -> Mark | None:
+    """Return the mark of this very write if somebody has cherry-picked it, after the last mark; None if nobody has.
+
+    Iceberg's procedure makes a new snapshot with the files of the picked one, and without its mark. The picked one
+    tells as long as it has not expired.
+    """
+    kind = kind_of(numbered)
+    for snapshot in history:
+        if last is not None and snapshot.snapshot_id == last.snapshot_id:
+            return None
+        source_id = summary_entries(snapshot).get(_PICKED_KEY)
+        source = (
+            find_snapshot(history.metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
+        )
+        if source is None or writer_in(source, kind) != numbered.writer:
+            continue
+        if (mark := mark_in(source, kind)).number == numbered.number:
+            return replace(mark, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
+    return None
+
+
+def is_picked(snapshot: Snapshot) -> bool:
+    """Return whether somebody has cherry-picked what the snapshot adds."""
+    return _PICKED_KEY in summary_entries(snapshot)
+
+
+def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMark | None:
+    """Return which query this one may have taken over from without knowing it, for the first epoch that it lands.
+
+    A wiped checkpoint makes a new query, which writes all rows of its source again. The table cannot tell it
+    from a second stream into the same table, so somebody should be told.
+
+    Args:
+        metadata: The table before that epoch landed, without a mark of this query.
+        write: The epoch.
+
+    Returns:
+        The query that committed last to the branch; for a stream with a new name, of those that have none. None if
+        there is none, or if this query was accepted in another one's place.
+    """
+    if write.epoch is None:
+        return None
+    base, query_id = _base(metadata, write), write.epoch.query_id
+    if write.stream is None:
+        return last_of_others(metadata, base, frozenset({query_id}))
+    if find_stream(metadata, base, write.stream.name) is not None:
+        return None
+    return last_of_others(metadata, base, named_queries(metadata, base) | {query_id})
+
+
+def _base(metadata: TableMetadata, write: WriteIdentity) -> str:
+    """Return the branch that has the rows of earlier writes, and their marks."""
+    return base_branch(metadata, write.route)
+
+
+def _other_holder(metadata: TableMetadata, write: WriteIdentity) -> Holder | None:
+    """Return the query that keeps this one from writing under its stream's name, None if none does."""
+    if write.epoch is None or write.stream is None:
+        return None
+    base = _base(metadata, write)
+    record = find_stream(metadata, base, write.stream.name)
+    if record is None or next_record(record, write.stream, write.epoch.query_id) is not None:
+        return None
+    last = find_last_epoch(metadata, base, record.query_id)
+    return Holder(query_id=record.query_id, mark=last, was_accepted=record.was_accepted)
+
+
+def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: Mark) -> bool:
+    """Return whether the run that landed our epoch cannot be one that died before ours began.
+
+    Spark repeats an epoch only as the first one of a run. If ours has committed before, and another run
+    landed this epoch, then both are alive, and they may have divided the source's rows differently.
+    """
+    if epoch.run_id is None or mark.run_id == epoch.run_id:
+        return False
+    # The mark tells it where the snapshots have expired, or the catalog shows the newest one only.
+    return mark.previous_run_id == epoch.run_id or has_committed(metadata, branch, epoch.run_id)
+
+
+def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[Attempt]) -> bool:
+    """Return whether none of the requests has been, or can still be, carried out unseen.
+
+    `metadata` may be older than what they were made for, if a catalog answers from a cache; so only what can never be
+    undone counts.
+    """
+    return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in attempts)
+
+
+def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
+    """Return whether a request that comes now, or later, fails, whatever others do to the branch.
+
+    That the branch has moved on is no proof: somebody may roll it back to where the request expects it, or replace the
+    table. But a table's last sequence number only grows, and no catalog takes a snapshot whose number is not above it,
+    unless the snapshot has no parent (table spec, "Sequence Numbers"; Iceberg's `TableMetadata.Builder.addSnapshot`).
+    Without such a number only an answer tells: a request that got one is taken not to come once more that late.
+    """
+    if metadata.table_uuid != attempt.table_uuid:
+        return True
+    if attempt.has_parent and metadata.format_version > 1:
+        return _last_sequence_number(metadata) > attempt.sequence_number
+    return attempt.reply is not Reply.LOST and _has_moved_past(metadata, branch, attempt)
+
+
+def _has_moved_past(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
+    """Return whether the branch no longer has the snapshot that the request asserted, so that it fails by now."""
+    head = branch_head(metadata, branch)
+    if head is None or head.snapshot_id == attempt.parent_id:
+        return False
+    return (head.sequence_number or 0) > attempt.sequence_number or _was_passed_over(metadata, branch, attempt)
+
+
+def _was_passed_over(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
+    """Return whether the branch went on from the asserted snapshot by others, none of which has expired."""
+    since = snapshots_since(metadata, branch_head(metadata, branch), attempt.parent_id)
+    if not since:
+        return False
+    return attempt.parent_id is not None or since[-1].parent_snapshot_id is None
+
+
+def _last_sequence_number(metadata: TableMetadata) -> int:
+    return 0 if metadata.format_version == 1 else metadata.last_sequence_number
+
+
+def _trace(
+    metadata: TableMetadata, branch: str, attempts: Sequence[Attempt], shares_manifest: Callable[[], bool]
+) -> CommitStatus:
+    """Follow the branch back to where each attempt would have landed: a batch leaves no other mark."""
+    if not attempts:
+        return CommitStatus.ABSENT
+    history = {snapshot.snapshot_id for snapshot in branch_history(metadata, branch)}
+    if not history and all(attempt.parent_id is None for attempt in attempts):
+        return CommitStatus.ABSENT
+    if all(attempt.parent_id in history for attempt in attempts):
+        return CommitStatus.ABSENT
+    # What followed a parent may have expired, ours among it; the manifests of what is live are still listed.
+    if shares_manifest():
+        return CommitStatus.SUCCESS
+    return CommitStatus.UNKNOWN if any(attempt.reply is Reply.LOST for attempt in attempts) else CommitStatus.ABSENT

@@ -1,0 +1,239 @@
+"""Merging of manifests: many small ones become one, so that commits and readers do not slow down with each commit.
+
+The table's properties are those of Iceberg's Java library (`commit.manifest-merge.enabled`, `min-count-to-merge`,
+`target-size-bytes`). Manifests with about as many files are merged with each other only, so that an entry is copied
+once for each power of the minimum count, and not with each merge.
+
+A stream merges after a commit has landed, beside what Spark does next: the merged manifest waits until the next commit
+of this process to the branch, which lists it in place of what it was made from, if all of that is still listed. Nobody
+else knows of it; if the process dies, it is a file that nothing refers to. A batch merges in its commit. Only whole
+manifests are merged, those of rows with each other and those of deletes with each other, and each entry keeps its
+snapshot and its sequence numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.parsing import whole_number
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.manifests import draft_merged, live_entries, live_manifests, metadata_path, write_manifests
+from iceberg_ds.snapshots.refs import branch_head
+
+logger = logging.getLogger(__name__)
+
+_READERS = 8
+# What waits for longer may be taken for a file that nothing refers to, and be deleted by whoever tidies up.
+_FRESH_S = 3600
+# So many times as many manifests as are merged beside a stream are merged in its commit.
+_LATE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePolicy:
+    """When manifests are merged.
+
+    Attributes:
+        is_enabled: Whether the table asks for it.
+        min_count: How many manifests of about one size there are before they are merged, 2 at least.
+        target_bytes: Manifests of this size are left alone, and what is merged at once has no more together.
+    """
+
+    is_enabled: bool = False
+    min_count: int = 100
+    target_bytes: int = 8 * 1024 * 1024
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> MergePolicy:
+        """Return the policy of a table; a property that is no whole number counts as not set."""
+        default = cls()
+        return cls(
+            is_enabled=properties.get("commit.manifest-merge.enabled", "false").lower() == "true",
+            min_count=max(2, whole_number(properties, "commit.manifest.min-count-to-merge", default.min_count)),
+            target_bytes=whole_number(properties, "commit.manifest.target-size-bytes", default.target_bytes),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """A manifest that can stand for others.
+
+    Attributes:
+        file: Its entry in a manifest list, for whichever snapshot lists it.
+        replaces: The paths of the others.
+        format_version: The table format that it is written in.
+    """
+
+    file: ManifestFile
+    replaces: frozenset[str]
+    format_version: int
+
+    def can_stand_in(self, metadata: TableMetadata, paths: AbstractSet[str]) -> bool:
+        """Return whether a snapshot of the table may list it in place of some of the manifests at `paths`."""
+        # Entries that stay have no sequence numbers in manifests of version 1.
+        return self.replaces <= paths and self.format_version == metadata.format_version
+
+
+def groups_to_merge(manifests: Sequence[ManifestFile], policy: MergePolicy) -> Iterator[list[ManifestFile]]:
+    """Yield manifests of which each group becomes one; none if the policy does not want it."""
+    alike: dict[tuple[ManifestContent, int, int], list[ManifestFile]] = defaultdict(list)
+    for manifest in manifests if policy.is_enabled else ():
+        if manifest.key_metadata is None and manifest.manifest_length < policy.target_bytes:
+            files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+            content = ManifestContent(manifest.content)  # in version 1 it is a plain number
+            alike[content, manifest.partition_spec_id, _power(files, policy.min_count)].append(manifest)
+    for members in alike.values():
+        if len(members) >= policy.min_count:
+            yield from (part for part in _parts(members, policy.target_bytes) if len(part) > 1)
+
+
+def _power(number: int, base: int) -> int:
+    power = 0
+    while number >= base:
+        number, power = number // base, power + 1
+    return power
+
+
+def _parts(manifests: Sequence[ManifestFile], target_bytes: int) -> Iterator[list[ManifestFile]]:
+    part: list[ManifestFile] = []
+    size = 0
+    for manifest in manifests:
+        if part and size + manifest.manifest_length > target_bytes:
+            yield part
+            part, size = [], 0
+        part.append(manifest)
+        size += manifest.manifest_length
+    yield part
+
+
+def merge(
+    io: FileIO,
+    metadata: TableMetadata,
+    manifests: Sequence[ManifestFile],
+    write: WriteIdentity,
+    policy: MergePolicy | None = None,
+) -> list[Merged]:
+    """Write the manifests that can stand for some of `manifests`; one that fails is logged, deleted and left out.
+
+    Args:
+        io: Opens the table's storage.
+        metadata: The table.
+        manifests: What a snapshot of the branch lists.
+        write: Names the new manifests.
+        policy: When to merge, None for what the table says.
+    """
+    made = []
+    for group in groups_to_merge(manifests, policy or MergePolicy.of(metadata.properties)):
+        path = metadata_path(metadata, f"{write.operation_id}-merged-{uuid.uuid4()}.avro")
+        try:
+            made.append(_merge(io, metadata, group, path, write))
+        except Exception as problem:  # of whatever storage library; a commit does without
+            reason = mask_text(f"{type(problem).__name__}: {problem}", io.properties)
+            logger.warning("Cannot merge %d manifests of %s: %s", len(group), write.table, reason)
+            delete_files(io, [path], Proof.NEVER_SENT)
+    return made
+
+
+def _merge(
+    io: FileIO, metadata: TableMetadata, group: Sequence[ManifestFile], path: str, write: WriteIdentity
+) -> Merged:
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-merge-read") as readers:
+        entries = [entry for read in readers.map(lambda manifest: live_entries(io, manifest), group) for entry in read]
+    draft = draft_merged(path, group[0], entries)
+    (file,) = write_manifests(io, metadata, [draft], write)
+    files = sum((found.added_files_count or 0) + (found.existing_files_count or 0) for found in group)
+    rows = sum((found.added_rows_count or 0) + (found.existing_rows_count or 0) for found in group)
+    if (file.existing_files_count, file.existing_rows_count) != (files, rows):
+        raise ValueError(
+            f"they list {file.existing_files_count} files with {file.existing_rows_count} rows, and the manifest list "
+            f"says {files} with {rows}"
+        )
+    replaces = frozenset(found.manifest_path for found in group)
+    return Merged(file=file, replaces=replaces, format_version=metadata.format_version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    future: Future[list[Merged]]
+    begun_s: float
+
+
+@dataclass(slots=True)
+class _Process:
+    """What this process has merged, or is about to, for the next commit to each branch."""
+
+    pool: ThreadPoolExecutor | None = None
+    committed: set[tuple[str, str]] = field(default_factory=set)
+    prepared: dict[tuple[str, str], _Prepared] = field(default_factory=dict)
+
+
+_process = _Process()
+
+
+def merge_for_next_commit(
+    io: FileIO, metadata: TableMetadata, listed: Sequence[ManifestFile], write: WriteIdentity
+) -> None:
+    """Begin to merge what the branch lists after `write` has landed, if there is much; returns at once.
+
+    Nothing is begun by the first commit of a process, which may be its last, or while something waits for the branch.
+
+    Args:
+        io: Opens the table's storage.
+        metadata: The table with `write`.
+        listed: What its newest snapshot lists.
+        write: The write.
+    """
+    key, head = (str(metadata.table_uuid), write.branch), branch_head(metadata, write.branch)
+    is_first = key not in _process.committed
+    _process.committed.add(key)
+    if is_first or key in _process.prepared or head is None:
+        return
+    if next(groups_to_merge(listed, MergePolicy.of(metadata.properties)), None) is None:
+        return
+    if _process.pool is None:
+        _process.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="iceberg-ds-merge")
+    # The list is read there: the numbers of what was just added stand nowhere else.
+    future = _process.pool.submit(lambda: merge(io, metadata, live_manifests(io, head), write))
+    _process.prepared[key] = _Prepared(future=future, begun_s=time.monotonic())
+
+
+def merged_for(
+    io: FileIO, metadata: TableMetadata, listed: Sequence[ManifestFile], write: WriteIdentity
+) -> list[Merged]:
+    """Return what can stand for some of the manifests that a commit would list; nobody gets it again.
+
+    A stream gets what waits for it; only if there are twice as many as are merged, its commit merges them itself, as
+    that of a batch does.
+
+    Args:
+        io: Opens the table's storage.
+        metadata: The table.
+        listed: What the branch lists.
+        write: The write that commits.
+    """
+    policy = MergePolicy.of(metadata.properties)
+    if write.epoch is None:
+        return merge(io, metadata, listed, write, policy)
+    key = str(metadata.table_uuid), write.branch
+    prepared = _process.prepared.get(key)
+    if prepared is not None:
+        if not prepared.future.done() or _process.prepared.pop(key, None) is not prepared:
+            return []
+        made = prepared.future.result() if prepared.future.exception() is None else []
+        if time.monotonic() - prepared.begun_s < _FRESH_S:
+            return made
+        delete_files(io, [merged.file.manifest_path for merged in made], Proof.NEVER_SENT)
+    return merge(io, metadata, listed, write, replace(policy, min_count=_LATE * policy.min_count))

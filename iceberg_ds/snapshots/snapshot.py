@@ -1,0 +1,271 @@
+"""Pure: the snapshot that a write adds, and the catalog request that adds it.
+
+Decides ids, numbers, summary and marks from the table as it is now; writes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    AssertCreate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    AssignUUIDUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+from pyiceberg.typedef import Record
+
+from iceberg_ds._version import __version__
+from iceberg_ds.messages import TaskManifest, WriteIdentity
+from iceberg_ds.parsing import whole_number
+from iceberg_ds.snapshots.history import latest_ms
+from iceberg_ds.snapshots.refs import (
+    BUILDS_ON_KEY,
+    KEEPS_ROWS_KEY,
+    MAIN_BRANCH,
+    STAGED_FOR_KEY,
+    base_branch,
+    branch_snapshot_id,
+    contains,
+    write_base,
+)
+from iceberg_ds.snapshots.summary import added_summary, totals_of
+from iceberg_ds.snapshots.txn import Mark, summary_mark
+from iceberg_ds.snapshots.txn_properties import record_write
+from iceberg_ds.table.partitioning import partition_path
+from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest
+
+_PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a snapshot does to the files of its branch.
+
+    Attributes:
+        added: Data files that it adds, or delete files.
+        removed: Data and delete files that it drops.
+        manifests: Manifests of further data files that it adds; none if it drops any, or adds delete files.
+        keeps_rows: Whether the table has the same rows after it, in other files.
+    """
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile] = ()
+    manifests: Sequence[TaskManifest] = ()
+    keeps_rows: bool = False
+
+    @property
+    def operation(self) -> Operation:
+        """The spec's word for it (table metadata, "Snapshots"), chosen as Iceberg's Java library does."""
+        adds_rows = bool(self.manifests) or any(found.content == DataFileContent.DATA for found in self.added)
+        adds_deletes = any(found.content != DataFileContent.DATA for found in self.added)
+        if self.keeps_rows:
+            # Iceberg's Java library looks for deletes that came meanwhile in no snapshot that replaces files: a
+            # compaction that began before would land, and leave these deletes without the files that they name.
+            return Operation.OVERWRITE if adds_deletes else Operation.REPLACE
+        if not (self.removed or adds_deletes):
+            return Operation.APPEND
+        return Operation.OVERWRITE if adds_rows else Operation.DELETE
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (self.added or self.removed or self.manifests)
+
+
+def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
+    """Return the summary entries that count what `change` adds and drops, and say if the rows stay the same."""
+    limit = whole_number(metadata.properties, _PARTITION_LIMIT_PROPERTY, 0)
+    if not change.removed and all(found.content == DataFileContent.DATA for found in change.added):
+        named = totals_of(change.added, metadata.specs(), metadata.schema())
+        return added_summary([named, *(manifest.totals for manifest in change.manifests)], limit)
+    collector = SnapshotSummaryCollector(partition_summary_limit=limit)
+    specs = {spec_id: _Paths(spec) for spec_id, spec in metadata.specs().items()}
+    # The collector only ever asks a spec for the path of a partition.
+    for data_file in change.added:
+        collector.add_file(data_file, metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
+    for data_file in change.removed:
+        collector.remove_file(data_file, metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
+    return {**collector.build(), **({KEEPS_ROWS_KEY: "true"} if change.keeps_rows else {})}
+
+
+def manifest_counts(*, created: int, kept: int, replaced: int) -> dict[str, str]:
+    """Return the summary entries that tell of a merge, in the words of Iceberg's Java library."""
+    return {"manifests-created": str(created), "manifests-kept": str(kept), "manifests-replaced": str(replaced)}
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """The paths of a spec's partitions, those too that PyIceberg cannot put into words."""
+
+    spec: PartitionSpec
+
+    def partition_to_path(self, partition: Record, schema: Schema) -> str:
+        return partition_path(partition, self.spec, schema)
+
+
+def new_snapshot(
+    metadata: TableMetadata, write: WriteIdentity, operation: Operation, counts: Mapping[str, str], manifest_list: str
+) -> Snapshot:
+    """Return the snapshot that adds `write` to the branch as it is in `metadata`.
+
+    Args:
+        metadata: The table, freshly loaded.
+        write: The write.
+        operation: What it does.
+        counts: Its summary entries, as `change_summary` gives them.
+        manifest_list: Where its manifest list will be.
+    """
+    parent = write_base(metadata, write.route)
+    marks = summary_mark(write.numbered) if write.numbered else {}
+    if write.numbered and write.route.converts:
+        marks[STAGED_FOR_KEY] = str(write.route.publish_to)
+    marks |= _builds_on(metadata, write)
+    summary = update_snapshot_summaries(
+        Summary(
+            # PyIceberg sums up no replacements, which count like overwrites.
+            operation=Operation.OVERWRITE if operation is Operation.REPLACE else operation,
+            **write.snapshot_properties,
+            **{"engine-name": "icebergsink", "engine-version": __version__},
+            **counts,
+            **marks,
+        ),
+        previous_summary=parent.summary if parent is not None else None,
+    )
+    summary = Summary(operation=operation, **summary.additional_properties)
+    return Snapshot(
+        snapshot_id=write.snapshot_id,
+        parent_snapshot_id=parent.snapshot_id if parent is not None else None,
+        sequence_number=metadata.next_sequence_number(),
+        timestamp_ms=max(int(time.time() * 1000), latest_ms(metadata)),
+        manifest_list=manifest_list,
+        summary=summary,
+        schema_id=metadata.current_schema_id,
+    )
+
+
+def _builds_on(metadata: TableMetadata, write: WriteIdentity) -> dict[str, str]:
+    """Return the summary entry that names where the branch that readers use stood, if the write builds on that."""
+    readers = write.route.publish_to or MAIN_BRANCH
+    at = branch_snapshot_id(metadata, readers)
+    if write.branch == readers or at is None or not contains(metadata, base_branch(metadata, write.route), at):
+        return {}
+    return {BUILDS_ON_KEY: str(at)}
+
+
+def commit_request(  # noqa: PLR0913  # most are given by name
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    snapshot: Snapshot,
+    *,
+    is_new: bool,
+    last: Mark | None = None,
+    record_count: int | None = None,
+) -> CommitRequest:
+    """Return the request that adds `snapshot` and what records the write, and creates the table if `is_new`.
+
+    It is refused if the branch is not where `metadata` shows it: check and commit are one step.
+
+    Args:
+        metadata: The table, freshly loaded.
+        write: The write.
+        snapshot: What `new_snapshot` made of it.
+        is_new: The table does not exist yet, and `metadata` is how it is to become.
+        last: The mark that the writer left before this write, None if there is none.
+        record_count: How many rows the write has, None if that is not to be recorded.
+    """
+    record = record_write(metadata, write, snapshot, last, record_count)
+    updates: tuple[TableUpdate, ...] = (
+        AddSnapshotUpdate(snapshot=snapshot),
+        move_branch(metadata, write.branch, snapshot.snapshot_id),
+    )
+    if is_new:
+        return CommitRequest(requirements=(AssertCreate(),), updates=(*_creation(metadata, record.values), *updates))
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId(ref=write.branch, snapshot_id=branch_snapshot_id(metadata, write.branch)),
+            *_of_target(metadata, write),
+            *record.requirements,
+        ),
+        updates=(*record.updates, *updates),
+    )
+
+
+def _of_target(metadata: TableMetadata, write: WriteIdentity) -> tuple[TableRequirement, ...]:
+    """Return what keeps a write from being staged beside a branch that has moved on: it could not be published."""
+    to = write.route.publish_to
+    if not write.route.converts or to is None:
+        return ()
+    return (AssertRefSnapshotId(ref=to, snapshot_id=branch_snapshot_id(metadata, to)),)
+
+
+def move_branch(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Return the update that points `branch` to a snapshot and keeps the branch's retention as it is."""
+    ref = metadata.refs.get(branch)
+    return SetSnapshotRefUpdate(
+        ref_name=branch,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+    )
+
+
+def creation_request(metadata: TableMetadata) -> CommitRequest:
+    """Return the request that creates the table without any snapshot."""
+    return CommitRequest(requirements=(AssertCreate(),), updates=_creation(metadata, {}))
+
+
+def _creation(metadata: TableMetadata, properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
+    """Return what makes the table, with these properties beside its own."""
+    return (
+        AssignUUIDUpdate(uuid=metadata.table_uuid),
+        UpgradeFormatVersionUpdate(format_version=metadata.format_version),
+        AddSchema(schema_=metadata.schema(), last_column_id=metadata.last_column_id),
+        SetCurrentSchemaUpdate(schema_id=LAST_ADDED),
+        AddPartitionSpecUpdate(spec=metadata.spec()),
+        SetDefaultSpecUpdate(spec_id=LAST_ADDED),
+        # The spec of deletes, if they have one of their own.
+        *(AddPartitionSpecUpdate(spec=s) for s in metadata.partition_specs if s.spec_id != metadata.default_spec_id),
+        AddSortOrderUpdate(sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id)),
+        SetDefaultSortOrderUpdate(sort_order_id=LAST_ADDED),
+        SetLocationUpdate(location=metadata.location),
+        # In one update: Nessie refuses to create a table with two of a kind.
+        SetPropertiesUpdate(updates={**metadata.properties, **properties}),
+    )
+
+
+def dropped_metadata_files(base: TableMetadata, committed: TableMetadata) -> list[str]:
+    """Return the metadata files that fell out of the table's log with this commit, if it wants them deleted."""
+    if committed.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() != "true":
+        return []
+    kept = {entry.metadata_file for entry in committed.metadata_log}
+    return [entry.metadata_file for entry in base.metadata_log if entry.metadata_file not in kept]

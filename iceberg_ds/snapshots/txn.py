@@ -1,0 +1,446 @@
+"""Pure: the transaction markers of numbered writes, by which a later write knows that its rows are there already.
+
+A named writer numbers its writes: a streaming query its epochs, an application the versions of its batches. The mark of
+a write is made in the same commit as its rows, twice:
+
+* in the snapshot's summary; for an epoch under the keys of Iceberg's Spark runtime, so that a stream can
+  move between the two sinks;
+* as a table property, which outlives the expiry of snapshots. There is one property for each writer
+  and branch, so their number does not grow with the number of writes.
+
+The newer of the two counts. But a property is proof of rows only as long as the branch has the snapshot that it names,
+or may have it behind where its history ends: somebody may have rolled the branch back, dropped it and made another one
+of its name, or replaced the table. Else the mark is stray, and proves nothing; the next commit to the branch writes
+that into the property (`txn_properties`), because history expires.
+
+A stream also has a lasting identity: a table property for each name and branch says which query writes under it. It is
+written in the same commit as the query's first epoch, so that of two queries that claim a name at once one gets it.
+Knows table metadata and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.plan import EpochId, NumberedWrite, StreamName
+from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.snapshots.refs import (
+    MAIN_BRANCH,
+    BranchHistory,
+    Place,
+    behind,
+    branch_history,
+    branch_property,
+    contains,
+)
+
+RUN_ID_KEY = "icebergsink.run-id"
+_HIGHEST = 2**63
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that Python can put into words
+STREAM_PREFIX = "icebergsink.stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkKind:
+    """Where the marks of one kind of writer stand.
+
+    Attributes:
+        property_prefix: What the names of their table properties begin with.
+        number_entry: The entry of such a property that holds the number.
+        writer_key: Summary key of the writer's name.
+        number_key: Summary key of the number.
+    """
+
+    property_prefix: str
+    number_entry: str
+    writer_key: str
+    number_key: str
+
+
+EPOCHS = MarkKind(
+    property_prefix="icebergsink.last-epoch",
+    number_entry="epoch-id",
+    writer_key="spark.sql.streaming.queryId",
+    number_key="spark.sql.streaming.epochId",
+)
+TXNS = MarkKind(
+    property_prefix="icebergsink.last-txn",
+    number_entry="version",
+    writer_key="icebergsink.txn-app-id",
+    number_key="icebergsink.txn-version",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The record of one landed write.
+
+    Attributes:
+        number: Number of the micro-batch, from 0, or version of the batch.
+        snapshot_id: The snapshot that holds its rows; it may have expired since.
+        timestamp_ms: When it was committed, milliseconds since the Unix epoch.
+        run_id: The run of the query that committed it, None if it is not known, or for a batch.
+        previous_run_id: The other run that committed last before this one, None if there is none or it is not known.
+        record_count: How many rows the write had, None if that is not known.
+        sequence_number: That of the snapshot, None if it is not known, or in tables of format version 1.
+        is_disproved: Whether a commit has seen that the branch does not have the snapshot, while history still told.
+    """
+
+    number: int
+    snapshot_id: int
+    timestamp_ms: int
+    run_id: str | None = None
+    previous_run_id: str | None = None
+    record_count: int | None = None
+    sequence_number: int | None = None
+    is_disproved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrayMark:
+    """A mark in a table property that proves nothing, because the branch does not have its snapshot.
+
+    Attributes:
+        mark: What the property says.
+        branch: The branch.
+        key: Name of the property.
+    """
+
+    mark: Mark
+    branch: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What a branch tells of one writer.
+
+    Attributes:
+        last: The newest mark that counts, None if the writer never committed there.
+        stray: The mark of the table property if it is newer, and its snapshot is not in the branch; else None.
+        is_recorded: Whether the table property holds `last`; else only the summary of its snapshot does, if any.
+    """
+
+    last: Mark | None = None
+    stray: StrayMark | None = None
+    is_recorded: bool = False
+
+
+def kind_of(write: NumberedWrite) -> MarkKind:
+    """Return the kind of writer that `write` comes from."""
+    return EPOCHS if isinstance(write, EpochId) else TXNS
+
+
+def named_properties(metadata: TableMetadata, prefix: str, branch: str) -> Iterator[tuple[str, str]]:
+    """Yield the names for which a branch has a property with this prefix, and the property's text."""
+    start = f"{prefix}.{branch}."
+    for key, text in metadata.properties.items():
+        if key.startswith(start) and "." not in (name := key.removeprefix(start)):
+            yield unquote(name), text
+
+
+def split_name(prefix: str, key: str) -> tuple[str, str] | None:
+    """Return the branch and the name that a table property with this prefix belongs to, None if it is another one."""
+    branch, dot, name = key.removeprefix(f"{prefix}.").rpartition(".")
+    return (branch, unquote(name)) if dot and key.startswith(f"{prefix}.") else None
+
+
+def recorded_marks(metadata: TableMetadata, branch: str, kind: MarkKind) -> Iterator[tuple[str, Mark]]:
+    """Yield each writer that has a table property for a branch, and the mark in it; what is no mark is passed over."""
+    for writer, text in named_properties(metadata, kind.property_prefix, branch):
+        with suppress(ValueError, KeyError, TypeError):
+            yield writer, read_mark(kind, text)
+
+
+def property_mark(kind: MarkKind, branch: str, writer: str, mark: Mark) -> dict[str, str]:
+    """Return the table property that records `mark`."""
+    value: dict[str, object] = {
+        kind.number_entry: mark.number,
+        "snapshot-id": mark.snapshot_id,
+        "timestamp-ms": mark.timestamp_ms,
+    }
+    if kind is EPOCHS:
+        value["run-id"] = mark.run_id
+    if mark.previous_run_id is not None:
+        value["previous-run-id"] = mark.previous_run_id
+    if mark.record_count is not None:
+        value["record-count"] = mark.record_count
+    if mark.sequence_number is not None:
+        value["sequence-number"] = mark.sequence_number
+    if mark.is_disproved:
+        value["disproved"] = True
+    return {branch_property(kind.property_prefix, branch, writer): json.dumps(value)}
+
+
+def summary_mark(write: NumberedWrite) -> dict[str, str]:
+    """Return the snapshot summary entries that record `write`."""
+    kind = kind_of(write)
+    run = {RUN_ID_KEY: write.run_id} if isinstance(write, EpochId) and write.run_id is not None else {}
+    return {kind.writer_key: write.writer, kind.number_key: str(write.number), **run}
+
+
+def find_last_mark(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Mark | None:
+    """Return the newest mark of `writer` that counts on `branch`, None if it never committed there."""
+    return find_marks(BranchHistory(metadata, branch), kind, writer).last
+
+
+def find_marks(history: BranchHistory, kind: MarkKind, writer: str) -> Marks:
+    """Return what a branch tells of `writer`.
+
+    Raises:
+        UnsupportedTableError: The writer's table property is no mark.
+    """
+    recorded = _recorded(history, kind, writer)
+    newest: Mark | None = None
+    for snapshot in history:
+        if newest is None and writer_in(snapshot, kind) == writer:
+            newest = mark_in(snapshot, kind)
+        is_recorded = recorded is not None and snapshot.snapshot_id == recorded.snapshot_id
+        if is_recorded or (newest is not None and (recorded is None or recorded.number <= newest.number)):
+            return _newer(recorded if is_recorded else None, newest)
+    if recorded is None or not is_stray(history, kind, writer, recorded):
+        return _newer(recorded, newest)
+    return Marks(last=newest, stray=_stray(history.branch, kind, writer, recorded))
+
+
+def find_all_marks(history: BranchHistory, kind: MarkKind) -> dict[str, Marks]:
+    """Return what a branch tells of every writer of this kind that it knows of.
+
+    A property that is no mark says nothing. Looks through the branch's history once, however many writers there are.
+    """
+    newest: dict[str, Mark] = {}
+    shown: set[int] = set()
+    for snapshot in history:
+        shown.add(snapshot.snapshot_id)
+        if (writer := writer_in(snapshot, kind)) is not None and writer not in newest:
+            newest[writer] = mark_in(snapshot, kind)
+    found = {writer: Marks(last=mark) for writer, mark in newest.items()}
+    for writer, recorded in recorded_marks(history.metadata, history.branch, kind):
+        last = newest.get(writer)
+        if recorded.snapshot_id in shown or not is_stray(history, kind, writer, recorded):
+            found[writer] = _newer(recorded, last)
+        elif last is None or last.number < recorded.number:
+            found[writer] = Marks(last=last, stray=_stray(history.branch, kind, writer, recorded))
+    return found
+
+
+def _recorded(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | None:
+    key = branch_property(kind.property_prefix, history.branch, writer)
+    if (text := history.metadata.properties.get(key)) is None:
+        return None
+    try:
+        return read_mark(kind, text)
+    except (ValueError, KeyError, TypeError) as malformed:
+        raise UnsupportedTableError(
+            f"Cannot tell what {writer} has committed to branch '{history.branch}': table property '{key}' is no mark "
+            f"of a write ({text!r}). Set it back to what it was, or remove it if the next write of {writer} is new."
+        ) from malformed
+
+
+def _newer(recorded: Mark | None, newest: Mark | None) -> Marks:
+    if recorded is not None and (newest is None or newest.number <= recorded.number):
+        return Marks(last=replace(recorded, is_disproved=False), is_recorded=True)
+    return Marks(last=newest)
+
+
+def _stray(branch: str, kind: MarkKind, writer: str, mark: Mark) -> StrayMark:
+    return StrayMark(mark=mark, branch=branch, key=branch_property(kind.property_prefix, branch, writer))
+
+
+def is_stray(history: BranchHistory, kind: MarkKind, writer: str, mark: Mark) -> bool:
+    """Return whether a branch has no claim to a mark whose snapshot it does not show.
+
+    A commit that saw so has written it down, because later on history does not tell. What lies behind the end of a
+    branch that ends within `main` is in `main`, and publishing takes marks along. So a mark that `main` does not know
+    is of an earlier branch of that name.
+
+    Args:
+        history: The snapshots of the branch.
+        kind: The kind of the writer.
+        writer: Whose mark it is.
+        mark: What the table property holds.
+    """
+    metadata, oldest = history.metadata, history.oldest
+    place = behind(metadata, oldest, mark.snapshot_id, mark.sequence_number)
+    if place is not Place.UNKNOWN or mark.is_disproved:
+        return place is not Place.WITHIN
+    if oldest is None or history.branch == MAIN_BRANCH or not contains(metadata, MAIN_BRANCH, oldest.snapshot_id):
+        return False
+    known = find_marks(history.main, kind, writer).last
+    return known is None or known.number < mark.number
+
+
+def read_mark(kind: MarkKind, text: str) -> Mark:
+    """Return the mark that a table property records.
+
+    Raises:
+        ValueError, KeyError, TypeError: It is none.
+    """
+    value: dict[str, Any] = json.loads(text)
+    numbers = (value[kind.number_entry], value["snapshot-id"], value["timestamp-ms"], value.get("sequence-number", 0))
+    if not all(type(number) is int and 0 <= number < _HIGHEST for number in numbers):
+        raise ValueError(f"no numbers: {numbers}")
+    return Mark(
+        number=value[kind.number_entry],
+        snapshot_id=value["snapshot-id"],
+        timestamp_ms=min(value["timestamp-ms"], _LATEST_MS),
+        run_id=value.get("run-id"),
+        previous_run_id=value.get("previous-run-id"),
+        record_count=value.get("record-count"),
+        sequence_number=value.get("sequence-number"),
+        is_disproved=value.get("disproved") is True,
+    )
+
+
+def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
+    """Return which writer of this kind left its mark in a snapshot's summary, None if none did.
+
+    What has no number, or one that is none, is no mark.
+    """
+    entries = summary_entries(snapshot)
+    if (writer := entries.get(kind.writer_key)) is None:
+        return None
+    number = entries.get(kind.number_key)
+    return writer if is_number(number) else None
+
+
+def is_number(text: str | None) -> bool:
+    """Return whether a text of the table is a whole number that Iceberg's library can hold, none below 0."""
+    return text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(_HIGHEST))
+
+
+def mark_in(snapshot: Snapshot, kind: MarkKind) -> Mark:
+    """Return the mark in the summary of a snapshot that has one of this kind."""
+    entries = summary_entries(snapshot)
+    return Mark(
+        number=int(entries.get(kind.number_key) or 0),
+        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=snapshot.timestamp_ms,
+        run_id=entries.get(RUN_ID_KEY),
+        sequence_number=snapshot.sequence_number or None,
+    )
+
+
+QUERY_ID_KEY = EPOCHS.writer_key
+EPOCH_ID_KEY = EPOCHS.number_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMark:
+    """A query and the last mark that it left on a branch.
+
+    Attributes:
+        query_id: Spark's query id.
+        mark: Its last epoch.
+    """
+
+    query_id: str
+    mark: Mark
+
+
+def property_key(branch: str, query_id: str) -> str:
+    """Return the table property that holds the last epoch of `query_id` on `branch`."""
+    return branch_property(EPOCHS.property_prefix, branch, query_id)
+
+
+def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> Mark | None:
+    """Return the newest epoch that `query_id` committed to `branch`, None if it never did."""
+    return find_last_mark(metadata, branch, EPOCHS, query_id)
+
+
+def last_of_others(metadata: TableMetadata, branch: str, known: frozenset[str]) -> QueryMark | None:
+    """Return the query that committed last to `branch`, those whose ids are `known` left out; None if there is none."""
+    others = (found for found in _queries(metadata, branch) if found.query_id not in known)
+    return max(others, key=lambda found: (found.mark.timestamp_ms, found.mark.number), default=None)
+
+
+def _queries(metadata: TableMetadata, branch: str) -> Iterator[QueryMark]:
+    for query_id, mark in recorded_marks(metadata, branch, EPOCHS):
+        yield QueryMark(query_id=query_id, mark=mark)
+    for snapshot in branch_history(metadata, branch):  # the JVM sink leaves no property
+        if (writer := writer_in(snapshot, EPOCHS)) is not None:
+            yield QueryMark(query_id=writer, mark=mark_in(snapshot, EPOCHS))
+
+
+def run_before(last: Mark | None, run_id: str | None) -> str | None:
+    """Return which other run committed last, for the mark that `run_id` leaves after `last`."""
+    if last is None:
+        return None
+    return last.previous_run_id if last.run_id == run_id else last.run_id
+
+
+def has_committed(metadata: TableMetadata, branch: str, run_id: str) -> bool:
+    """Return whether run `run_id` of a query has landed an epoch on `branch` that has not expired."""
+    return any(summary_entries(snapshot).get(RUN_ID_KEY) == run_id for snapshot in branch_history(metadata, branch))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRecord:
+    """Which query writes under a name.
+
+    Attributes:
+        query_id: Spark's query id.
+        was_accepted: It took another one's place by `accept-new-checkpoint`, which has been on ever since:
+            while it is, it accepts nobody else.
+    """
+
+    query_id: str
+    was_accepted: bool = False
+
+
+def find_stream(metadata: TableMetadata, branch: str, name: str) -> StreamRecord | None:
+    """Return which query writes to `branch` under `name`, None if none has so far.
+
+    Raises:
+        UnsupportedTableError: The table property that says so is no such record.
+    """
+    key = branch_property(STREAM_PREFIX, branch, name)
+    if (text := metadata.properties.get(key)) is None:
+        return None
+    try:
+        return _parse(text)
+    except (ValueError, KeyError, TypeError) as malformed:
+        raise UnsupportedTableError(
+            f"Cannot tell which query writes stream '{name}' to branch '{branch}': table property '{key}' is no record "
+            f"of one ({text!r}). Set it back to what it was, or remove it: the next query under that name takes it."
+        ) from malformed
+
+
+def named_queries(metadata: TableMetadata, branch: str) -> frozenset[str]:
+    """Return the ids of the queries that write to `branch` under a name; what is no record says nothing."""
+    found: set[str] = set()
+    for _, text in named_properties(metadata, STREAM_PREFIX, branch):
+        with suppress(ValueError, KeyError, TypeError):
+            found.add(_parse(text).query_id)
+    return frozenset(found)
+
+
+def next_record(last: StreamRecord | None, stream: StreamName, query_id: str) -> StreamRecord | None:
+    """Return the record after an epoch of `query_id` under this name, None if the query may not use the name."""
+    if last is None:
+        return StreamRecord(query_id=query_id)
+    if last.query_id == query_id:
+        return StreamRecord(query_id=query_id, was_accepted=last.was_accepted and stream.accepts_new_checkpoint)
+    if stream.accepts_new_checkpoint and not last.was_accepted:
+        return StreamRecord(query_id=query_id, was_accepted=True)
+    return None
+
+
+def stream_property(branch: str, name: str, record: StreamRecord) -> dict[str, str]:
+    """Return the table property that holds `record`."""
+    value = {"query-id": record.query_id, "accepted-new-checkpoint": record.was_accepted}
+    return {branch_property(STREAM_PREFIX, branch, name): json.dumps(value)}
+
+
+def _parse(text: str) -> StreamRecord:
+    value = json.loads(text)
+    return StreamRecord(query_id=str(value["query-id"]), was_accepted=bool(value["accepted-new-checkpoint"]))

@@ -1,0 +1,269 @@
+"""Pure: what a commit writes into the table's properties: the mark of its write, and those that come with a branch.
+
+Marks belong to rows. So they go where the rows go: a branch that begins anew from another one takes over
+that one's marks, and has none of an earlier branch of its name; publishing a branch takes its marks along; and those of
+a branch that is gone go with the next commit. Stray marks go nowhere (`txn`). Because history expires, a commit
+writes down what it tells: that a mark is stray, and the marks that it meets in the branch's history alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import EpochId, NumberedWrite
+from iceberg_ds.snapshots.refs import (
+    MAIN_BRANCH,
+    PUBLISHED_PREFIX,
+    BranchHistory,
+    Place,
+    base_branch,
+    behind,
+    branch_property,
+)
+from iceberg_ds.snapshots.txn import (
+    EPOCHS,
+    STREAM_PREFIX,
+    TXNS,
+    Mark,
+    MarkKind,
+    Marks,
+    find_all_marks,
+    find_stream,
+    is_number,
+    is_stray,
+    kind_of,
+    mark_in,
+    named_properties,
+    next_record,
+    property_mark,
+    recorded_marks,
+    run_before,
+    split_name,
+    stream_property,
+    writer_in,
+)
+
+_KINDS = (EPOCHS, TXNS)
+# What the names of all properties begin with that say something of a branch.
+_PREFIXES = (*(kind.property_prefix for kind in _KINDS), STREAM_PREFIX, PUBLISHED_PREFIX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyChange:
+    """What changes in a table's properties.
+
+    Attributes:
+        values: Properties to set.
+        removals: Names of those to remove.
+        absent: Branches that must not be there, because what is removed would be theirs.
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+    removals: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    @property
+    def updates(self) -> tuple[TableUpdate, ...]:
+        """The same for the catalog."""
+        removed = (RemovePropertiesUpdate(removals=list(self.removals)),) if self.removals else ()
+        return (*removed, *((SetPropertiesUpdate(updates=self.values),) if self.values else ()))
+
+    @property
+    def requirements(self) -> tuple[TableRequirement, ...]:
+        """What must hold when it is made."""
+        return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=None) for branch in self.absent)
+
+
+def record_write(
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    snapshot: Snapshot,
+    last: Mark | None,
+    record_count: int | None = None,
+) -> PropertyChange:
+    """Return the properties that record `write`, to be set in the same request as its rows.
+
+    Args:
+        metadata: The table, freshly loaded.
+        write: The write.
+        snapshot: The snapshot that it adds.
+        last: The mark that its writer left before it, None if there is none.
+        record_count: How many rows it has, None if that is not to be recorded.
+    """
+    base = base_branch(metadata, write.route)
+    history = BranchHistory(metadata, base)
+    values, removals = _disproved(history) if base == write.branch else _taken_over(history, write.branch)
+    if write.numbered is not None:
+        if base == write.branch:
+            values |= _met_in_history(history)
+        values |= _own(metadata, write, write.numbered, _mark(write.numbered, snapshot, last, record_count), base)
+    gone = _of_gone_branches(metadata, kept=write.branch)
+    return PropertyChange(
+        values=values,
+        removals=tuple(sorted((removals | gone.keys()) - values.keys())),
+        absent=tuple(sorted(set(gone.values()))),
+    )
+
+
+def published_marks(metadata: TableMetadata, branch: str, to: str) -> PropertyChange:
+    """Return the properties that branch `to` gets when it is fast-forwarded to `branch`: each writer's newer mark."""
+    history, target = BranchHistory(metadata, branch), BranchHistory(metadata, to)
+    disproved, removals = _disproved(target)
+    values = {**disproved, **_streams_of(metadata, branch, to)}
+    for kind in _KINDS:
+        present = find_all_marks(target, kind)
+        for writer, marks in find_all_marks(history, kind).items():
+            known = present.get(writer, Marks())
+            recorded = known.last if known.is_recorded else None
+            if marks.last is not None and (recorded is None or recorded.number < marks.last.number):
+                values |= property_mark(kind, to, writer, marks.last)
+    return PropertyChange(values=values, removals=tuple(sorted(removals)))
+
+
+def published_record(branch: str, to: str, snapshot_id: int) -> dict[str, str]:
+    """Return the table property that records that `to` was fast-forwarded to a snapshot of `branch`."""
+    return {branch_property(PUBLISHED_PREFIX, to, branch): str(snapshot_id)}
+
+
+def dropped_marks(metadata: TableMetadata, branch: str) -> PropertyChange:
+    """Return what is to be removed with `branch`: all that says something of it."""
+    names = (key for key in metadata.properties if branch in _branches_of(key))
+    return PropertyChange(removals=tuple(names))
+
+
+def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: Mark | None, record_count: int | None) -> Mark:
+    run_id = numbered.run_id if isinstance(numbered, EpochId) else None
+    return Mark(
+        number=numbered.number,
+        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=snapshot.timestamp_ms,
+        run_id=run_id,
+        previous_run_id=run_before(last, run_id),
+        record_count=record_count,
+        sequence_number=snapshot.sequence_number or None,
+    )
+
+
+def _own(
+    metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWrite, mark: Mark, base: str
+) -> dict[str, str]:
+    values = property_mark(kind_of(numbered), write.branch, numbered.writer, mark)
+    if write.stream is not None:
+        before = find_stream(metadata, base, write.stream.name)
+        record = next_record(before, write.stream, numbered.writer)
+        if record is not None and (record != before or base != write.branch):
+            values |= stream_property(write.branch, write.stream.name, record)
+    return values
+
+
+def _taken_over(history: BranchHistory, branch: str) -> tuple[dict[str, str], set[str]]:
+    """Return what a branch that begins anew from this one has to record, and what an earlier one of its name left."""
+    metadata = history.metadata
+    values = _streams_of(metadata, history.branch, branch)
+    for kind in _KINDS:
+        for writer, marks in find_all_marks(history, kind).items():
+            if marks.last is not None:
+                values |= property_mark(kind, branch, writer, marks.last)
+    stale = {
+        branch_property(prefix, branch, name)
+        for prefix in (*(kind.property_prefix for kind in _KINDS), STREAM_PREFIX)
+        for name, _ in named_properties(metadata, prefix, branch)
+    }
+    return {key: text for key, text in values.items() if metadata.properties.get(key) != text}, stale - values.keys()
+
+
+def _disproved(history: BranchHistory) -> tuple[dict[str, str], set[str]]:
+    """Return what to set and remove because a branch does not have, or has again, the snapshots that properties name.
+
+    While history lasts it tells whether the branch has them. Ends, in most commits, at the newest one.
+    """
+    metadata, branch = history.metadata, history.branch
+    marks = list(_recorded(history))
+    published = {
+        key: int(text)
+        for key, text in metadata.properties.items()
+        if (parts := split_name(PUBLISHED_PREFIX, key)) is not None and parts[0] == branch and is_number(text)
+    }
+    unseen = {*(mark.snapshot_id for _, _, mark in marks), *published.values()}
+    for snapshot in history if unseen else ():
+        unseen.discard(snapshot.snapshot_id)
+        if not unseen:
+            break
+    values: dict[str, str] = {}
+    for kind, writer, mark in marks:
+        is_disproved = mark.snapshot_id in unseen and is_stray(history, kind, writer, mark)
+        if is_disproved != mark.is_disproved:
+            values |= property_mark(kind, branch, writer, replace(mark, is_disproved=is_disproved))
+    gone = {
+        key
+        for key, snapshot_id in published.items()
+        if snapshot_id in unseen and behind(metadata, history.oldest, snapshot_id) is Place.OUTSIDE
+    }
+    return values, gone
+
+
+def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]:
+    """Return the names of streams that `branch` has, as those of `to`, as far as they are new there."""
+    names = named_properties(metadata, STREAM_PREFIX, branch)
+    values = {branch_property(STREAM_PREFIX, to, name): text for name, text in names}
+    return {key: text for key, text in values.items() if metadata.properties.get(key) != text}
+
+
+def _met_in_history(history: BranchHistory) -> dict[str, str]:
+    """Return the marks that only summaries hold, as properties.
+
+    Ends at a snapshot that a property names: the commit that wrote this has looked at what lies behind.
+    """
+    recorded = {(kind, writer): mark for kind, writer, mark in _recorded(history)}
+    named = {mark.snapshot_id for mark in recorded.values()}
+    newest: dict[tuple[MarkKind, str], Mark] = {}
+    for snapshot in history:
+        if snapshot.snapshot_id in named:
+            break
+        for kind in _KINDS:
+            if (writer := writer_in(snapshot, kind)) is not None:
+                newest.setdefault((kind, writer), mark_in(snapshot, kind))
+    values: dict[str, str] = {}
+    for (kind, writer), mark in newest.items():
+        known = recorded.get((kind, writer))
+        if known is None or known.number < mark.number:
+            values |= property_mark(kind, history.branch, writer, mark)
+    return values
+
+
+def _recorded(history: BranchHistory) -> Iterator[tuple[MarkKind, str, Mark]]:
+    """Yield the marks that a branch has in table properties, of every kind and writer."""
+    for kind in _KINDS:
+        for writer, mark in recorded_marks(history.metadata, history.branch, kind):
+            yield kind, writer, mark
+
+
+def _of_gone_branches(metadata: TableMetadata, kept: str) -> dict[str, str]:
+    """Return the properties of branches that are not there, and one such branch for each; `main` may come back."""
+    there = {*metadata.refs, MAIN_BRANCH, kept}
+    found: dict[str, str] = {}
+    for key in metadata.properties:
+        for branch in _branches_of(key):
+            if branch not in there:
+                found[key] = branch
+    return found
+
+
+def _branches_of(key: str) -> tuple[str, ...]:
+    """Return the branches that a table property says something of, none if it is not one of ours."""
+    for prefix in _PREFIXES:
+        if (parts := split_name(prefix, key)) is not None:
+            return parts if prefix == PUBLISHED_PREFIX else parts[:1]
+    return ()

@@ -1,0 +1,97 @@
+"""Pure: where the new files of a table go: in the folder of their partition, each under a name that no other file has.
+
+A table's properties choose among Iceberg's own layouts (`write.*`), and nothing else in them counts: whoever may set a
+table's properties must not choose code that others run. A class that decides (`write.py-location-provider.impl`) is
+imported only where an option of the user names it, too. The only door to PyIceberg's location providers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.locations import LocationProvider, load_location_provider
+from pyiceberg.typedef import Record
+
+from iceberg_ds.table.partitioning import PartitionPath, has_sources
+
+PROVIDER = TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL
+_LAYOUT = frozenset(
+    {
+        TableProperties.WRITE_DATA_PATH,
+        TableProperties.WRITE_METADATA_PATH,
+        TableProperties.OBJECT_STORE_ENABLED,
+        TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS,
+    }
+)
+
+
+def data_locations(location: str, properties: Mapping[str, str], provider: str | None) -> LocationProvider:
+    """Return what says where data files and files of deletes go.
+
+    Args:
+        location: Location of the table.
+        properties: The table's properties.
+        provider: The class that the user trusts with it, None for Iceberg's own layouts.
+    """
+    if provider is None:
+        return metadata_locations(location, properties)
+    return load_location_provider(location, {**properties, PROVIDER: provider})
+
+
+def metadata_locations(location: str, properties: Mapping[str, str]) -> LocationProvider:
+    """Return what says where manifests and metadata files go: as in Iceberg, no class has a say in that."""
+    return load_location_provider(location, {key: text for key, text in properties.items() if key in _LAYOUT})
+
+
+def trusted_provider(properties: Mapping[str, str], asked: Mapping[str, str]) -> str | None:
+    """Return the class that a table names and the user trusts, None if there is no such class.
+
+    Args:
+        properties: The table's properties.
+        asked: The properties of tables that the user's options name.
+    """
+    named = properties.get(PROVIDER)
+    return named if named == asked.get(PROVIDER) else None
+
+
+def why_not_trusted(properties: Mapping[str, str], asked: Mapping[str, str]) -> str | None:
+    """Return why files cannot go where a class that the table names would put them, None if they can."""
+    named = properties.get(PROVIDER)
+    if named is None or trusted_provider(properties, asked) is not None:
+        return None
+    return (
+        f"property {PROVIDER} names the Python class {named}, and code that a table names runs only if an option names "
+        f"it, too: give option 'table-property.{PROVIDER}={named}' if you trust it"
+    )
+
+
+class FilePaths:
+    """The paths of one attempt's files, one after the other.
+
+    Args:
+        places: Says where files of a partition go, as `locations.data_locations` returns it.
+        schema: Has the columns that partition specs are computed from.
+        name_prefix: Begins the name of every file, so that no two attempts share a path.
+        are_deletes: Whether the files say which rows do not count.
+    """
+
+    def __init__(self, places: LocationProvider, schema: Schema, name_prefix: str, *, are_deletes: bool) -> None:
+        self._places = places
+        self._schema = schema
+        self._name_prefix = name_prefix
+        self._name_end = "-deletes.parquet" if are_deletes else ".parquet"
+        self._numbers = itertools.count()
+
+    def next(self, spec: PartitionSpec, partition: Record) -> str:
+        """Return where the next file goes, which is of this partition of this spec."""
+        name = f"{self._name_prefix}-{next(self._numbers):05d}{self._name_end}"
+        # The folder means nothing, and a column that is gone gives it no name.
+        if spec.is_unpartitioned() or not has_sources(spec, self._schema):
+            return self._places.new_data_location(name)
+        folder = PartitionPath(partition, spec, self._schema)
+        # Location providers only ever ask a partition key for its path.
+        return self._places.new_data_location(name, folder)  # type: ignore[arg-type]

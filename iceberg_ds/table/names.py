@@ -1,0 +1,162 @@
+"""Pure: names of tables and columns: how they are written, which column a name means, which names are reserved.
+
+Levels of a table's name are separated by dots, as Spark writes them, and a level in backticks may hold dots, backticks
+(doubled) and anything else: `` db.`my.table` `` has two levels. The text of an identifier is parsed to the same levels,
+so it may stand for them. The DataFrame's names are looked up among the table's here alone, so that the plan and the
+tasks agree. Source of the reserved columns: Iceberg spec, "Reserved Field IDs".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from pyiceberg.schema import make_compatible_name
+from pyiceberg.types import LongType, NestedField, StringType
+
+# What Iceberg's Spark runtime takes behind the name of a table, where no table has the whole name.
+_SELECTOR = re.compile(r"branch_(?P<branch>.+)|tag_.+|snapshot_id_\d+|at_timestamp_\d+", re.DOTALL)
+_PLAIN_LEVEL = re.compile(r"(?!\d+\Z)\w+")
+_LEVEL = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.]*?))\s*(?:(\.)|\Z)")
+FILE_PATH = NestedField(2147483546, "file_path", StringType(), required=True)
+POS = NestedField(2147483545, "pos", LongType(), required=True)
+
+# Iceberg's runtime offers them beside a table's own columns, and reads no table that has one of that name. Fields of
+# structs may have it, and so may columns whose name differs in case.
+METADATA_COLUMNS = frozenset(
+    {"_file", "_pos", "_deleted", "_partition", "_spec_id", "_row_id", "_last_updated_sequence_number"}
+)
+
+
+def identifier_text(levels: Iterable[str]) -> str:
+    """Return the text of an identifier, in backticks what is more than letters, digits and underscores."""
+    return ".".join(level if _PLAIN_LEVEL.fullmatch(level) else f"`{level.replace('`', '``')}`" for level in levels)
+
+
+def names_branch(level: str) -> str | None:
+    """Return the branch that Iceberg's Spark runtime understands by the last level of a name, as in `db.t.branch_x`.
+
+    Returns:
+        The branch; empty text if the level names a tag, a snapshot or a time instead; None if it is none of these.
+    """
+    found = _SELECTOR.fullmatch(level)
+    return None if found is None else found["branch"] or ""
+
+
+def parse_identifier(text: str) -> tuple[str, ...]:
+    """Return the levels of an identifier.
+
+    Raises:
+        ValueError: A level is blank, or a backtick has no counterpart.
+    """
+    levels = []
+    position, is_open = 0, True
+    while is_open:
+        found = _LEVEL.match(text, position)
+        if found is None:
+            raise ValueError(
+                "expected levels separated by dots, each as it is or whole in backticks, with a backtick within it "
+                "doubled, such as db.`my.table`"
+            )
+        levels.append(found[2] if found[1] is None else found[1].replace("``", "`"))
+        position, is_open = found.end(), found[3] is not None
+    if not all(level.strip() for level in levels):
+        raise ValueError("expected namespace and table separated by a dot, such as db.events")
+    return tuple(levels)
+
+
+def why_reserved(name: str) -> str | None:
+    """Return why a table's column cannot have that name, None if it can."""
+    if name not in METADATA_COLUMNS:
+        return None
+    return f"column '{name}' has the name of a column that Iceberg adds to every table as it is read: rename it"
+
+
+class AmbiguousNameError(LookupError):
+    """A name that could be any of several columns; the message says which."""
+
+
+def find_position(name: str, names: Sequence[str], *, case_sensitive: bool | None = None) -> int | None:
+    """Return where `name` stands in `names`, None if it does not.
+
+    Args:
+        name: The name, for example of a column of the DataFrame.
+        names: The names of the table's columns, or of the fields of a struct.
+        case_sensitive: True to match exactly, False in whatever case; None to match exactly, else in whatever case.
+
+    Raises:
+        AmbiguousNameError: It could be any of several.
+    """
+    return find_positions([name], names, case_sensitive=case_sensitive)[0]
+
+
+def find_positions(
+    given: Iterable[str], names: Sequence[str], *, case_sensitive: bool | None = None
+) -> list[int | None]:
+    """Return where each of `given` stands in `names`, as `find_position` does.
+
+    Raises:
+        AmbiguousNameError: One of them could be any of several.
+    """
+    exact: dict[str, list[int]] = {}
+    folded: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        exact.setdefault(name, []).append(position)
+        folded.setdefault(name.lower(), []).append(position)
+
+    def find(name: str) -> int | None:
+        found = [] if case_sensitive is False else exact.get(name, [])
+        if not found and not case_sensitive:
+            found = folded.get(name.lower(), [])
+        if len(found) > 1:
+            raise AmbiguousNameError(f"'{name}' could be any of {', '.join(repr(names[other]) for other in found)}")
+        return found[0] if found else None
+
+    return [find(name) for name in given]
+
+
+def find_sources(given: Sequence[str], names: Sequence[str], *, case_sensitive: bool | None = None) -> list[int | None]:
+    """Return for each of `names` which of `given` feeds it: a position, None if none does.
+
+    Every one of `given` feeds one at most, so where a table has `id` and `ID`, a column `ID` feeds only that.
+
+    Raises:
+        AmbiguousNameError: One of `given` could feed several, or several could feed one.
+    """
+    fed: list[int | None] = [None] * len(names)
+    for source, position in enumerate(find_positions(given, names, case_sensitive=case_sensitive)):
+        if position is None:
+            continue
+        if (other := fed[position]) is not None:
+            raise AmbiguousNameError(f"'{names[position]}' could be any of '{given[other]}', '{given[source]}'")
+        fed[position] = source
+    return fed
+
+
+def safe_names(names: Sequence[str]) -> list[str]:
+    """Return the names as Iceberg's writers make them safe in files (for Avro), all different.
+
+    Readers find columns by field id, so a name that another one takes gets underscores added.
+    """
+    kept = {name for name in names if make_compatible_name(name) == name}
+    taken = set(kept)
+    return [name if name in kept else _free_name(make_compatible_name(name), taken) for name in names]
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def repeated_names(names: Iterable[str], *, case_sensitive: bool | None = None) -> list[str]:
+    """Return one sentence for every name that comes again, in whatever case unless `case_sensitive` is true."""
+    seen: dict[str, str] = {}
+    problems = []
+    for name in names:
+        key = name if case_sensitive else name.lower()
+        if key in seen:
+            problems.append(f"columns '{seen[key]}' and '{name}' have the same name: rename one")
+        seen.setdefault(key, name)
+    return problems

@@ -1,0 +1,111 @@
+"""Pure: rows of a file, written by any schema that the table has had, in the columns that it has now.
+
+Fields are matched by id at any depth. What the file does not have is the file's value of an identity partition field of
+that column, and null if there is none. Values keep the types of the file. Source: Iceberg spec, "Column Projection",
+whose name mappings are not followed: files without field ids are refused. Defaults are of tables of version 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
+
+from iceberg_ds.table.nested_arrow import split_lists, split_maps
+
+_FIELD_ID = b"PARQUET:field_id"
+_UUID_BYTES = 16
+NO_VALUES: Mapping[int, object] = {}
+
+
+def has_field_ids(file_schema: pa.Schema) -> bool:
+    """Return whether every field of a file, at any depth, says which field of a table it is."""
+    return all(_has_ids(field) for field in file_schema)
+
+
+def _has_ids(field: pa.Field) -> bool:
+    data_type = field.type
+    if field_id(field) is None:
+        return False
+    if pa.types.is_map(data_type):
+        return _has_ids(data_type.key_field) and _has_ids(data_type.item_field)
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        return _has_ids(data_type.value_field)
+    return not pa.types.is_struct(data_type) or all(_has_ids(child) for child in data_type)
+
+
+def field_id(field: pa.Field) -> int | None:
+    """Return which field of a table a column of a file is, None if it does not say so."""
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return None if text is None else int(text)
+
+
+def absent(number: int, kind: IcebergType, partition_values: Mapping[int, object], count: int) -> pa.Array:
+    """Return the values of a column that a file does not have.
+
+    Args:
+        number: The column's field id.
+        kind: Its type in the table.
+        partition_values: The physical values of the file's identity partition fields, by the ids of their columns.
+        count: How many rows there are.
+    """
+    value = partition_values.get(number)
+    if value is None:
+        return pa.nulls(count)
+    data_type = pa.binary(_UUID_BYTES) if isinstance(kind, UUIDType) else schema_to_pyarrow(kind)
+    return pa.repeat(pa.scalar(value, data_type), count)
+
+
+def project(
+    batch: pa.RecordBatch, schema: Schema, partition_values: Mapping[int, object] = NO_VALUES
+) -> pa.RecordBatch:
+    """Return the rows of a file with the names and the order of the columns of `schema`.
+
+    Args:
+        batch: Rows as the file has them, with field ids.
+        schema: The table's schema.
+        partition_values: The physical values of the file's identity partition fields, by the ids of their columns.
+    """
+    columns = _Projection(partition_values).fields(list(batch.schema), batch.columns, schema.fields, batch.num_rows)
+    return pa.RecordBatch.from_arrays(columns, names=[field.name for field in schema.fields])
+
+
+class _Projection:
+    def __init__(self, partition_values: Mapping[int, object]) -> None:
+        self._partition_values = partition_values
+
+    def fields(
+        self, own: Sequence[pa.Field], values: Sequence[pa.Array], wanted: Sequence[NestedField], length: int
+    ) -> list[pa.Array]:
+        by_id = {field_id(field): array for field, array in zip(own, values, strict=True)}
+        return [
+            self._values(by_id[field.field_id], field.field_type)
+            if field.field_id in by_id
+            else absent(field.field_id, field.field_type, self._partition_values, length)
+            for field in wanted
+        ]
+
+    def _values(self, values: pa.Array, wanted: IcebergType) -> pa.Array:
+        mask = values.is_null()
+        match wanted:
+            case StructType():
+                own = list(values.type)
+                inside = [pc.struct_field(values, position) for position in range(len(own))]
+                children = self.fields(own, inside, wanted.fields, len(values))
+                return pa.StructArray.from_arrays(children, names=[field.name for field in wanted.fields], mask=mask)
+            case ListType():
+                offsets, elements = split_lists(values)
+                return pa.ListArray.from_arrays(offsets, self._values(elements, wanted.element_type), mask=mask)
+            case MapType():
+                offsets, keys, items = split_maps(values)
+                return pa.MapArray.from_arrays(
+                    offsets,
+                    self._values(keys, wanted.key_type),
+                    self._values(items, wanted.value_type),
+                    mask=mask,
+                )
+        return values

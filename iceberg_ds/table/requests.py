@@ -1,0 +1,48 @@
+"""What a commit asks of the catalog, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
+
+# What a request calls a schema, spec or order that it adds itself.
+LAST_ADDED = -1
+
+
+class AddSchema(AddSchemaUpdate):
+    """PyIceberg's update, with the entry that its own lacks and that some REST catalogs insist on.
+
+    Source: REST catalog spec, `AddSchemaUpdate`; `catalog.rest_messages` puts it into what is sent.
+    """
+
+    last_column_id: int = Field(alias="last-column-id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    """What one attempt sends to the catalog: it is carried out whole, or refused."""
+
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+
+def joined(requests: Sequence[CommitRequest]) -> CommitRequest | None:
+    """Return one request that does what all of them do, each made from the table as the one before leaves it.
+
+    Returns:
+        None if there are none. The request requires of each kind what the first of them does: it alone has seen that
+        part of the table as the catalog has it.
+    """
+    if not requests:
+        return None
+    required: dict[type[TableRequirement], TableRequirement] = {}
+    for request in requests:
+        for requirement in request.requirements:
+            required.setdefault(type(requirement), requirement)
+    return CommitRequest(
+        requirements=tuple(required.values()),
+        updates=tuple(update for request in requests for update in request.updates),
+    )

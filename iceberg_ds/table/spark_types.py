@@ -1,0 +1,280 @@
+"""Pure: Spark's types as Iceberg's, the schema of a new table, and which values go into which column.
+
+Every Spark type either has an exact Iceberg counterpart here or is refused by name, with what to do instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from pyspark.sql import types as spark
+
+from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.table.names import repeated_names, why_reserved
+
+_PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
+    spark.BooleanType: BooleanType(),
+    spark.ByteType: IntegerType(),
+    spark.ShortType: IntegerType(),
+    spark.IntegerType: IntegerType(),
+    spark.LongType: LongType(),
+    spark.FloatType: FloatType(),
+    spark.DoubleType: DoubleType(),
+    spark.StringType: StringType(),
+    spark.CharType: StringType(),
+    spark.VarcharType: StringType(),
+    spark.BinaryType: BinaryType(),
+    spark.DateType: DateType(),
+    spark.TimestampType: TimestamptzType(),
+    spark.TimestampNTZType: TimestampType(),
+}
+_TIME: type[spark.DataType] | None = getattr(spark, "TimeType", None)  # since Spark 4.1
+_MICROSECONDS = 6  # digits of a second that Iceberg's time has
+
+# By the name of the class, since no Spark knows all of them.
+_HINTS = {
+    "NullType": 'cast it to the type that the column shall have, for example lit(None).cast("string")',
+    "DayTimeIntervalType": "cast it to decimal(20, 6), which are seconds, or to string",
+    "YearMonthIntervalType": "cast it to interval month and that to int, or to string",
+    "CalendarIntervalType": "cast it to string",
+    "VariantType": "write it as text, for example to_json(column)",
+    "GeometryType": "write it as binary, for example st_asbinary(column)",
+    "GeographyType": "write it as binary, for example st_asbinary(column)",
+    "StringType": "cast it to plain string, for example collate(column, 'UTF8_BINARY')",
+    "TimeType": "cast it to time(6), which are microseconds",
+}
+_HINT_FOR_USER_DEFINED = "select what it consists of, for example vector_to_array(column)"
+_HINT_FOR_ANY = "cast it, for example to string, or drop it"
+
+
+class UnsupportedTypeError(ValueError):
+    """A Spark type without an exact Iceberg counterpart; the message is its name and what to do."""
+
+    def __init__(self, name: str, hint: str = _HINT_FOR_ANY) -> None:
+        super().__init__(f"{name}, which has no exact Iceberg type here: {hint}")
+
+
+def iceberg_schema(dataframe: spark.StructType, *, case_sensitive: bool | None = None) -> Schema:
+    """Return the Iceberg schema of a new table for `dataframe`, with nullability and column comments.
+
+    Field ids are assigned from 1 in the order of the columns; a catalog assigns its own on creation.
+
+    Args:
+        dataframe: The columns.
+        case_sensitive: True if names that differ in case alone are two names.
+
+    Raises:
+        SchemaMismatchError: Names every column whose name or type has no exact Iceberg counterpart.
+    """
+    problems: list[str] = []
+    ids = itertools.count(1)
+    converted = [_convert_column(column, ids, problems, case_sensitive=case_sensitive) for column in dataframe]
+    problems += repeated_names(dataframe.names, case_sensitive=case_sensitive)
+    if problems:
+        raise SchemaMismatchError("Cannot create a table for this DataFrame:\n" + bullets(problems))
+    try:
+        return Schema(*(field for field in converted if field is not None))
+    except ValueError as error:  # such as a column 'a.b' beside a struct 'a' with a field 'b'
+        raise SchemaMismatchError(f"Cannot create a table for this DataFrame: {error}: rename one.") from error
+
+
+def _convert_column(
+    column: spark.StructField, ids: Iterator[int], problems: list[str], *, case_sensitive: bool | None
+) -> NestedField | None:
+    if not column.name:
+        problems.append(f"a column of type {column.dataType.simpleString()} has no name: name it")
+        return None
+    if (reason := why_reserved(column.name)) is not None:
+        problems.append(reason)
+        return None
+    try:
+        return _convert_field(column, ids, case_sensitive=case_sensitive)
+    except UnsupportedTypeError as unsupported:
+        problems.append(f"column '{column.name}' holds {unsupported}")
+        return None
+
+
+def _convert_field(field: spark.StructField, ids: Iterator[int], *, case_sensitive: bool | None) -> NestedField:
+    return NestedField(
+        field_id=next(ids),
+        name=field.name,
+        field_type=convert_type(field.dataType, ids, case_sensitive=case_sensitive),
+        required=not field.nullable,
+        doc=(field.metadata or {}).get("comment"),
+    )
+
+
+def convert_type(data_type: spark.DataType, ids: Iterator[int], *, case_sensitive: bool | None = None) -> IcebergType:
+    """Return the exact Iceberg counterpart of `data_type`; nested fields take their ids from `ids`.
+
+    Args:
+        data_type: Spark's type.
+        ids: Gives the ids of nested fields, outer ones first.
+        case_sensitive: True if names of fields that differ in case alone are two names.
+
+    Raises:
+        UnsupportedTypeError: There is none; says which type below `data_type` it is, and what to do.
+    """
+    match data_type:
+        case spark.StructType():
+            _check_struct(data_type, case_sensitive=case_sensitive)
+            return StructType(*(_convert_field(field, ids, case_sensitive=case_sensitive) for field in data_type))
+        case spark.ArrayType():
+            return ListType(
+                element_id=next(ids),
+                element_type=convert_type(data_type.elementType, ids, case_sensitive=case_sensitive),
+                element_required=not data_type.containsNull,
+            )
+        case spark.MapType():
+            return MapType(
+                key_id=next(ids),
+                key_type=convert_type(data_type.keyType, ids, case_sensitive=case_sensitive),
+                value_id=next(ids),
+                value_type=convert_type(data_type.valueType, ids, case_sensitive=case_sensitive),
+                value_required=not data_type.valueContainsNull,
+            )
+    return _convert_primitive(data_type)
+
+
+def _check_struct(data_type: spark.StructType, *, case_sensitive: bool | None) -> None:
+    if not data_type.fields:
+        raise UnsupportedTypeError("a struct without fields", "drop it")  # Parquet has none either
+    if not all(data_type.names):
+        raise UnsupportedTypeError("a struct with a field without a name", "name it")
+    if repeated := repeated_names(data_type.names, case_sensitive=case_sensitive):
+        raise UnsupportedTypeError(f"a struct whose {'; '.join(repeated)}")
+
+
+def _convert_primitive(data_type: spark.DataType) -> IcebergType:
+    match data_type:
+        case spark.DecimalType():
+            return DecimalType(data_type.precision, data_type.scale)
+        case spark.StringType() if data_type.collation != "UTF8_BINARY":
+            raise _unsupported(data_type)
+    if _TIME is not None and isinstance(data_type, _TIME) and getattr(data_type, "precision", 0) <= _MICROSECONDS:
+        return TimeType()
+    # The exact class counts: a subclass (a user-defined type) may mean something else.
+    primitive = _PRIMITIVES.get(type(data_type))
+    if primitive is None:
+        raise _unsupported(data_type)
+    return primitive
+
+
+def _unsupported(data_type: spark.DataType) -> UnsupportedTypeError:
+    name = type(data_type).__name__
+    if isinstance(data_type, spark.UserDefinedType):
+        return UnsupportedTypeError(f"user-defined type {name}", _HINT_FOR_USER_DEFINED)
+    return UnsupportedTypeError(data_type.simpleString(), _HINTS.get(name, _HINT_FOR_ANY))
+
+
+def is_writable(data_type: spark.DataType, target: IcebergType) -> bool:
+    """Return whether values of `data_type`, which is no struct, list or map, can be written into `target`.
+
+    True for types that are the same or wider in the table, and for values that are checked one by one as they
+    are written: text into a uuid or time, binary into a uuid or fixed, and void, whose values are all null.
+    """
+    match data_type, target:
+        case spark.NullType(), _:
+            return True
+        case spark.BinaryType(), FixedType() | UUIDType():
+            return True
+    try:
+        source = convert_type(data_type, itertools.count(1))
+    except UnsupportedTypeError:
+        return False
+    return is_lossless(source, target) or (isinstance(source, StringType) and isinstance(target, UUIDType | TimeType))
+
+
+def is_lossless(source: IcebergType, target: IcebergType) -> bool:
+    """Return whether every value of primitive `source` is kept by `target` (the spec's type promotions)."""
+    match source, target:
+        case IntegerType(), LongType():
+            return True
+        case FloatType(), DoubleType():
+            return True
+        case DecimalType(), DecimalType():
+            return source.scale == target.scale and source.precision <= target.precision
+    return bool(source == target)
+
+
+def with_nullable_fields(dataframe: spark.StructType) -> spark.StructType:
+    """Return the columns with all of them nullable, and their fields, elements and map values at any depth."""
+    return spark.StructType([nullable_field(column) for column in dataframe])
+
+
+def nullable_field(field: spark.StructField) -> spark.StructField:
+    """Return the field as nullable, and what is nested in it."""
+    return spark.StructField(field.name, _nullable_type(field.dataType), nullable=True, metadata=field.metadata)
+
+
+def _nullable_type(data_type: spark.DataType) -> spark.DataType:
+    match data_type:
+        case spark.StructType():
+            return with_nullable_fields(data_type)
+        case spark.ArrayType():
+            return spark.ArrayType(_nullable_type(data_type.elementType), containsNull=True)
+        case spark.MapType():
+            key, value = _nullable_type(data_type.keyType), _nullable_type(data_type.valueType)
+            return spark.MapType(key, value, valueContainsNull=True)
+    return data_type
+
+
+def json_schema(dataframe: spark.StructType) -> spark.StructType:
+    """Return the schema with every struct, array and map among the columns replaced by string.
+
+    One that holds a type without a JSON form stays what it is, so that it is refused by name.
+    """
+    return spark.StructType([_as_json(column) for column in dataframe])
+
+
+def _as_json(column: spark.StructField) -> spark.StructField:
+    is_nested = isinstance(column.dataType, spark.StructType | spark.ArrayType | spark.MapType)
+    if not (is_nested and _has_json_form(column.dataType)):
+        return column
+    return spark.StructField(column.name, spark.StringType(), column.nullable, column.metadata)
+
+
+def _has_json_form(data_type: spark.DataType) -> bool:
+    match data_type:
+        case spark.StructType():
+            is_unique = len(set(data_type.names)) == len(data_type.names)
+            return is_unique and all(_has_json_form(field.dataType) for field in data_type)
+        case spark.ArrayType():
+            return _has_json_form(data_type.elementType)
+        case spark.MapType():
+            return _has_json_form(data_type.keyType) and _has_json_form(data_type.valueType)
+        case spark.NullType() | spark.StringType():  # whatever its collation
+            return True
+    try:
+        convert_type(data_type, itertools.count(1))
+    except UnsupportedTypeError:
+        return False
+    return True
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Return the sentences as a list, one a line."""
+    return "\n".join(f"  - {line}" for line in lines)

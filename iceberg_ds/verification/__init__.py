@@ -1,1 +1,0 @@
-"""Proves a table whole, by whomever it was written, and finds the files that nothing refers to."""

@@ -1,0 +1,1 @@
+"""What tasks do: from Arrow batches to data files and delete files, with their metrics."""

@@ -1,0 +1,251 @@
+"""Pure: which encoding each column of a Parquet file gets, chosen by trying them on rows of its first row group.
+
+A dictionary is the default of Parquet's writers, and costs time and space where most values are different. A
+sample is written in every way that the column's type has, compressed as the file will be, and the smallest wins.
+A dictionary grows with the different values and not with the rows, so where it is in doubt they are counted in the
+whole row group. Source: Parquet spec, "Encodings".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from iceberg_ds.plan import FileSettings
+from iceberg_ds.table.metrics_config import Leaf
+from iceberg_ds.writers.metrics import leaf_values
+
+# Rows that are worth a choice, of one row group or of several small ones: trying takes about as long as writing so few.
+LEAST_ROWS = 1_000
+# Rows of a row group that tell enough of others.
+LEAST_GROUP_ROWS = 100
+# Row groups up to so many times (as a power of two) as large as others are encoded alike.
+_MAGNITUDE_BITS = 3
+# What is tried at most; a share of a row group, which holds 64 MB and more.
+_SAMPLE_ROWS = 8_192
+_SAMPLE_BYTES = 4 * 1024 * 1024
+# Another encoding than plain has to be smaller by so much, because not all readers know it,
+_WORTH_IT = 0.95
+# and by more in the place of a dictionary, which readers filter by.
+_WELL_WORTH_IT = 0.85
+# If a larger share of the sample's values is different, a dictionary of all would be too large.
+_MOSTLY_DIFFERENT = 0.95
+# Arrow's own limit.
+_DICTIONARY_BYTES = 1024 * 1024
+
+_INTEGERS, _TEXTS, _FLOATS = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "BYTE_STREAM_SPLIT"
+_OF_PHYSICAL_TYPE = {
+    "INT32": _INTEGERS,
+    "INT64": _INTEGERS,
+    "BYTE_ARRAY": _TEXTS,
+    "FLOAT": _FLOATS,
+    "DOUBLE": _FLOATS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encodings:
+    """How the columns of a file are encoded, by their names in Parquet, such as `tags.list.element`.
+
+    Attributes:
+        dictionary: Columns with a dictionary; None for all that can have one.
+        others: The encoding of those that are neither in `dictionary` nor plain.
+    """
+
+    dictionary: tuple[str, ...] | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def options(self) -> dict[str, object]:
+        """Return what Arrow's `ParquetWriter` is told."""
+        if self.dictionary is None:
+            return {}
+        return {"use_dictionary": list(self.dictionary), "column_encoding": dict(self.others) or None}
+
+
+DEFAULT_ENCODINGS = Encodings()
+
+
+class ChosenEncodings:
+    """The encodings of one task's files, chosen once for all row groups of about as many rows.
+
+    Args:
+        leaves: The files' leaf columns, in Parquet's order.
+        settings: How files are written.
+        options: As `choose_encodings` gets them.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf], settings: FileSettings, options: Mapping[str, object]) -> None:
+        self._leaves = leaves
+        self._settings = settings
+        self._options = options
+        self._chosen: dict[int, Encodings] = {}  # by the magnitude of a row group
+        self._rows: Counter[int] = Counter()  # of small row groups before the choice
+
+    def of(self, rows: pa.Table) -> Encodings:
+        """Return what suits this row group: the default while there were too few rows to be worth a choice."""
+        count = rows.num_rows
+        magnitude = count.bit_length() // _MAGNITUDE_BITS
+        if magnitude in self._chosen:
+            return self._chosen[magnitude]
+        self._rows[magnitude] += count
+        if self._rows[magnitude] < LEAST_ROWS or count < LEAST_GROUP_ROWS:
+            return DEFAULT_ENCODINGS
+        chosen = choose_encodings(rows, self._leaves, self._settings, self._options)
+        return self._chosen.setdefault(magnitude, chosen)
+
+
+def choose_encodings(
+    rows: pa.Table, leaves: Sequence[Leaf], settings: FileSettings, options: Mapping[str, object]
+) -> Encodings:
+    """Return the encodings for row groups like `rows`.
+
+    Args:
+        rows: The first row group.
+        leaves: Its leaf columns, in Parquet's order.
+        settings: How the file is written: whether other encodings than plain and dictionary are wanted, and how
+            large a dictionary may be.
+        options: What Arrow's `ParquetWriter` is told beside the encodings: codec, level, page sizes, decimals.
+    """
+    sample = _Sample.of(rows, options)
+    limit = settings.dictionary_size_bytes or _DICTIONARY_BYTES
+    classic = {}
+    in_dictionary = set()
+    for (name, sizes), leaf in zip(sample.sizes({"use_dictionary": True}).items(), leaves, strict=True):
+        classic[name] = sample.plain[name].data * sample.growth
+        estimate = _dictionary_bytes(sizes, classic[name], sample, leaf, limit / sample.plain[name].expansion)
+        if estimate <= classic[name]:
+            classic[name] = estimate
+            in_dictionary.add(name)
+    others = {} if settings.parquet_encodings == "classic" else _others(sample, classic, in_dictionary)
+    return Encodings(dictionary=tuple(name for name in classic if name in in_dictionary - others.keys()), others=others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """Compressed bytes of a column chunk's dictionary page, and of the rest; `expansion` is what all become."""
+
+    dictionary: int
+    data: int
+    expansion: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    """Some rows of a row group, and what they take without a dictionary.
+
+    Attributes:
+        rows: The row group.
+        part: Two runs of neighbouring rows of it, from the beginning and from the middle; all rows if they are few.
+        options: What Arrow's `ParquetWriter` is told beside the encodings.
+        physical_types: Type of each column in Parquet, by its name there.
+        plain: Size of each column's part.
+    """
+
+    rows: pa.Table
+    part: pa.Table
+    options: Mapping[str, object]
+    physical_types: Mapping[str, str]
+    plain: Mapping[str, _Size]
+
+    @classmethod
+    def of(cls, rows: pa.Table, options: Mapping[str, object]) -> _Sample:
+        """Take a sample of the rows."""
+        most = min(_SAMPLE_ROWS, max(LEAST_ROWS, _SAMPLE_BYTES * rows.num_rows // max(rows.nbytes, 1)), rows.num_rows)
+        half = most // 2
+        part = pa.concat_tables([rows.slice(0, half), rows.slice(rows.num_rows // 2, most - half)])
+        footer = _footer(part, {"use_dictionary": False}, options)
+        types = {column.path: column.physical_type for column in _columns(footer)}
+        return cls(rows=rows, part=part, options=options, physical_types=types, plain=_sizes(footer))
+
+    @property
+    def growth(self) -> float:
+        """How many times as many rows the row group has."""
+        return float(self.rows.num_rows / self.part.num_rows)
+
+    def sizes(self, encoding: Mapping[str, object]) -> dict[str, _Size]:
+        """Return the size of each column's part in that encoding, by its name in Parquet."""
+        return _sizes(_footer(self.part, encoding, self.options))
+
+    def values_growth(self, leaf: Leaf) -> float:
+        """Return how many times as many different values of a column the row group has, infinity if very many."""
+        few = _distinct(self.part, leaf)
+        return math.inf if few > _MOSTLY_DIFFERENT * self.part.num_rows else _distinct(self.rows, leaf) / max(few, 1)
+
+
+def _others(sample: _Sample, classic: Mapping[str, float], in_dictionary: AbstractSet[str]) -> dict[str, str]:
+    """Return the columns for which another encoding is smaller than `classic`, their bytes with plain or dictionary."""
+    # Texts in a dictionary stay there, however few bytes Huffman's codes of them took: readers compare its numbers.
+    tried = {
+        name: _OF_PHYSICAL_TYPE[kind]
+        for name, kind in sample.physical_types.items()
+        if kind in _OF_PHYSICAL_TYPE and not (kind == "BYTE_ARRAY" and name in in_dictionary)
+    }
+    sizes = sample.sizes({"use_dictionary": False, "column_encoding": tried}) if tried else {}
+    most = {name: size * (_WELL_WORTH_IT if name in in_dictionary else _WORTH_IT) for name, size in classic.items()}
+    return {name: encoding for name, encoding in tried.items() if sizes[name].data * sample.growth < most[name]}
+
+
+def _dictionary_bytes(size: _Size, plain: float, sample: _Sample, leaf: Leaf, limit: float) -> float:
+    """Return the bytes of a row group's column with a dictionary, infinite if it would not be kept, or cannot be had.
+
+    Args:
+        size: Of the sample.
+        plain: Bytes of the row group's column without one.
+        sample: The sample.
+        leaf: The column.
+        limit: Compressed size of a dictionary that is given up.
+    """
+    if not size.dictionary or size.dictionary > limit:
+        return math.inf
+    data = size.data * sample.growth
+    most = _with_dictionary(size, sample, sample.growth)
+    if data + size.dictionary > plain or most <= min(plain, limit):
+        return most
+    values_growth = sample.values_growth(leaf)
+    return math.inf if size.dictionary * values_growth > limit else _with_dictionary(size, sample, values_growth)
+
+
+def _with_dictionary(size: _Size, sample: _Sample, values_growth: float) -> float:
+    """Return the bytes of a row group's column if its dictionary is so many times as large as the sample's."""
+    wider = math.log2(max(values_growth, 1)) / 8  # bytes by which the number of a row's value grows
+    return float(size.dictionary * values_growth + size.data * sample.growth + sample.rows.num_rows * wider)
+
+
+def _distinct(rows: pa.Table, leaf: Leaf) -> int:
+    values = [leaf_values(batch, leaf.path) for batch in rows.to_batches()]
+    storage = [array.storage if isinstance(array, pa.ExtensionArray) else array for array in values]
+    return len(pa.chunked_array(storage).unique())  # several times as fast as to count them alone
+
+
+def _sizes(footer: pq.FileMetaData) -> dict[str, _Size]:
+    group = footer.row_group(0)
+    return {column.path: _size(group.column(index)) for index, column in enumerate(_columns(footer))}
+
+
+def _size(chunk: pq.ColumnChunkMetaData) -> _Size:
+    start = chunk.dictionary_page_offset
+    dictionary = 0 if start is None else chunk.data_page_offset - start
+    compressed = max(chunk.total_compressed_size, 1)
+    return _Size(
+        dictionary=dictionary,
+        data=chunk.total_compressed_size - dictionary,
+        expansion=chunk.total_uncompressed_size / compressed,
+    )
+
+
+def _columns(footer: pq.FileMetaData) -> Iterator[pq.ColumnSchema]:
+    return (footer.schema.column(index) for index in range(footer.num_columns))
+
+
+def _footer(rows: pa.Table, encoding: Mapping[str, object], options: Mapping[str, object]) -> pq.FileMetaData:
+    footers: list[pq.FileMetaData] = []
+    collected = {**options, **encoding, "metadata_collector": footers, "write_statistics": False}
+    with pq.ParquetWriter(pa.BufferOutputStream(), rows.schema, **collected) as writer:
+        writer.write_table(rows, row_group_size=rows.num_rows)
+    return footers[0]

@@ -1,0 +1,108 @@
+"""Files of position deletes: they say which rows of which data files do not count.
+
+Each is of one table partition, as its data files are, because it applies to files of its partition only. Source:
+Iceberg spec, "Position Delete Files".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.schema import Schema
+
+from iceberg_ds.messages import check_rows
+from iceberg_ds.plan import FileSettings
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.metrics_config import METRICS_PREFIX, leaf_columns
+from iceberg_ds.table.names import FILE_PATH, POS
+from iceberg_ds.writers.parquet import ParquetFile
+
+_SCHEMA = Schema(FILE_PATH, POS)
+# Readers tell by equal bounds of the path that all positions are of one file, so paths are not cut short.
+_FULL_METRICS = {f"{METRICS_PREFIX}default": "full"}
+# Rows that are in memory at once, each with a path.
+_GROUP_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenRows:
+    """Rows of a data file that do not count.
+
+    Attributes:
+        data_file: The file.
+        positions: Their positions in it, from 0, ascending.
+    """
+
+    data_file: DataFile
+    positions: Sequence[int]
+
+
+def write_position_deletes(io: FileIO, path: str, hidden: Sequence[HiddenRows], settings: FileSettings) -> DataFile:
+    """Write a file of position deletes and return its manifest entry; nothing is left of one that fails.
+
+    Args:
+        io: Opens the table's storage.
+        path: Where it goes.
+        hidden: The rows, of data files of one partition of one spec.
+        settings: How files of the write are written.
+
+    Raises:
+        RowCountError: The file does not name just these rows.
+    """
+    shape = file_shape(_SCHEMA)
+    file = ParquetFile(io, path, shape.schema, leaf_columns(_SCHEMA, _FULL_METRICS), settings)
+    try:
+        for rows in _groups(hidden, shape.schema):
+            file.write_row_group([rows])
+        first = hidden[0].data_file
+        written = file.close(first.partition, first.spec_id)
+        count = sum(len(rows.positions) for rows in hidden)
+        check_rows(f"write {path}", "it is to hide", count, {"named in it": written.record_count})
+    except BaseException:
+        file.discard()
+        raise
+    # Values of these columns are not counted, as Iceberg's own writers do not count them.
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=written.file_format,
+        partition=written.partition,
+        record_count=written.record_count,
+        file_size_in_bytes=written.file_size_in_bytes,
+        column_sizes=written.column_sizes,
+        lower_bounds=written.lower_bounds,
+        upper_bounds=written.upper_bounds,
+        key_metadata=None,
+        split_offsets=written.split_offsets,
+        equality_ids=None,
+        sort_order_id=None,
+    )
+    deletes.spec_id = written.spec_id
+    return deletes
+
+
+def _groups(hidden: Sequence[HiddenRows], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the file in order, row group by row group."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for rows in sorted(hidden, key=lambda rows: rows.data_file.file_path):
+        positions = pa.array(rows.positions, pa.int64())
+        while len(positions):
+            part, positions = positions[: _GROUP_ROWS - count], positions[_GROUP_ROWS - count :]
+            paths = pa.repeat(pa.scalar(rows.data_file.file_path, pa.string()), len(part))
+            waiting.append(pa.RecordBatch.from_arrays([paths, part], schema=schema))
+            count += len(part)
+            if count == _GROUP_ROWS:
+                yield _joined(waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined

@@ -1,0 +1,148 @@
+"""Writes a data file again without some of its rows, in their order and into the same partition.
+
+The rows that stay are read batch by batch, in the columns that the table has now: PyIceberg's own scan takes all rows
+of a file into memory before it returns the first, and turns null lists of structs into empty ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.messages import check_rows, rows_in
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.casts import conform
+from iceberg_ds.table.partitioning import PartitionKey, identity_values
+from iceberg_ds.table.projection import has_field_ids, project
+from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
+from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
+
+_BATCH_ROWS = 65_536
+
+
+class NoFieldIdsError(ValueError):
+    """A file does not say which of the table's fields its columns are."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its columns have no field ids, as in files that were written without Iceberg and added to the table"
+        )
+
+
+def remaining_rows(
+    io: FileIO, path: str, schema: Schema, left_out: pa.Array, partition_values: Mapping[int, object]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a data file but for some, with the names and the order of the table's columns.
+
+    Args:
+        io: Opens the table's storage.
+        path: The file.
+        schema: The table's schema.
+        left_out: The positions of rows that are left out, from 0; in any order.
+        partition_values: The values of the file's identity partition fields, by the ids of their columns.
+
+    Raises:
+        NoFieldIdsError: Columns cannot be told.
+    """
+    ascending = left_out.sort()
+    first = 0
+    with io.new_input(path).open() as stream:
+        file = pq.ParquetFile(stream)
+        if not has_field_ids(file.schema_arrow):
+            raise NoFieldIdsError
+        for batch in file.iter_batches(_BATCH_ROWS):
+            yield project(_without(batch, first, ascending), schema, partition_values)
+            first += batch.num_rows
+
+
+def count_positions(positions: pa.Array, count: int) -> int:
+    """Return how many rows of a file with `count` rows these positions mean; a row may be meant more than once."""
+    return len(pc.unique(positions.filter(pc.less(positions, pa.scalar(count, positions.type)))))
+
+
+def _without(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.RecordBatch:
+    """Return the rows of a batch, whose first one is at `first`, that are not left out."""
+    begin, end = (bisect_left(left_out, at, key=lambda found: found.as_py()) for at in (first, first + batch.num_rows))
+    if begin == end:
+        return batch
+    own = pc.add(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)), first - 1)
+    return batch.filter(pc.invert(pc.is_in(own, value_set=left_out[begin:end])))
+
+
+class FileRewriter:
+    """Writes data files of a table again, in the columns that it has now.
+
+    Args:
+        io: Opens the table's storage.
+        plan: How files are written.
+        attempt: Becomes part of the files' names.
+
+    Attributes:
+        read_bytes: Bytes of the files that were read so far.
+    """
+
+    def __init__(self, io: FileIO, plan: WritePlan, attempt: TaskAttempt) -> None:
+        self.read_bytes = 0
+        self._io = io
+        self._plan = plan
+        self._prefix = name_prefix(plan, attempt)
+        self._count = 0
+        self._shape = file_shape(plan.schema, case_sensitive=True)
+
+    def rewrite(
+        self, data_file: DataFile, spec: PartitionSpec, order: SortOrder | None, left_out: pa.Array
+    ) -> tuple[DataFile, ...]:
+        """Return files with the rows of a data file; none if no row is left. What fails leaves no file.
+
+        Args:
+            data_file: The file.
+            spec: Its partition spec.
+            order: The sort order that its rows are in, None for none.
+            left_out: The positions of rows that are not written, from 0.
+
+        Raises:
+            UnsupportedTableError: The file does not say which of the table's fields its columns are.
+            RowCountError: The new files do not have the other rows.
+        """
+        self._count += 1
+        plan = replace(self._plan, spec=spec, sort_order=order)
+        files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._shape.schema)
+        writer = RollingWriter(PartitionKey.of(data_file.partition), files)
+        try:
+            for rows in self._rows(data_file.file_path, left_out, identity_values(data_file, spec)):
+                if rows.num_rows:
+                    writer.append(rows)
+            writer.close()
+            written = files.close()
+            found = {
+                "left out": count_positions(left_out, data_file.record_count),
+                f"in {len(written)} new files": rows_in(written),
+            }
+            check_rows(f"write to {self._plan.table}", f"{data_file.file_path} has", data_file.record_count, found)
+        except BaseException:
+            files.discard_all()
+            raise
+        self.read_bytes += data_file.file_size_in_bytes
+        return written
+
+    def _rows(self, path: str, left_out: pa.Array, partition_values: Mapping[int, object]) -> Iterator[pa.RecordBatch]:
+        try:
+            for rows in remaining_rows(self._io, path, self._plan.schema, left_out, partition_values):
+                yield conform(rows, self._shape)
+        except NoFieldIdsError as problem:
+            raise UnsupportedTableError(
+                f"Cannot rewrite {path}: {problem}. Rewrite it first with Iceberg's rewrite_data_files, or mark rows "
+                "by position."
+            ) from problem

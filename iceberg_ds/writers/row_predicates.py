@@ -1,0 +1,97 @@
+"""Which rows of a task satisfy the predicates of its write: the range that it replaces, and what marks deletes.
+
+A row outside the range would stay in the table beside the rows of the next such write. Such rows are counted, and the
+commit refuses them by the count over all tasks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from iceberg_ds.messages import RefusedRows
+from iceberg_ds.plan import EVERY_ROW, OverwriteByFilter, WritePlan
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.casts import conform
+
+if TYPE_CHECKING:
+    from iceberg_ds.cdc.reader import DeleteTest
+    from iceberg_ds.expressions.row_filter import RowFilter
+
+
+class RangeCheck:
+    """The check of one task's rows; everything passes if the write replaces no range.
+
+    Args:
+        plan: What the driver decided.
+
+    Attributes:
+        left_out: How many rows were not passed.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._filter: RowFilter | None = None
+        self._count = 0
+        self.left_out = 0
+        self._example = ""
+        overwrite = plan.overwrite
+        if isinstance(overwrite, OverwriteByFilter) and overwrite.predicate != EVERY_ROW:
+            from iceberg_ds.expressions.row_filter import RowFilter  # noqa: PLC0415  # most tasks need no predicates
+
+            self._filter = RowFilter.of(overwrite, plan.schema)
+
+    @property
+    def refused(self) -> RefusedRows | None:
+        """The rows outside the range, None if there were none."""
+        return RefusedRows(count=self._count, example=self._example) if self._count else None
+
+    def passing(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows to write: all, or none as soon as one was outside, because nothing will be committed then.
+
+        Args:
+            rows: Rows that have the columns of the table, in its order.
+        """
+        if self._filter is None:
+            return rows
+        outside = self._filter.failing(rows)
+        if outside.num_rows and not self._count:
+            self._example = str(outside.slice(0, 1).to_pylist()[0])[:1_000]
+        self._count += outside.num_rows
+        if not self._count:
+            return rows
+        self.left_out += rows.num_rows
+        return rows.slice(0, 0)
+
+
+def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
+    """Return what tells which rows of a batch are deletes; None if there is no predicate.
+
+    Args:
+        predicate: On columns of the DataFrame; None for none.
+        plan: What the driver decided; its `frame` is the columns that the predicate looks at, None without one.
+
+    Raises:
+        ValueError: The predicate cannot be read, a column is missing or ambiguous, or something does not compare or
+            cannot be computed exactly.
+    """
+    frame = plan.frame
+    if predicate is None or frame is None:
+        return None
+    # Most tasks need no predicates.
+    from iceberg_ds.expressions.parser import parse_predicate  # noqa: PLC0415
+    from iceberg_ds.expressions.row_filter import RowFilter  # noqa: PLC0415
+
+    is_deleted = RowFilter(
+        parse_predicate(predicate), frame, case_sensitive=bool(plan.case_sensitive), time_zone=plan.time_zone
+    )
+    # Of another engine's rows a null may be anywhere, and columns are taken by position.
+    optional = Schema(*(NestedField(field.field_id, field.name, field.field_type) for field in frame.fields))
+    shape = file_shape(optional, case_sensitive=True)
+
+    def test(batch: pa.RecordBatch) -> pa.Array:
+        return is_deleted.mask(conform(batch, shape))
+
+    return test

@@ -1,1 +1,0 @@
-"""What tasks do: from Arrow batches to data files with their metrics."""

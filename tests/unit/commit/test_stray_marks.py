@@ -1,0 +1,502 @@
+"""Marks after others have dropped, replaced, rolled back, picked, forked and expired: no row is skipped or doubled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.invariants import check_clean
+from support.metadata import ID_AND_NAME
+from support.others import cherry_pick, drop_branch, expire, head_of, plain_table, set_branch
+from support.tables import IDENTIFIER, NAME, QUERY, Sink, epoch, rows
+
+import iceberg_ds
+from iceberg_ds.commit.commit import CommitResult
+from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.errors import CommitConflictError, OptionError, UnsupportedTableError
+from iceberg_ds.snapshots.refs import branch_property
+from iceberg_ds.snapshots.txn import EPOCHS, TXNS
+
+pytestmark = pytest.mark.usefixtures("waits")
+
+KEY = branch_property(TXNS.property_prefix, "audit", "load")
+
+
+def append(sink: Sink, version: int, *ids: int, **options: Any) -> CommitResult:
+    """Append a numbered batch."""
+    return sink.commit(sink.write(rows(*ids), plan=sink.plan(txn_app_id="load", txn_version=version, **options)))
+
+
+def ids_of(sink: Sink, branch: str) -> list[int]:
+    """Return the ids of a branch."""
+    return [row["id"] for row in sink.rows_of(branch)]
+
+
+@pytest.fixture
+def audited(sink: Sink) -> Sink:
+    """Return a table with row 1 on main, and row 2 as version 1 on branch `audit`, forked from main."""
+    sink.append(1)
+    append(sink, 1, 2, branch="audit", create_branch=True)
+    return sink
+
+
+def test_version_of_a_dropped_branch_is_not_skipped_on_its_successor(audited: Sink) -> None:
+    """Rows of a batch would be lost: they are on no branch, and the batch says that it is done."""
+    drop_branch(audited, "audit")
+    set_branch(audited, "audit", head_of(audited))
+
+    with pytest.raises(CommitConflictError, match=r"branch 'audit' does not have that snapshot.*UNSET TBLPROPERTIES"):
+        append(audited, 1, 2, branch="audit")
+
+    assert ids_of(audited, "audit") == [1]
+    with plain_table(audited).transaction() as change:  # as the error says
+        change.remove_properties(KEY)
+    append(audited, 1, 2, branch="audit")
+    assert ids_of(audited, "audit") == [1, 2]
+    check_clean(audited.table())
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_version_of_a_dropped_branch_is_not_skipped_after_expiry(audited: Sink, *, cuts_parents: bool) -> None:
+    """The same loss, once nobody can see that the snapshot was another branch's."""
+    drop_branch(audited, "audit")
+    plain_table(audited).append(audited.table().scan().to_arrow())  # no commit of the sink, which would see the drop
+    set_branch(audited, "audit", head_of(audited))
+    expire(audited, cuts_parents=cuts_parents)
+
+    with pytest.raises(CommitConflictError, match="does not have that snapshot"):
+        append(audited, 1, 2, branch="audit")
+
+
+def test_next_version_goes_on_after_a_branch_was_made_again(audited: Sink) -> None:
+    """A pipeline would stop although nothing is in doubt."""
+    drop_branch(audited, "audit")
+    set_branch(audited, "audit", head_of(audited))
+
+    append(audited, 2, 3, branch="audit")
+
+    assert ids_of(audited, "audit") == [1, 3]
+    assert append(audited, 2, 3, branch="audit").was_replayed
+
+
+def test_stray_mark_is_not_published(audited: Sink) -> None:
+    """The version could never land on main."""
+    drop_branch(audited, "audit")
+    set_branch(audited, "audit", head_of(audited))
+    audited.commit(audited.write(rows(4), plan=audited.plan(branch="audit")))
+
+    fast_forward(audited.catalog, IDENTIFIER, "audit", "main")
+
+    append(audited, 1, 2)
+    assert audited.ids() == [1, 2, 4]
+
+
+def test_stray_mark_does_not_go_to_a_fork(sink: Sink) -> None:
+    """The version could never land on the fork."""
+    sink.append(1)
+    at = head_of(sink)
+    append(sink, 1, 2)
+    set_branch(sink, "main", at)
+
+    sink.commit(sink.write(rows(3), plan=sink.plan(branch="audit", create_branch=True)))
+
+    append(sink, 1, 2, branch="audit")
+    assert ids_of(sink, "audit") == [1, 2, 3]
+
+
+def test_epoch_that_was_rolled_back_is_neither_skipped_nor_added_unasked(sink: Sink) -> None:
+    """A replayed epoch would be lost, or rows that somebody took out would come back."""
+    sink.append(1, of_epoch=epoch(0))
+    at = head_of(sink)
+    sink.append(2, of_epoch=epoch(1))
+    set_branch(sink, "main", at)
+
+    with pytest.raises(CommitConflictError, match=f"{branch_property(EPOCHS.property_prefix, 'main', QUERY)}.*rolled"):
+        sink.append(2, of_epoch=epoch(1))
+
+    sink.append(3, of_epoch=epoch(2))
+    assert sink.ids() == [1, 3]
+    assert sink.append(3, of_epoch=epoch(2)).was_replayed
+    check_clean(sink.table())
+
+
+@pytest.mark.parametrize("expires", [None, False, True])
+def test_version_before_a_replacement_of_the_table_is_not_skipped(sink: Sink, expires: bool | None) -> None:  # noqa: FBT001
+    """CREATE OR REPLACE TABLE keeps uuid and properties: the batch would be lost without a word."""
+    append(sink, 1, 1)
+    drop_branch(sink, "main")
+    sink.append(7)
+    if expires is not None:
+        expire(sink, cuts_parents=expires)
+
+    with pytest.raises(CommitConflictError, match="replaced the table"):
+        append(sink, 1, 1)
+
+    append(sink, 2, 2)
+    assert sink.ids() == [2, 7]
+
+
+def test_replaced_table_without_rows_does_not_skip(sink: Sink) -> None:
+    """The same, before anybody has written to the new table."""
+    append(sink, 1, 1)
+    drop_branch(sink, "main")
+
+    with pytest.raises(CommitConflictError, match="does not have that snapshot"):
+        append(sink, 1, 1)
+
+
+def test_version_that_somebody_cherry_picked_is_not_added_twice(audited: Sink) -> None:
+    """Rows would be there twice: the picked snapshot has another id, and no mark."""
+    cherry_pick(audited, head_of(audited, "audit"))
+
+    assert append(audited, 1, 2).was_replayed
+    assert audited.ids() == [1, 2]
+    drop_branch(audited, "audit")
+    audited.append(5)
+    expire(audited)
+    assert append(audited, 1, 2).was_replayed
+    append(audited, 2, 3)
+    assert audited.ids() == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_versions_survive_expiry(sink: Sink, *, cuts_parents: bool) -> None:
+    """A repeated batch would be doubled, or refused for no reason."""
+    append(sink, 1, 1)
+    sink.append(2)
+    sink.append(3)
+    expire(sink, cuts_parents=cuts_parents)
+
+    assert append(sink, 1, 1).was_replayed
+    assert sink.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_version_that_a_tag_keeps_is_skipped_after_expiry(sink: Sink, *, cuts_parents: bool) -> None:
+    """A repeated batch, or a stream's epoch, would be refused for good, with advice that doubles it."""
+    sink.append(1)
+    append(sink, 1, 2)
+    with plain_table(sink).manage_snapshots() as change:
+        change.create_tag(head_of(sink), "nightly")
+    sink.append(3)
+    sink.append(4)
+    expire(sink, cuts_parents=cuts_parents)
+
+    assert append(sink, 1, 2).was_replayed
+    sink.append(5)
+    assert append(sink, 1, 2).was_replayed
+    assert sink.ids() == [1, 2, 3, 4, 5]
+    result = iceberg_ds.verify(NAME, options={"warehouse": str(sink.options.warehouse)})
+    assert result.ok, result
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_published_version_is_skipped_after_expiry(sink: Sink, *, cuts_parents: bool) -> None:
+    """The staging branch keeps the snapshot, and main has it behind what has expired: the same refusal."""
+    sink.append(1)
+    append(sink, 1, 2, staging_branch="stage")
+    sink.append(3)
+    sink.append(4)
+    expire(sink, cuts_parents=cuts_parents)
+
+    assert append(sink, 1, 2, staging_branch="stage").was_replayed
+    assert sink.ids() == [1, 2, 3, 4]
+
+
+def test_version_of_before_an_upgrade_is_skipped_after_expiry(sink: Sink) -> None:
+    """The first sequence number of an upgraded table was taken for the table's beginning, and the batch refused."""
+    sink.create(ID_AND_NAME, format_version="1")
+    sink.append(1)
+    append(sink, 1, 2)
+    with plain_table(sink).transaction() as change:
+        change.upgrade_table_version(2)
+    sink.append(3)
+    expire(sink, cuts_parents=True)
+
+    assert append(sink, 1, 2).was_replayed
+    assert sink.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+@pytest.mark.parametrize("next_write", ["plain", "numbered", "published"])
+def test_version_that_was_rolled_back_is_not_skipped_after_expiry(
+    sink: Sink, next_write: str, *, cuts_parents: bool
+) -> None:
+    """Expired history does not tell that the rows were taken out: the batch would be lost without a word."""
+    sink.append(1)
+    at = head_of(sink)
+    append(sink, 1, 2)
+    set_branch(sink, "main", at)
+    options: dict[str, Any] = {
+        "plain": {},
+        "numbered": {"txn_app_id": "other", "txn_version": 1},
+        "published": {"staging_branch": "stage"},
+    }[next_write]
+    sink.commit(sink.write(rows(3), plan=sink.plan(**options)))
+    sink.append(4)
+    sink.append(5)
+    expire(sink, cuts_parents=cuts_parents)
+
+    with pytest.raises(CommitConflictError, match="does not have that snapshot"):
+        append(sink, 1, 2)
+
+    append(sink, 2, 6)
+    assert sink.ids() == [1, 3, 4, 5, 6]
+    assert append(sink, 2, 6).was_replayed
+
+
+def test_version_that_came_back_is_skipped_again(sink: Sink) -> None:
+    """A rollback that somebody takes back would leave a mark that is refused for good."""
+    sink.append(1)
+    at = head_of(sink)
+    append(sink, 1, 2)
+    landed = head_of(sink)
+    set_branch(sink, "main", at)
+    sink.append(3)
+    set_branch(sink, "main", landed)
+    sink.append(4)
+    sink.append(5)
+    expire(sink)
+
+    assert append(sink, 1, 2).was_replayed
+    assert sink.ids() == [1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_what_was_published_and_rolled_back_is_not_called_published_after_expiry(sink: Sink, commits: int) -> None:
+    """`publish` would say that readers have the rows, and the next staged write would drop them."""
+    sink.append(1)
+    at = head_of(sink)
+    append(sink, 1, 2, staging_branch="stage")
+    set_branch(sink, "main", at)
+    for number in range(commits):
+        sink.append(3 + number)
+    expire(sink)
+
+    with pytest.raises(CommitConflictError, match=r"history has expired|has moved on"):
+        fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+    with pytest.raises(OptionError, match="stage"):
+        sink.plan(staging_branch="stage")
+
+
+def test_verify_believes_a_mark_that_somebody_cherry_picked(audited: Sink) -> None:
+    """A whole table would be called broken."""
+    cherry_pick(audited, head_of(audited, "audit"))
+    assert append(audited, 1, 2).was_replayed
+
+    assert iceberg_ds.verify(NAME, options={"warehouse": str(audited.options.warehouse)}).ok
+
+
+def test_mark_that_only_history_holds_is_written_down(sink: Sink) -> None:
+    """After a fork by SQL and an expiry, rows of the forked branch would be doubled."""
+    append(sink, 1, 1)
+    set_branch(sink, "audit", head_of(sink))
+    sink.commit(sink.write(rows(9), plan=sink.plan(txn_app_id="other", txn_version=1, branch="audit")))
+    sink.append(5)
+    expire(sink)
+
+    assert append(sink, 1, 1, branch="audit").was_replayed
+    assert ids_of(sink, "audit") == [1, 9]
+
+
+def test_skip_that_only_history_proves_is_written_down(sink: Sink) -> None:
+    """The next repetition, after an expiry, would double the rows."""
+    append(sink, 1, 1)
+    set_branch(sink, "audit", head_of(sink))
+    assert append(sink, 1, 1, branch="audit").was_replayed
+    sink.commit(sink.write(rows(9), plan=sink.plan(branch="audit")))
+    sink.append(5)
+    expire(sink)
+
+    assert append(sink, 1, 1, branch="audit").was_replayed
+    assert ids_of(sink, "audit") == [1, 9]
+
+
+def test_marks_that_only_history_holds_are_published(audited: Sink) -> None:
+    """A version that SQL's fork brought along would be doubled on main after publishing and expiry."""
+    set_branch(audited, "second", head_of(audited, "audit"))
+    fast_forward(audited.catalog, IDENTIFIER, "second", "main")
+    audited.append(8)
+    for branch in ("audit", "second"):
+        drop_branch(audited, branch)
+    expire(audited)
+
+    assert append(audited, 1, 2).was_replayed
+    assert audited.ids() == [1, 2, 8]
+
+
+def test_marks_of_gone_branches_go_with_the_next_commit(audited: Sink) -> None:
+    """Metadata would grow with every branch that SQL drops."""
+    drop_branch(audited, "audit")
+
+    audited.append(3)
+
+    assert KEY not in audited.table().metadata.properties
+
+
+def test_marks_of_a_branch_that_appears_meanwhile_stay(audited: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marks of a branch would go while its first rows land: a repeated batch would be doubled."""
+    at = head_of(audited)
+    drop_branch(audited, "audit")
+    messages = audited.write(rows(3))
+    send = type(audited.catalog).send
+    made = []
+
+    def after_another_writer(catalog: Any, table: Any, *request: Any) -> Any:
+        if not made:
+            made.append(True)
+            set_branch(audited, "audit", at)
+            append(audited, 5, 4, branch="audit")
+        return send(catalog, table, *request)
+
+    monkeypatch.setattr(type(audited.catalog), "send", after_another_writer)
+    audited.commit(messages)
+
+    assert append(audited, 5, 4, branch="audit").was_replayed
+    assert audited.ids() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"version": 1e400, "snapshot-id": 2, "timestamp-ms": 5}',
+        '{"version": 1, "snapshot-id": 2, "timestamp-ms": 5, "sequence-number": "3"}',
+        "[1]",
+    ],
+)
+def test_mark_of_odd_values_stops_its_writer_by_name(sink: Sink, text: str) -> None:
+    """A write would end with an error of Python, which says nothing of the table."""
+    sink.append(1)
+    with plain_table(sink).transaction() as change:
+        change.set_properties({branch_property(TXNS.property_prefix, "main", "load"): text})
+
+    with pytest.raises(UnsupportedTableError, match="is no mark of a write"):
+        append(sink, 1, 2)
+    sink.append(3)
+
+
+def test_records_of_others_that_are_none_stop_no_stream(sink: Sink) -> None:
+    """The first epoch of a stream would land, and end with an error of Python all the same."""
+    sink.append(1)
+    odd = {branch_property(EPOCHS.property_prefix, "main", "q"): "x", "icebergsink.stream.main.orders": "x"}
+    with plain_table(sink).transaction() as change:
+        change.set_properties(odd)
+    plan = sink.plan(is_stream=True, stream_name="clicks")
+
+    sink.append(2, of_epoch=epoch(0))
+    sink.commit(sink.write(rows(3), plan=plan, of_epoch=epoch(0, "other")))
+
+    assert sink.ids() == [1, 2, 3]
+    mine = sink.plan(is_stream=True, stream_name="orders")
+    with pytest.raises(UnsupportedTableError, match=r"icebergsink.stream.main.orders' is no record"):
+        sink.commit(sink.write(rows(4), plan=mine, of_epoch=epoch(0, "third")))
+
+
+@pytest.mark.parametrize(
+    "summary", [{"source-snapshot-id": "9" * 5000}, {EPOCHS.writer_key: QUERY, EPOCHS.number_key: "9" * 5000}]
+)
+def test_number_of_a_strangers_summary_stops_no_stream(sink: Sink, summary: dict[str, str]) -> None:
+    """A stream would end with an error of Python for as long as that snapshot is in the branch."""
+    sink.append(1)
+    table = plain_table(sink)
+    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=summary)
+
+    sink.append(2, of_epoch=epoch(0))
+
+    assert sink.ids() == [1, 2]
+
+
+def test_property_that_is_no_mark_stops_its_writer_by_name(sink: Sink) -> None:
+    """A batch would fail without a word of what to do."""
+    append(sink, 1, 1)
+    with plain_table(sink).transaction() as change:
+        change.set_properties({branch_property(TXNS.property_prefix, "main", "load"): "7"})
+
+    with pytest.raises(UnsupportedTableError, match=r"last-txn\.main\.load' is no mark of a write"):
+        append(sink, 2, 2)
+    sink.append(3)
+    assert sink.ids() == [1, 3]
+
+
+def staged(sink: Sink, *ids: int) -> CommitResult:
+    """Write through a staging branch, which is published at once."""
+    return sink.commit(sink.write(rows(*ids), plan=sink.plan(staging_branch="stage")))
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_staging_goes_on_after_the_published_history_expired(sink: Sink, *, cuts_parents: bool) -> None:
+    """Every later write would be refused, with advice that doubles rows."""
+    sink.append(1)
+    staged(sink, 2)
+    fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+    sink.append(3)
+    sink.append(4)
+    expire(sink, cuts_parents=cuts_parents)
+    before = sink.table().metadata.refs["main"]
+
+    fast_forward(sink.catalog, IDENTIFIER, "stage", "main")  # again
+
+    assert sink.table().metadata.refs["main"] == before
+    staged(sink, 5)
+    fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+    assert sink.ids() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_branch_whose_middle_has_expired_is_published(audited: Sink, *, cuts_parents: bool) -> None:
+    """Epochs that a stream does not repeat would be dropped by the advice."""
+    append(audited, 2, 3, branch="audit")
+    append(audited, 3, 4, branch="audit")
+    expire(audited, cuts_parents=cuts_parents)
+
+    fast_forward(audited.catalog, IDENTIFIER, "audit", "main")
+
+    assert audited.ids() == [1, 2, 3, 4]
+
+
+def test_branch_that_others_wrote_is_not_called_diverged_when_history_expired(sink: Sink) -> None:
+    """Following "drop it and write it again" would lose rows, or double them."""
+    sink.append(1)
+    set_branch(sink, "audit", head_of(sink))
+    for _ in range(2):
+        plain_table(sink).append(sink.table().scan().to_arrow().slice(0, 1), branch="audit")
+    expire(sink)
+
+    with pytest.raises(CommitConflictError, match=r"history has expired.*Compare their rows.*set_current_snapshot"):
+        fast_forward(sink.catalog, IDENTIFIER, "audit", "main")
+
+
+def test_staging_branch_that_sql_published_is_not_called_unpublished_when_history_expired(sink: Sink) -> None:
+    """Publishing it again is impossible, and writing it again doubles its rows."""
+    sink.append(1)
+    sink.commit(sink.write(rows(2), plan=sink.plan(branch="stage", create_branch=True)))
+    set_branch(sink, "main", head_of(sink, "stage"))
+    sink.append(3)
+    sink.append(4)
+    expire(sink)
+
+    with pytest.raises(CommitConflictError, match=r"history has expired.*drop 'stage'"):
+        fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+    with pytest.raises(OptionError, match=r"history has expired.*drop 'stage'"):
+        sink.plan(staging_branch="stage")
+
+
+def test_diverged_branch_is_still_called_so(audited: Sink) -> None:
+    """Rows of main would be lost by moving it."""
+    audited.append(3)
+
+    with pytest.raises(CommitConflictError, match=r"has moved on to snapshot .* does not build on"):
+        fast_forward(audited.catalog, IDENTIFIER, "audit", "main")
+
+
+def test_verify_names_the_branches_that_rest_on_history_alone(sink: Sink) -> None:
+    """Nobody would know that the next expiry lets a batch come twice."""
+    append(sink, 1, 1)
+    set_branch(sink, "audit", head_of(sink))
+
+    result = iceberg_ds.verify(NAME, options={"warehouse": str(sink.options.warehouse)})
+
+    (check,) = [check for check in result.checks if check.name == "lasting marks"]
+    assert check.outcome == "warning"
+    assert "branch 'audit' has version 1 of application load" in check.detail
+    assert result.ok
