@@ -40,7 +40,7 @@ _PREFIX = "iceberg_ds_check_"
 
 def _send_as_it_is(catalog: CatalogClient, table: Table, request: CommitRequest) -> None:
     try:
-        catalog.raw.commit_table(table, request.requirements, request.updates)
+        catalog.send_as_it_is(table, request)
     except Exception as failure:  # every library below raises its own
         raise commit_failure(failure, catalog.describe(failure)) from None  # the cause may show credentials
 

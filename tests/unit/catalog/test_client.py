@@ -33,11 +33,13 @@ from support.tables import IDENTIFIER, NAME, Sink, embedded_options
 from iceberg_ds.catalog import loading as catalog_loading
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.metadata_files import files_at_hand
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings
 from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.options.sink_options import SinkOptions, parse_options
 from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots.snapshot import commit_request, new_snapshot
+from iceberg_ds.table.requests import CommitRequest
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -276,6 +278,21 @@ def test_existing_table_in_nested_namespaces_is_written(sink: Sink) -> None:
     nested.append(1)
 
     assert nested.ids() == [1]
+
+
+def test_trial_commits_are_the_sinks_own(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of trials would be made otherwise than those of writes, and Nessie would refuse them."""
+    sink.append(1)
+    asked: list[bool] = []
+
+    def note(*_: object) -> None:
+        asked.append(files_at_hand() is not None)
+
+    monkeypatch.setattr(sink.catalog.raw, "commit_table", note)
+    sink.catalog.send_as_it_is(sink.table(), CommitRequest(requirements=(), updates=()))
+
+    assert asked == [True]
+    assert files_at_hand() is None
 
 
 @pytest.mark.parametrize(
