@@ -74,7 +74,7 @@ def typed_predicate(predicate: Tree, schema: Schema, *, case_sensitive: bool, ti
     """Return `predicate` as an expression over the columns of `schema` that is true, false or unknown of a row.
 
     Args:
-        predicate: As `predicates.parse_predicate` gives it.
+        predicate: As `parser.parse_predicate` gives it.
         schema: The table's schema.
         case_sensitive: Whether names must be equal; else one that is equal comes before one that differs in case.
         time_zone: Where times without a zone are, None if that is not known.

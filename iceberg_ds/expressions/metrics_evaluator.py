@@ -361,7 +361,7 @@ class FilterRange(Range):
 
     Args:
         metadata: The table.
-        predicate: As `predicates.parse_predicate` gives it.
+        predicate: As `parser.parse_predicate` gives it.
         case_sensitive: As in `typed.typed_predicate`.
         time_zone: As in `typed.typed_predicate`.
 

@@ -16,7 +16,7 @@ class RowFilter:
     """Tells rows that satisfy a predicate from those that do not, a predicate that is unknown of a row among these.
 
     Args:
-        predicate: As `predicates.parse_predicate` gives it.
+        predicate: As `parser.parse_predicate` gives it.
         schema: The table's schema.
         case_sensitive: As in `typed.typed_predicate`.
         time_zone: As in `typed.typed_predicate`.
