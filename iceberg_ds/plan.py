@@ -242,7 +242,7 @@ class OverwriteByFilter:
     """The write replaces the rows that satisfy a predicate, and all of its own rows satisfy it.
 
     Attributes:
-        predicate: Says which rows, in the words of `expressions.parser.parse_predicate`; `true` for all rows of the branch.
+        predicate: Says which rows, in the words of `parse_predicate`; `true` for all rows of the branch.
         case_sensitive: Whether its names of columns must have the case of the table's.
         columns: What its names mean in the table that was planned for; if they mean anything else at the commit, that
             is a conflict.
