@@ -7,6 +7,7 @@ for the garbage collector. Contract tests hold what this rests on.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pydantic import SerializeAsAny
@@ -18,15 +19,18 @@ from iceberg_ds.catalog.metadata_files import files_at_hand
 from iceberg_ds.catalog.metadata_json import no_garbage_collection
 
 
+def _parsing() -> AbstractContextManager[None]:
+    """Return what surrounds the parsing of an answer: no garbage collection if the sink asked for it."""
+    return nullcontext() if files_at_hand() is None else no_garbage_collection()
+
+
 class QuickTableResponse(TableResponse):
     """The answer to a load."""
 
     @classmethod
     def model_validate_json(cls, *args: Any, **kwargs: Any) -> TableResponse:  # type: ignore[override]  # noqa: ANN401  # as pydantic's
         """Return the parsed answer."""
-        if files_at_hand() is None:
-            return TableResponse.model_validate_json(*args, **kwargs)
-        with no_garbage_collection():
+        with _parsing():
             return TableResponse.model_validate_json(*args, **kwargs)
 
 
@@ -36,9 +40,7 @@ class QuickCommitTableResponse(CommitTableResponse):
     @classmethod
     def model_validate_json(cls, *args: Any, **kwargs: Any) -> CommitTableResponse:  # type: ignore[override]  # noqa: ANN401  # as pydantic's
         """Return the parsed answer."""
-        if files_at_hand() is None:
-            return CommitTableResponse.model_validate_json(*args, **kwargs)
-        with no_garbage_collection():
+        with _parsing():
             return CommitTableResponse.model_validate_json(*args, **kwargs)
 
 
