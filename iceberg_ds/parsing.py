@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-_HIGHEST_VERSION = 2**63 - 1
+_HIGHEST_LONG = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
 _DELETE_ENCODINGS = ("auto", "equality", "position", "copy-on-write")
 
@@ -47,8 +47,8 @@ def integer(text: str) -> int:
 
 def version(text: str) -> int:
     """Return a whole number, 0 or more, that fits into 64 bits with a sign."""
-    if not text.isascii() or not text.isdigit() or int(text) > _HIGHEST_VERSION:
-        raise ValueError(f"expected a whole number from 0 to {_HIGHEST_VERSION}")
+    if not text.isascii() or not text.isdigit() or int(text) > _HIGHEST_LONG:
+        raise ValueError(f"expected a whole number from 0 to {_HIGHEST_LONG}")
     return int(text)
 
 
@@ -137,10 +137,15 @@ def warehouse(text: str) -> str:
     return embedded_warehouse(Path(text))
 
 
-def whole_number(properties: Mapping[str, str], name: str, otherwise: int) -> int:
-    """Return the whole number, 0 or more, that a table's property holds, and `otherwise` if it holds none."""
+def whole_number(properties: Mapping[str, str], name: str, otherwise: int, *, most: int = _HIGHEST_LONG) -> int:
+    """Return the whole number, 0 or more, that a table's property holds, and `otherwise` if it holds none up to `most`.
+
+    Iceberg's properties are integers of 32 or of 64 bits.
+    """
     text = properties.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else otherwise
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
+        return otherwise
+    return int(text)
 
 
 def write_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -23,6 +23,8 @@ from iceberg_ds.parsing import whole_number
 # Ceiling of the wait after the first lost race, in attempts: about twice the number of writers that share a table well.
 # By a lower one losers meet again and waste attempts on each other, by a higher one those who win meanwhile get ahead.
 _SPREAD = 16
+# Of Iceberg's properties, which are integers of 32 bits; no clock waits for as long as larger ones may say.
+_HIGHEST_INT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class RetryPolicy:
         default = cls()
 
         def number(name: str, otherwise: int) -> int:
-            return whole_number(properties, f"commit.retry.{name}", otherwise)
+            return whole_number(properties, f"commit.retry.{name}", otherwise, most=_HIGHEST_INT)
 
         return cls(
             num_retries=number("num-retries", default.num_retries),

@@ -38,6 +38,17 @@ _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 _USER_METADATA, _OVERWRITE_SCHEMA = "userMetadata", "overwriteSchema"
 _PUBLIC_PREFIXES = (TABLE_PROPERTY_PREFIX, SNAPSHOT_PROPERTY_PREFIX)
 _PREFIXES = (CATALOG_PREFIX, *_PUBLIC_PREFIXES)
+_RESERVED_IN_SUMMARIES = frozenset(
+    {
+        "operation",
+        "changed-partition-count",
+        "partition-summaries-included",
+        "engine-name",
+        "engine-version",
+        "source-snapshot-id",  # whose rows these are, by a cherry-pick: who repeats that write is told that it landed
+        "self",  # by which PyIceberg cannot read a table any more
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +276,8 @@ def _contradictions(
     reserved = sorted(key for key in groups[SNAPSHOT_PROPERTY_PREFIX] if _is_reserved(key))
     if reserved:
         problems.append(
-            f"options 'snapshot-property.*' would replace what the commit itself records: {', '.join(reserved)}"
+            "options 'snapshot-property.*' would replace what the commit itself records, or what readers go by: "
+            + ", ".join(reserved)
         )
     if "format-version" in groups[TABLE_PROPERTY_PREFIX]:
         problems.append("option 'table-property.format-version' has an option of its own: 'format-version'")
@@ -285,9 +297,17 @@ def _contradictions_of_layout(raw: Mapping[str, str], parsed: Mapping[str, objec
 
 def _is_reserved(key: str) -> bool:
     """Return whether a key of a snapshot's summary has a meaning to Iceberg, Spark or this sink."""
-    own = ("operation", "changed-partition-count", "partition-summaries-included", "engine-name", "engine-version")
-    return key in own or key.startswith(
-        ("added-", "deleted-", "removed-", "total-", "partitions.", "icebergsink.", "spark.sql.streaming.")
+    return key in _RESERVED_IN_SUMMARIES or key.startswith(
+        (
+            "added-",
+            "deleted-",
+            "removed-",
+            "total-",
+            "manifests-",
+            "partitions.",
+            "icebergsink.",
+            "spark.sql.streaming.",
+        )
     )
 
 

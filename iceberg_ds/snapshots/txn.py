@@ -285,7 +285,7 @@ def read_mark(kind: MarkKind, text: str) -> Mark:
     Raises:
         ValueError, KeyError, TypeError: It is none.
     """
-    value: dict[str, Any] = json.loads(text)
+    value: dict[str, Any] = _from_json(text)
     numbers = (value[kind.number_entry], value["snapshot-id"], value["timestamp-ms"], value.get("sequence-number", 0))
     if not all(type(number) is int and 0 <= number < _HIGHEST for number in numbers):
         raise ValueError(f"no numbers: {numbers}")
@@ -442,5 +442,13 @@ def stream_property(branch: str, name: str, record: StreamRecord) -> dict[str, s
 
 
 def _parse(text: str) -> StreamRecord:
-    value = json.loads(text)
+    value = _from_json(text)
     return StreamRecord(query_id=str(value["query-id"]), was_accepted=bool(value["accepted-new-checkpoint"]))
+
+
+def _from_json(text: str) -> Any:  # noqa: ANN401  # JSON
+    """Return what stands in a property that anybody may have set; raise ValueError if that is no JSON."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None

@@ -23,10 +23,12 @@ def test_table_properties_set_the_policy() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "many", "-1", "1.5", "²", " "])
+@pytest.mark.parametrize("text", ["", "many", "-1", "1.5", "²", " ", str(2**31), "9" * 5000])
 def test_property_that_is_no_whole_number_counts_as_not_set(text: str) -> None:
     """A typo in a table property would fail every commit."""
-    assert RetryPolicy.of({"commit.retry.num-retries": text}) == RetryPolicy()
+    names = ("num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms")
+
+    assert RetryPolicy.of({f"commit.retry.{name}": text for name in names}) == RetryPolicy()
 
 
 def test_no_retries_means_one_attempt() -> None:

@@ -375,10 +375,11 @@ def test_mark_of_odd_values_stops_its_writer_by_name(sink: Sink, text: str) -> N
     sink.append(3)
 
 
-def test_records_of_others_that_are_none_stop_no_stream(sink: Sink) -> None:
+@pytest.mark.parametrize("text", ["x", "[" * 100_000])
+def test_records_of_others_that_are_none_stop_no_stream(sink: Sink, text: str) -> None:
     """The first epoch of a stream would land, and end with an error of Python all the same."""
     sink.append(1)
-    odd = {branch_property(EPOCHS.property_prefix, "main", "q"): "x", "icebergsink.stream.main.orders": "x"}
+    odd = {branch_property(EPOCHS.property_prefix, "main", "q"): text, "icebergsink.stream.main.orders": text}
     with plain_table(sink).transaction() as change:
         change.set_properties(odd)
     plan = sink.plan(is_stream=True, stream_name="clicks")
