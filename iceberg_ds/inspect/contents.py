@@ -39,9 +39,6 @@ _THREADS = 16
 # Results that wait for their turn, at most.
 _WINDOW = 1024
 
-# Why a file could not be read that is not there.
-IS_MISSING = "is missing"
-
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 _SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
@@ -86,7 +83,7 @@ def in_parallel(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iter
 def why_unreadable(error: Exception) -> str:
     """Return in words why a file could not be read."""
     if isinstance(error, FileNotFoundError):
-        return IS_MISSING
+        return "is missing"
     return f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
 
 
@@ -185,6 +182,27 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why it is not known what a file lists.
+
+    Attributes:
+        text: In words, with the file.
+        is_missing: Whether the file is not there; else it is, or may be, and cannot be read.
+    """
+
+    text: str
+    is_missing: bool
+
+    @classmethod
+    def of(cls, file: str, error: Exception, said: str = "") -> Problem:
+        """Return why a file could not be read, and what else is to be said of it."""
+        return cls(text=f"{file} {why_unreadable(error)}{said}", is_missing=isinstance(error, FileNotFoundError))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A manifest that was read.
 
@@ -198,38 +216,51 @@ class Manifest:
     entries: tuple[Entry, ...] = ()
     size_bytes: int | None = None
     partitions: tuple[tuple[object, ...], ...] = ()
-    problem: str | None = None
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """What the snapshots of a table list.
+class Listed:
+    """What snapshots list.
 
     Attributes:
-        metadata: The table.
         lists: The manifests of each snapshot, by its id, as its manifest list names them.
         problems: Why a manifest list could not be read, by the snapshot's id.
         manifests: What is in them, by path.
     """
 
-    metadata: TableMetadata
     lists: Mapping[int, tuple[ManifestFile, ...]]
-    problems: Mapping[int, str] = field(default_factory=dict)
+    problems: Mapping[int, Problem] = field(default_factory=dict)
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
 
-    def paths(self) -> Iterator[str]:
-        """Yield the paths of all files that the snapshots refer to, and of the table's statistics."""
-        yield from (snapshot.manifest_list for snapshot in self.metadata.snapshots)
+    def listed_paths(self) -> Iterator[str]:
+        """Yield the paths of the manifests, and of the files that the snapshots have."""
         yield from self.manifests
         yield from (
             entry.file.path for manifest in self.manifests.values() for entry in manifest.entries if entry.is_live
         )
-        yield from (found.statistics_path for found in (*self.metadata.statistics, *self.metadata.partition_statistics))
 
-    def every_problem(self) -> Iterator[str]:
+    def every_problem(self) -> Iterator[Problem]:
         """Yield why manifest lists and manifests could not be read."""
         yield from self.problems.values()
         yield from (manifest.problem for manifest in self.manifests.values() if manifest.problem is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents(Listed):
+    """What the snapshots of a table list.
+
+    Attributes:
+        metadata: The table.
+    """
+
+    metadata: TableMetadata
+
+    def paths(self) -> Iterator[str]:
+        """Yield the paths of all files that the snapshots refer to, and of the table's statistics."""
+        yield from (snapshot.manifest_list for snapshot in self.metadata.snapshots)
+        yield from self.listed_paths()
+        yield from (found.statistics_path for found in (*self.metadata.statistics, *self.metadata.partition_statistics))
 
     def read_snapshots(self) -> list[Snapshot]:
         """Return the snapshots of which everything could be read."""
@@ -268,24 +299,33 @@ def read_contents(io: FileIO, metadata: TableMetadata, known: Contents | None = 
         metadata: The table.
         known: What was read of it before; files that were read are not read again.
     """
-    lists: dict[int, tuple[ManifestFile, ...]] = {}
-    problems: dict[int, str] = {}
-    wanted = [snapshot for snapshot in metadata.snapshots if known is None or snapshot.snapshot_id not in known.lists]
-    kept = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    if known is not None:
-        lists |= {number: manifests for number, manifests in known.lists.items() if number in kept}
-    for snapshot, (manifests, problem) in zip(
-        wanted, in_parallel(lambda snapshot: _read_list(io, snapshot), wanted), strict=True
-    ):
-        if problem is None:
-            lists[snapshot.snapshot_id] = manifests
+    listed = read_listed(io, {snapshot.snapshot_id: snapshot.manifest_list for snapshot in metadata.snapshots}, known)
+    return Contents(metadata=metadata, lists=listed.lists, problems=listed.problems, manifests=listed.manifests)
+
+
+def read_listed(io: FileIO, manifest_lists: Mapping[int, str], known: Listed | None = None) -> Listed:
+    """Read what snapshots list.
+
+    Args:
+        io: Opens the table's files.
+        manifest_lists: The manifest list of each snapshot, by its id.
+        known: What was read of the same table before; files that were read are not read again.
+    """
+    before = known.lists if known is not None else {}
+    lists = {number: manifests for number, manifests in before.items() if number in manifest_lists}
+    problems: dict[int, Problem] = {}
+    wanted = [number for number in manifest_lists if number not in lists]
+    found = in_parallel(lambda number: _read_list(io, number, manifest_lists[number]), wanted)
+    for number, read in zip(wanted, found, strict=True):
+        if isinstance(read, Problem):
+            problems[number] = read
         else:
-            problems[snapshot.snapshot_id] = problem
+            lists[number] = read
     listed = {used.manifest_path: used for manifests in lists.values() for used in manifests}
-    return Contents(metadata=metadata, lists=lists, problems=problems, manifests=_read_manifests(io, listed, known))
+    return Listed(lists=lists, problems=problems, manifests=_read_manifests(io, listed, known))
 
 
-def _read_manifests(io: FileIO, listed: Mapping[str, ManifestFile], known: Contents | None) -> dict[str, Manifest]:
+def _read_manifests(io: FileIO, listed: Mapping[str, ManifestFile], known: Listed | None) -> dict[str, Manifest]:
     before = known.manifests if known is not None else {}
     read = {path: before[path] for path in listed if path in before and before[path].problem is None}
     missing = [used for path, used in listed.items() if path not in read]
@@ -293,13 +333,12 @@ def _read_manifests(io: FileIO, listed: Mapping[str, ManifestFile], known: Conte
     return read | {used.manifest_path: manifest for used, manifest in zip(missing, found, strict=True)}
 
 
-def _read_list(io: FileIO, snapshot: Snapshot) -> tuple[tuple[ManifestFile, ...], str | None]:
+def _read_list(io: FileIO, snapshot_id: int, path: str) -> tuple[ManifestFile, ...] | Problem:
     # PyIceberg keeps manifests by path in its process: what is read here is what lies there now.
     try:
-        return tuple(read_manifest_list(io.new_input(snapshot.manifest_list))), None
+        return tuple(read_manifest_list(io.new_input(path)))
     except Exception as error:  # whatever a storage library or the Avro reader raises
-        problem = f"manifest list {snapshot.manifest_list} of snapshot {snapshot.snapshot_id} {why_unreadable(error)}"
-        return (), problem
+        return Problem.of(f"manifest list {path} of snapshot {snapshot_id}", error)
 
 
 def _read_manifest(io: FileIO, used: ManifestFile) -> Manifest:
@@ -310,7 +349,7 @@ def _read_manifest(io: FileIO, used: ManifestFile) -> Manifest:
         return Manifest(entries=tuple(_entry(entry) for entry in entries), size_bytes=size, partitions=_shapes(entries))
     except Exception as error:  # whatever a storage library or the Avro reader raises
         said = f" (its recorded size is {used.manifest_length:,} bytes, it has {size:,})" if size is not None else ""
-        return Manifest(size_bytes=size, problem=f"manifest {used.manifest_path} {why_unreadable(error)}{said}")
+        return Manifest(size_bytes=size, problem=Problem.of(f"manifest {used.manifest_path}", error, said))
 
 
 def _entry(entry: ManifestEntry) -> Entry:

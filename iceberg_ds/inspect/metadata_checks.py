@@ -154,7 +154,7 @@ def _id_problems(metadata: TableMetadata) -> Iterator[str]:
 
 def manifest_problems(contents: Contents) -> Iterator[str]:
     """Yield the manifest lists and manifests that are missing, unreadable, or not as recorded."""
-    yield from contents.problems.values()
+    yield from map(str, contents.problems.values())
     seen: set[tuple[str, int]] = set()
     for snapshot_id, manifests in contents.lists.items():
         paths = Counter(used.manifest_path for used in manifests)
@@ -170,7 +170,7 @@ def manifest_problems(contents: Contents) -> Iterator[str]:
 def _manifest_problems(used: ManifestFile, manifest: Manifest) -> Iterator[str]:
     name = f"manifest {used.manifest_path}"
     if manifest.problem is not None:
-        yield manifest.problem
+        yield manifest.problem.text
         return
     if manifest.size_bytes != used.manifest_length:
         yield f"{name} has {manifest.size_bytes:,} bytes, its recorded size is {used.manifest_length:,}"

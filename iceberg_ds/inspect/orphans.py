@@ -28,7 +28,7 @@ from uuid import UUID
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
@@ -37,13 +37,14 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError
 from iceberg_ds.inspect.checklist import CheckFailedError, Checklist, CheckResult, NotTriedError
 from iceberg_ds.inspect.contents import (
-    IS_MISSING,
     Contents,
+    Problem,
     counted,
     file_key,
     folder_key,
     in_parallel,
     read_contents,
+    read_listed,
     why_unreadable,
     within_store,
 )
@@ -170,6 +171,9 @@ class State:
             properties name.
         sequence_number: The last one that it gave out, 0 in format version 1.
         log: Keys of the metadata files that it says it follows, the oldest first.
+        follows: The last one of these as the state names it, None if it names none.
+        snapshots: Each of its snapshots with its manifest list, None for one that has none.
+        statistics: Paths of its statistics files.
     """
 
     path: str
@@ -178,6 +182,69 @@ class State:
     folders: frozenset[str]
     sequence_number: int
     log: tuple[str, ...]
+    follows: str | None
+    snapshots: tuple[tuple[int, str | None], ...]
+    statistics: tuple[str, ...]
+
+    @property
+    def snapshot_ids(self) -> set[int]:
+        """Its snapshots."""
+        return {snapshot_id for snapshot_id, _ in self.snapshots}
+
+
+class _MetadataFiles:
+    """Metadata files as states: each is read once, and what states have in common is kept once.
+
+    Args:
+        io: Opens the table's storage.
+    """
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._found: dict[str, State | None] = {}
+        self._snapshots: dict[tuple[int, str | None], tuple[int, str | None]] = {}
+
+    def states(self, paths: Iterable[str]) -> list[State]:
+        """Return what the files say; one that is gone meanwhile says nothing.
+
+        Raises:
+            CheckFailedError: A file cannot be read, or is no metadata of a table.
+        """
+        wanted = {file_key(path): path for path in paths}
+        missing = {key: path for key, path in wanted.items() if key not in self._found}
+        for (key, path), found in zip(missing.items(), in_parallel(self._read, missing.values()), strict=True):
+            if isinstance(found, Exception) and not isinstance(found, FileNotFoundError):
+                raise CheckFailedError(f"metadata file {path} {why_unreadable(found)}", _UNREADABLE_STEP)
+            self._found[key] = found if isinstance(found, State) else None
+        return [state for key in wanted if (state := self._found[key]) is not None]
+
+    def _read(self, path: str) -> State | Exception:
+        """Return what a file says, or why that is not known; the rest of it is let go of at once."""
+        try:
+            with self._io.new_input(path).open() as stream:
+                content = stream.read()
+            document = json.loads(gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content)
+            return self._parsed(path, document)
+        except Exception as error:  # whatever a storage library raises, and of what is no metadata of a table
+            return error
+
+    def _parsed(self, path: str, document: Any) -> State:  # noqa: ANN401  # whatever the file holds
+        location = str(document["location"]).rstrip("/")
+        named = [text for key, text in document.get("properties", {}).items() if key in FOLDER_PROPERTIES and text]
+        log = [str(entry["metadata-file"]) for entry in document.get("metadata-log", [])]
+        snapshots = [(int(one["snapshot-id"]), one.get("manifest-list")) for one in document.get("snapshots") or []]
+        statistics = [*(document.get("statistics") or []), *(document.get("partition-statistics") or [])]
+        return State(
+            path=path,
+            table_uuid=str(UUID(document["table-uuid"])),
+            location=location,
+            folders=frozenset(map(folder_key, [path.rpartition("/")[0], location, *named])),
+            sequence_number=int(document.get("last-sequence-number", 0)),
+            log=tuple(sys.intern(file_key(text)) for text in log),
+            follows=log[-1] if log else None,
+            snapshots=tuple(self._snapshots.setdefault(one, one) for one in snapshots),
+            statistics=tuple(sys.intern(str(one["statistics-path"])) for one in statistics),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,12 +284,13 @@ def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Co
         return OfOthers()
     # The oldest one of the log says which came before.
     oldest = [entry.metadata_file for entry in metadata.metadata_log[:1]]
-    states = {file_key(state.path): state for state in _states(table.io, [*foreign, *oldest])}
+    files = _MetadataFiles(table.io)
+    states = {file_key(state.path): state for state in files.states([*foreign, *oldest])}
     own = {key: state for key, state in states.items() if state.table_uuid == str(metadata.table_uuid)}
     undecided = _undecided_states(table, own, in_log)
     others = [state for state in states.values() if state.table_uuid != str(metadata.table_uuid)]
     folders = {folder for other in others for folder in _own_folders(table, other, referenced)}
-    return OfOthers(folders=tuple(folders), files=frozenset(_files_of(table, undecided)))
+    return OfOthers(folders=tuple(folders), files=frozenset(_files_of(table, undecided, files)))
 
 
 def _undecided_states(table: Table, states: dict[str, State], in_log: Collection[str]) -> list[State]:
@@ -251,7 +319,7 @@ def _undecided_states(table: Table, states: dict[str, State], in_log: Collection
     return unknown
 
 
-def _files_of(table: Table, undecided: Sequence[State]) -> Iterator[str]:
+def _files_of(table: Table, undecided: Sequence[State], files: _MetadataFiles) -> Iterator[str]:
     """Yield the keys of the files that states refer to, and of their own, but for attempts of writes that landed later.
 
     Raises:
@@ -259,35 +327,30 @@ def _files_of(table: Table, undecided: Sequence[State]) -> Iterator[str]:
     """
     present = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     for state in undecided:
-        try:
-            metadata = _metadata(table.io, state.path)
-            if (added := _added_by(table.io, metadata)) and added <= present:
-                continue
-        except FileNotFoundError:  # gone meanwhile
+        if (added := _added_by(state, files)) and added <= present:
             continue
-        contents = read_contents(table.io, metadata)
+        lists = dict(state.snapshots)
+        known = {snapshot_id: path for snapshot_id, path in lists.items() if path is not None}
+        listed = read_listed(table.io, known)
         # What is missing was expired, and its files with it; nothing else tells what they were.
-        if problem := next((text for text in contents.every_problem() if not text.endswith(IS_MISSING)), None):
+        problem = next((found for found in listed.every_problem() if not found.is_missing), None)
+        if problem is None and len(known) < len(lists):
+            problem = Problem(text="snapshots of it have no manifest list", is_missing=False)
+        if problem is not None:
             raise CheckFailedError(f"what {state.path} refers to is not known: {problem}", _UNREADABLE_STEP)
         logger.warning(
             "Files that %s refers to stay: another catalog may have that state of the table, or a commit was killed. "
             "If no catalog has it, delete this metadata file by hand, and delete orphans again",
             state.path,
         )
-        yield file_key(state.path)
-        yield from map(file_key, contents.paths())
+        yield from map(file_key, (state.path, *known.values(), *listed.listed_paths(), *state.statistics))
 
 
-def _added_by(io: FileIO, metadata: TableMetadata) -> set[int]:
+def _added_by(state: State, files: _MetadataFiles) -> set[int]:
     """Return the snapshots that a state has and the one that it follows has not; none if that one is not stored."""
-    before: set[int] = set()
-    if metadata.metadata_log:
-        try:
-            earlier = _metadata(io, metadata.metadata_log[-1].metadata_file)
-        except FileNotFoundError:
-            return set()
-        before = {snapshot.snapshot_id for snapshot in earlier.snapshots}
-    return {snapshot.snapshot_id for snapshot in metadata.snapshots} - before
+    if state.follows is None:
+        return state.snapshot_ids
+    return next((state.snapshot_ids - earlier.snapshot_ids for earlier in files.states([state.follows])), set())
 
 
 def _history(states: dict[str, State], in_log: Collection[str]) -> set[str]:
@@ -322,52 +385,6 @@ def _own_folders(table: Table, other: State, referenced: Collection[str]) -> Ite
             )
         if is_below:
             yield folder
-
-
-def _states(io: FileIO, paths: Sequence[str]) -> Iterator[State]:
-    """Yield what the metadata files say; one that is gone meanwhile says nothing."""
-    for path, found in zip(paths, in_parallel(lambda path: _state(io, path), paths), strict=True):
-        if isinstance(found, State):
-            yield found
-        elif not isinstance(found, FileNotFoundError):
-            raise CheckFailedError(f"metadata file {path} {why_unreadable(found)}", _UNREADABLE_STEP)
-
-
-def _state(io: FileIO, path: str) -> State | Exception:
-    """Return what a metadata file says, or why that is not known; the rest of it is let go of at once."""
-    try:
-        return _parsed(path, _document(io, path))
-    except Exception as error:  # whatever a storage library raises, and of what is no metadata of a table
-        return error
-
-
-def _metadata(io: FileIO, path: str) -> TableMetadata:
-    """Return the metadata in a file whose `State` was read before."""
-    try:
-        return TableMetadataUtil.parse_obj(_document(io, path))
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # whatever a storage library or the parser raises
-        raise CheckFailedError(f"metadata file {path} {why_unreadable(error)}", _UNREADABLE_STEP) from None
-
-
-def _document(io: FileIO, path: str) -> Any:  # noqa: ANN401  # whatever the file holds
-    with io.new_input(path).open() as stream:
-        content = stream.read()
-    return json.loads(gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content)
-
-
-def _parsed(path: str, document: Any) -> State:  # noqa: ANN401  # whatever the file holds
-    location = str(document["location"]).rstrip("/")
-    named = [text for key, text in document.get("properties", {}).items() if key in FOLDER_PROPERTIES and text]
-    return State(
-        path=path,
-        table_uuid=str(UUID(document["table-uuid"])),
-        location=location,
-        folders=frozenset(map(folder_key, [path.rpartition("/")[0], location, *named])),
-        sequence_number=int(document.get("last-sequence-number", 0)),
-        log=tuple(sys.intern(file_key(entry["metadata-file"])) for entry in document.get("metadata-log", [])),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

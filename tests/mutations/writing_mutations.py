@@ -882,22 +882,22 @@ WRITING = (
     Mutation(
         name="a single commit of another catalog is taken for that of a killed writer",
         file="inspect/orphans.py",
-        before="files=frozenset(_files_of(table, undecided))",
-        after="files=frozenset(_files_of(table, undecided[:0]))",
+        before="files=frozenset(_files_of(table, undecided, files))",
+        after="files=frozenset(_files_of(table, undecided[:0], files))",
         tests=(_NEIGHBOURS + "test_single_commit_of_another_catalog_keeps_all_that_it_refers_to",),
     ),
     Mutation(
         name="a change of another catalog that added no snapshot is taken for an attempt that landed later",
         file="inspect/orphans.py",
-        before="if (added := _added_by(table.io, metadata)) and added <= present:",
-        after="if (added := _added_by(table.io, metadata)) <= present:",
+        before="if (added := _added_by(state, files)) and added <= present:",
+        after="if (added := _added_by(state, files)) <= present:",
         tests=(_NEIGHBOURS + "test_single_commit_of_another_catalog_keeps_all_that_it_refers_to",),
     ),
     Mutation(
         name="metadata that nobody can read stops no deletion",
         file="inspect/orphans.py",
-        before="elif not isinstance(found, FileNotFoundError):",
-        after="elif not isinstance(found, Exception):",
+        before="if isinstance(found, Exception) and not isinstance(found, FileNotFoundError):",
+        after="if isinstance(found, str):",
         tests=(_NEIGHBOURS + "test_metadata_that_cannot_be_understood_stops_the_deletion",),
     ),
     Mutation(
