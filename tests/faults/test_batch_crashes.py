@@ -76,7 +76,7 @@ def test_exception_after_commit_keeps_what_has_landed(used: Warehouse, spark: Sp
     assert unreferenced_files(used.table()) == set()
 
 
-@pytest.mark.parametrize("point", [Point.IN_TASK, Point.AFTER_TASK])
+@pytest.mark.parametrize("point", few(1, [Point.IN_TASK, Point.AFTER_TASK]))
 def test_worker_dies_in_its_only_attempt(
     used: Warehouse, spark: SparkSession, tmp_path: Path, point: FaultPoint
 ) -> None:
@@ -92,12 +92,15 @@ def test_worker_dies_in_its_only_attempt(
 
 @pytest.mark.parametrize(
     ("point", "action"),
-    [
-        (Point.IN_TASK, Action.RAISE),
-        (Point.IN_TASK, Action.KILL_WORKER),
-        (Point.AFTER_TASK, Action.RAISE),
-        (Point.AFTER_TASK, Action.KILL_WORKER),
-    ],
+    few(
+        2,
+        [
+            (Point.IN_TASK, Action.RAISE),
+            (Point.AFTER_TASK, Action.RAISE),
+            (Point.IN_TASK, Action.KILL_WORKER),
+            (Point.AFTER_TASK, Action.KILL_WORKER),
+        ],
+    ),
 )
 def test_spark_repeats_task(
     house: Warehouse, retrying_spark: SparkSession, tmp_path: Path, point: FaultPoint, action: Action
@@ -113,7 +116,7 @@ def test_spark_repeats_task(
         assert unreferenced_files(house.table()) == set()
 
 
-@pytest.mark.parametrize(("point", "lands"), [(Point.BEFORE_COMMIT, False), (Point.AFTER_COMMIT, True)])
+@pytest.mark.parametrize(("point", "lands"), few(1, [(Point.AFTER_COMMIT, True), (Point.BEFORE_COMMIT, False)]))
 def test_driver_dies_around_the_commit(used: Warehouse, tmp_path: Path, point: FaultPoint, *, lands: bool) -> None:
     """A job would leave part of its rows in the table, or a table that cannot be read."""
     fault = fault_at(point, Action.KILL_DRIVER, tmp_path)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from support.exhaustive import few
 from support.keyed_streams import FEED, KeyedStream, check_tidy, rows_after, rows_in
 from support.publications import STAGING, keyed_deletes_of
 from support.spark_faulty_sink import Action, Fault, Point
@@ -30,7 +31,7 @@ def fault_at(stream: KeyedStream, point: FaultPoint, action: Action) -> Fault:
     return Fault(point=point, action=action, fuse=stream.folder / "fuse")
 
 
-@pytest.mark.parametrize("point", [Point.IN_TASK, Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
+@pytest.mark.parametrize("point", few(1, [Point.AFTER_COMMIT, Point.IN_TASK, Point.BEFORE_COMMIT]))
 def test_driver_dies(begun: KeyedStream, spark: SparkSession, tmp_path: Path, point: FaultPoint) -> None:
     """The replayed epoch would add its rows twice, bring deleted ones back, or not be there at all."""
     fault = fault_at(begun, point, Action.KILL_DRIVER)
@@ -50,7 +51,7 @@ def test_driver_dies(begun: KeyedStream, spark: SparkSession, tmp_path: Path, po
 
 
 @pytest.mark.parametrize(
-    "point", [Point.IN_TASK, Point.AFTER_TASK, FaultPoint.MANIFESTS_WRITTEN, FaultPoint.REQUEST_ANSWERED]
+    "point", few(1, [FaultPoint.REQUEST_ANSWERED, Point.IN_TASK, Point.AFTER_TASK, FaultPoint.MANIFESTS_WRITTEN])
 )
 def test_worker_dies(begun: KeyedStream, spark: SparkSession, point: FaultPoint) -> None:
     """Spark's `abort` would delete files of rows or of deletes that have landed, or the replay would double them."""
@@ -86,7 +87,7 @@ def test_worker_dies_while_an_epoch_waits_to_be_converted(spark: SparkSession, t
     assert set(table.metadata.refs) == {"main"}
 
 
-@pytest.mark.parametrize("action", [Action.RAISE, Action.KILL_WORKER])
+@pytest.mark.parametrize("action", few(1, [Action.RAISE, Action.KILL_WORKER]))
 def test_spark_repeats_a_task(tmp_path: Path, retrying_spark: SparkSession, action: Action) -> None:
     """A task that Spark runs twice would tell of its keys twice, and hide the rows of the winner."""
     stream = KeyedStream(folder=tmp_path / "stream").feed(*FEED)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from support.exhaustive import few
 from support.invariants import unreferenced_files
 from support.spark_faulty_sink import Action, Fault, FaultySink, Point
 from support.spark_jobs import SCHEMA, BatchJob, dump, numbered, remove_last_commit, write_source
@@ -26,7 +27,7 @@ def job(house: Warehouse, fault: Fault | None = None, mode: str = "append", vers
     return BatchJob(rows=ROWS, options=options, sink=FaultySink.name() if fault else "icebergsink", mode=mode)
 
 
-@pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
+@pytest.mark.parametrize("point", few(1, [Point.AFTER_COMMIT, Point.BEFORE_COMMIT]))
 def test_run_whose_driver_was_killed_can_be_repeated(
     house: Warehouse, spark: SparkSession, tmp_path: Path, point: Point
 ) -> None:
@@ -43,7 +44,7 @@ def test_run_whose_driver_was_killed_can_be_repeated(
     assert house.ids() == list(range(ROWS))
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("mode", few(1, ["append", "overwrite"]))
 def test_run_whose_committer_was_killed_can_be_repeated(
     house: Warehouse, spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
@@ -70,7 +71,7 @@ def into_two_tables(house: Warehouse, armed: Mapping[str, str]) -> Callable[[Dat
     return write
 
 
-@pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
+@pytest.mark.parametrize("point", few(1, [Point.AFTER_COMMIT, Point.BEFORE_COMMIT]))
 def test_micro_batch_that_is_repeated_lands_once_in_each_table(
     house: Warehouse, spark: SparkSession, tmp_path: Path, point: Point
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark_faulty_sink import Action, Fault, Point
 from support.spark_jobs import dump
 from support.spark_process import SparkProcess
@@ -63,6 +63,7 @@ def test_driver_dies_after_commit_before_checkpoint(begun: Stream, spark: SparkS
     assert not begun.orphans()
 
 
+@EXHAUSTIVE
 def test_driver_dies_before_commit(begun: Stream, spark: SparkSession, tmp_path: Path) -> None:
     """The rows of the epoch would be lost."""
     run_until_driver_dies(begun, Point.BEFORE_COMMIT, tmp_path)
@@ -73,6 +74,7 @@ def test_driver_dies_before_commit(begun: Stream, spark: SparkSession, tmp_path:
     assert begun.snapshots() == EPOCHS
 
 
+@EXHAUSTIVE
 def test_driver_dies_in_task(begun: Stream, spark: SparkSession, tmp_path: Path) -> None:
     """Half an epoch would be in the table, or its rows lost."""
     run_until_driver_dies(begun, Point.IN_TASK, tmp_path)
@@ -106,7 +108,7 @@ def test_committer_dies_before_commit(begun: Stream, spark: SparkSession, action
     assert begun.snapshots() == EPOCHS
 
 
-@pytest.mark.parametrize("point", [Point.IN_TASK, Point.AFTER_TASK])
+@pytest.mark.parametrize("point", few(1, [Point.IN_TASK, Point.AFTER_TASK]))
 def test_task_worker_dies(begun: Stream, spark: SparkSession, point: FaultPoint) -> None:
     """Rows of a task that Spark gave up would be in the table, or the epoch's rows lost."""
     run_until_worker_dies(begun, point, Action.KILL_WORKER, spark)
@@ -117,7 +119,7 @@ def test_task_worker_dies(begun: Stream, spark: SparkSession, point: FaultPoint)
     assert begun.snapshots() == EPOCHS
 
 
-@pytest.mark.parametrize("action", [Action.RAISE, Action.KILL_WORKER])
+@pytest.mark.parametrize("action", few(1, [Action.RAISE, Action.KILL_WORKER]))
 def test_spark_repeats_task(stream: Stream, retrying_spark: SparkSession, action: Action) -> None:
     """Rows of a task that Spark ran twice would be in the table twice."""
     fault = fault_at(stream.grow(2), Point.IN_TASK, action)

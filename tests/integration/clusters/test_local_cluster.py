@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.cluster import SETTINGS, SPARK_HOME
 from support.cluster_tables import Lake
+from support.exhaustive import EXHAUSTIVE
 from support.spark_faulty_sink import Action, Fault, Point
 from support.spark_jobs import BatchJob, StreamJob, dump, write_source
 from support.spark_process import SparkProcess
@@ -28,6 +29,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
         yield process
 
 
+@EXHAUSTIVE  # as on a standalone cluster
 def test_batches_and_a_stream_land_once(driver: SparkProcess, lake: Lake, tmp_path: Path) -> None:
     """What works in one process would fail in several."""
     table = lake.new_name()

@@ -12,6 +12,7 @@ import pytest
 from support.cluster import SETTINGS, SPARK_HOME, Cluster
 from support.cluster_environment import REPOSITORY, documented, make_environment
 from support.cluster_tables import Lake
+from support.exhaustive import EXHAUSTIVE
 
 _NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)`")
 _TIMEOUT_S = 450
@@ -62,6 +63,7 @@ def test_zip_of_the_package_is_enough_for_executors_that_have_its_dependencies(
     check(lake)
 
 
+@EXHAUSTIVE
 def test_packed_environment_is_enough_for_executors_that_have_an_interpreter(
     cluster: Cluster, lake: Lake, tmp_path: Path
 ) -> None:
