@@ -220,8 +220,7 @@ class OneOf(_Truth):
         (column,) = operands
         members = self.members
         if pa.types.is_floating(members.type):
-            # Arrow tells the two zeros apart.
-            column, members = pc.add(column, 0.0), pc.add(members, 0.0)
+            column, members = _alike(column), _alike(members)
         found = pc.is_in(column, value_set=members.cast(column.type), skip_nulls=True)
         missing = pa.scalar(None, pa.bool_()) if self.has_null else pa.scalar(False)  # noqa: FBT003
         answer = pc.if_else(found, True, missing)  # noqa: FBT003  # Arrow's signature
@@ -238,6 +237,11 @@ class OneOf(_Truth):
             false=may_miss and not self.has_null,
             unknown=left.has_nulls or (may_miss and self.has_null),
         )
+
+
+def _alike(numbers: pa.Array) -> pa.Array:
+    """Return floats of which equal ones have the same bits: by these Arrow looks them up, zeros and NaN alike."""
+    return pc.if_else(pc.is_nan(numbers), pa.scalar(math.nan, numbers.type), pc.add(numbers, 0.0))
 
 
 @dataclass(frozen=True)

@@ -645,6 +645,13 @@ WRITING = (
         tests=("unit/expressions/test_ranges.py::test_clocks_that_change_are_given_room",),
     ),
     Mutation(
+        name="rows with a NaN of other bits than the predicate's stay beside those that replace them",
+        file="expressions/nodes.py",
+        before="return pc.if_else(pc.is_nan(numbers), pa.scalar(math.nan, numbers.type), pc.add(numbers, 0.0))",
+        after="return pc.add(numbers, 0.0)",
+        tests=("unit/expressions/test_row_filter.py::test_nan_is_one_value_whatever_its_bits",),
+    ),
+    Mutation(
         name="rows are taken for surely in no list that has a null",
         file="expressions/nodes.py",
         before="missing = pa.scalar(None, pa.bool_()) if self.has_null else pa.scalar(False)",
