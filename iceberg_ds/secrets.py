@@ -104,10 +104,16 @@ _ENCODED_PARAMETER = re.compile(
 )
 # An element of XML, of the answer of a store, say.
 _ELEMENT = re.compile(rf"(?P<before><(?:\w+:)?(?P<key>{_NAME})(?:\s[^<>]*)?>)(?P<value>[^<]+)", _FLAGS)
+# An entry of Hadoop's configuration, and an argument of a command.
+_NAMED_ELEMENT = re.compile(rf"(?P<before><name>\s*(?P<key>{_NAME})\s*</name>\s*<value>)(?P<value>[^<]+)", _FLAGS)
+_ARGUMENT = re.compile(
+    rf"(?P<before>(?<![\w.-])--(?P<key>{_NAME})\s+)(?!--|{_PLAIN_WORD})(?:{_VALUE}|[^\s'\"]+)", _FLAGS
+)
 # An entry of a map of Scala's; and of YAML or a list of headers, whose names may be words of a sentence, too.
 _MAP_ENTRY = re.compile(rf"(?P<before>(?<![\w.-])(?P<key>{_NAME})\s?->\s?)(?!{_PLAIN_WORD})(?P<value>[^\s,)]+)", _FLAGS)
+_KEY_OF_KEY = r"\w{0,99}(?:secret|access|account|api)[-_]?key"
 _LINE = re.compile(
-    rf"(?P<before>(?<![\w.-])(?P<key>pass(?:word|wd)?|pwd|secret|\w{{1,99}}[._-]{_NAME})\s?:\s{{1,9}})"
+    rf"(?P<before>(?<![\w.-])(?P<key>pass(?:word|wd)?|pwd|secret|{_KEY_OF_KEY}|\w{{1,99}}[._-]{_NAME})\s?:\s{{1,9}})"
     rf"(?!{_PLAIN_WORD}|\*\*\*|(?:bearer|basic) \*\*\*)(?:{_VALUE}|[^\s,;'\")\]}}]+)",
     _FLAGS,
 )
@@ -188,7 +194,7 @@ def mask_text(text: str, properties: Mapping[str, Any]) -> str:
     text = _PRIVATE_KEY.sub(MASK, text)
     for entry in (_QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _LIST_PARAMETER):
         text = entry.sub(_masked_entry, text)
-    for entry in (_ENCODED_PARAMETER, _ELEMENT, _PARAMETER):
+    for entry in (_ENCODED_PARAMETER, _ELEMENT, _NAMED_ELEMENT, _ARGUMENT, _PARAMETER):
         text = entry.sub(_masked_entry, text)
     text = _PARAMETER_IN_TEXT.sub(rf"\1{MASK}", _USERINFO_IN_TEXT.sub(rf"\1{MASK}", text))
     text = _SCHEME_IN_HEADER.sub(rf"\1 {MASK}", text)
@@ -301,7 +307,7 @@ def _forms(secret: str) -> set[str]:
 
 
 def _escaped(text: str) -> set[str]:
-    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], ascii(text)[1:-1]}
 
 
 def _in_base64(secret: bytes) -> Iterator[str]:

@@ -88,6 +88,13 @@ PLACES: dict[str, Place] = {
     "bearer": lambda _, secret: f"Authorization: Bearer {quote(secret, safe='')}",
     "XML": lambda name, secret: f"invalid XML: <r><{name}>{escape(secret)}</{name}><Expiration>1</Expiration></r>",
     "XML with a namespace": lambda name, secret: f"<r><ns:{name} a='b'>{escape(secret)}</ns:{name}></r>",
+    "configuration of Hadoop": lambda name, secret: (
+        f"<property><name>fs.{name}</name>\n  <value>{escape(secret)}</value></property>"
+    ),
+    "argument of a command": lambda name, secret: (
+        f"failed: tool --{name.replace('header', 'auth')} {quote(secret, safe='')} h"
+    ),
+    "quoted argument": lambda name, secret: f"failed: tool --{name.replace('header', 'auth')} {json.dumps(secret)} h",
     "map of Scala": lambda name, secret: f"Map(x -> plain, {name} -> {quote(secret, safe='')}, y -> plain)",
     "line of YAML": lambda name, secret: f"line 4:\n    s3.{name}: {quote(secret, safe='')}\n    ^",
     "quoted line of YAML": lambda name, secret: f"line 4:\n    s3.{name}: {json.dumps(secret)}\n    ^",

@@ -135,6 +135,7 @@ DIFFICULT = "pa+ss/w\"o rd'é\\%=1xyz"
         json.dumps(DIFFICULT),
         json.dumps(DIFFICULT, ensure_ascii=False),
         repr(DIFFICULT),
+        ascii(DIFFICULT),
         str(b64encode(DIFFICULT.encode()), "ascii"),
         str(b64encode(f"writer:{DIFFICULT}".encode()), "ascii"),
         DIFFICULT[:11],
@@ -163,6 +164,12 @@ def test_password_that_a_parser_takes_for_a_host_is_found() -> None:
     assert mask_text(f'could not translate host name "{SECRET}@db.example"', properties) == (
         f'could not translate host name "{MASK}@db.example"'
     )
+
+
+@pytest.mark.parametrize("name", ["secretKey", "secret-key", "accessKey", "myApiKey", "account_key"])
+def test_line_with_the_name_of_a_key_is_masked(name: str) -> None:
+    """A store's client that prints its settings line by line would show them."""
+    assert mask_text(f"settings:\n  {name}: {SECRET}\n  region: eu", {}) == f"settings:\n  {name}: {MASK}\n  region: eu"
 
 
 def test_short_secret_is_hidden_only_where_it_stands_alone() -> None:
