@@ -110,6 +110,11 @@ class _FirstSnapshot:
 
     def _propose(self, metadata: TableMetadata) -> CommitRequest | None:
         self._seen = metadata
+        if str(metadata.table_uuid) != self._write.table_uuid:
+            raise CommitConflictError(
+                f"Cannot write to {self._write.table}: another table has that name by now. No rows were written. Run "
+                "the write again."
+            )
         return None if metadata.snapshots else commit_request(metadata, self._write, self._snapshot, is_new=False)
 
     def _note_answer(self, metadata: TableMetadata, failure: CommitRefusedError | CommitAnswerLostError | None) -> None:

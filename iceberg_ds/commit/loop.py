@@ -18,6 +18,7 @@ from iceberg_ds.commit.outcomes import (
     given_up,
     needs_a_warning,
     neighbour_warning,
+    renamed,
     skipped,
     unknown,
     why_refused,
@@ -165,6 +166,8 @@ class CommitLoop:
             raise refusal
         if finding.status is CommitStatus.UNKNOWN:
             self._raise_unknown("the snapshots that would show it have expired")
+        if finding.status is CommitStatus.ELSEWHERE:
+            raise CommitStateUnknownError(renamed(write))
         if finding.status is CommitStatus.ABSENT:
             self._check_target(table, finding)
         return finding
@@ -198,7 +201,7 @@ class CommitLoop:
         try:
             committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
-            self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure)))
+            self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure), creates=is_new))
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
         fault_point(FaultPoint.REQUEST_ANSWERED)

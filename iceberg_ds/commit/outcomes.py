@@ -98,6 +98,16 @@ def unknown(write: WriteIdentity, reason: str) -> str:
     )
 
 
+def renamed(write: WriteIdentity) -> str:
+    """Return what to say of a write whose answer was lost, and whose table has lost its name to another one since."""
+    return (
+        f"Commit state of {write} is unknown: another table has that name by now, and the one that the rows were "
+        f"written for (UUID {write.table_uuid}) may have them under another name. No files were deleted. They landed "
+        f"if that table has or had snapshot {write.snapshot_id}; look there before running the write again, which "
+        "would go to the new table."
+    )
+
+
 def skipped(write: WriteIdentity, finding: StatusCheck, record_count: int | None) -> str:
     """Return what to log of a write that was done before, and now has `record_count` rows; None if nobody knows."""
     before = _other_count(write, finding.mark, record_count)

@@ -67,6 +67,7 @@ class Attempt:
         sequence_number: The table's last sequence number; 0 in tables of format version 1.
         table_uuid: The table's UUID.
         reply: What the catalog said.
+        creates: Whether it was to create the table.
     """
 
     parent_id: int | None
@@ -74,16 +75,18 @@ class Attempt:
     sequence_number: int
     table_uuid: UUID
     reply: Reply
+    creates: bool = False
 
     @classmethod
-    def on(cls, metadata: TableMetadata, write: WriteIdentity, reply: Reply) -> Attempt:
-        """Return the attempt to commit `write` to the table."""
+    def on(cls, metadata: TableMetadata, write: WriteIdentity, reply: Reply, *, creates: bool = False) -> Attempt:
+        """Return the attempt to commit `write` to the table, which it creates if `creates`."""
         return cls(
             parent_id=branch_snapshot_id(metadata, write.branch),
             has_parent=write_base(metadata, write.route) is not None,
             sequence_number=_last_sequence_number(metadata),
             table_uuid=metadata.table_uuid,
             reply=reply,
+            creates=creates,
         )
 
 
@@ -98,6 +101,7 @@ class CommitStatus(Enum):
     OTHER_QUERY = auto()  # another query writes under the name of this stream
     STRAY = auto()  # a mark says that it, or a later one, landed, in a snapshot that the branch does not have
     UNKNOWN = auto()  # history that would tell has expired
+    ELSEWHERE = auto()  # another table has the name: the one that a request was for may have it under another name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +158,8 @@ def check_commit_status(
     """
     if metadata.snapshot_by_id(write.snapshot_id) is not None:
         return StatusCheck(status=CommitStatus.SUCCESS, is_final=True)
+    if any(_may_be_elsewhere(metadata, attempt) for attempt in attempts):
+        return StatusCheck(status=CommitStatus.ELSEWHERE, is_final=False)
     is_final = _nothing_under_way(metadata, write.branch, attempts)
     numbered = write.numbered
     if numbered is None:
@@ -278,6 +284,16 @@ def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark
         return False
     # The mark tells it where the snapshots have expired, or the catalog shows the newest one only.
     return mark.previous_run_id == epoch.run_id or has_committed(metadata, branch, epoch.run_id)
+
+
+def _may_be_elsewhere(metadata: TableMetadata, attempt: Attempt) -> bool:
+    """Return whether the table that a request was for may have the write, under another name: this is another table.
+
+    One that was to be created never was, if the answer says that another creation was faster.
+    """
+    if metadata.table_uuid == attempt.table_uuid or attempt.reply is Reply.REFUSED:
+        return False
+    return not (attempt.creates and attempt.reply is Reply.OVERTAKEN)
 
 
 def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[Attempt]) -> bool:

@@ -7,6 +7,7 @@ from mutations.mutating import Mutation
 _MODEL = "properties/test_commit_model.py::test_no_file_is_deleted_that_any_later_state_refers_to"
 _STRAY = "unit/commit/test_stray_marks.py::"
 _FIRST = "unit/commit/test_first_snapshot.py::"
+_RENAMED = "unit/commit/test_renamed_tables.py::"
 _LOOP = "unit/commit/test_commit_loop.py::"
 _BATCHES = "unit/commit/test_idempotent_batches.py::"
 _PROMISE = "unit/commit/test_promise.py::"
@@ -36,6 +37,23 @@ LANDING = (
         before="if metadata.snapshot_by_id(write.snapshot_id) is not None:",
         after="if metadata is None:",
         tests=(_LOOP + "test_failure_of_the_last_attempt_that_landed_is_a_success",),
+    ),
+    Mutation(
+        name="another table of the name proves that a request for the first one did not land",
+        file="snapshots/commit_status.py",
+        before="if any(_may_be_elsewhere(metadata, attempt) for attempt in attempts):",
+        after="if metadata is None:",
+        tests=(
+            _RENAMED + "test_rows_that_landed_before_the_table_was_renamed_stay",
+            _RENAMED + "test_created_table_that_was_renamed_keeps_its_rows_to_itself",
+        ),
+    ),
+    Mutation(
+        name="the first snapshot of a table goes into another one of its name",
+        file="commit/create_table.py",
+        before="if str(metadata.table_uuid) != self._write.table_uuid:",
+        after="if metadata is None:",
+        tests=(_RENAMED + "test_first_snapshot_goes_into_its_own_table_alone",),
     ),
     Mutation(
         name="the epoch before this one is taken for this one",

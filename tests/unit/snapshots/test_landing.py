@@ -37,6 +37,11 @@ def lost(parent_id: int | None) -> Attempt:
     return _attempt(parent_id, Reply.LOST)
 
 
+def creating(reply: Reply) -> Attempt:
+    """Return an attempt that was to create the table."""
+    return replace(_attempt(None, reply), creates=True)
+
+
 def _attempt(parent_id: int | None, reply: Reply) -> Attempt:
     """Return an attempt on a table whose newest snapshot was `parent_id`; here its sequence number is the same."""
     return Attempt(
@@ -142,7 +147,31 @@ BATCH = {
         history=line(1, HEAD, 3), branch_at=HEAD, attempts=(lost(HEAD),), status=CommitStatus.ABSENT, is_final=True
     ),
     "overtaken by a table of that name": Situation(
-        history=[], attempts=(overtaken(None),), table_uuid=UUID(int=2), status=CommitStatus.ABSENT, is_final=True
+        history=[],
+        attempts=(creating(Reply.OVERTAKEN),),
+        table_uuid=UUID(int=2),
+        status=CommitStatus.ABSENT,
+        is_final=True,
+    ),
+    "lost, and another table has the name of one that may have been created, and renamed": Situation(
+        history=[],
+        attempts=(creating(Reply.LOST),),
+        table_uuid=UUID(int=2),
+        status=CommitStatus.ELSEWHERE,
+        is_final=False,
+    ),
+    "lost, and another table has the name of one that may have been renamed": Situation(
+        history=[], attempts=(lost(None),), table_uuid=UUID(int=2), status=CommitStatus.ELSEWHERE, is_final=False
+    ),
+    "overtaken, and another table has the name of one that may have been renamed": Situation(
+        history=line(1, HEAD, 3),
+        attempts=(overtaken(HEAD),),
+        table_uuid=UUID(int=2),
+        status=CommitStatus.ELSEWHERE,
+        is_final=False,
+    ),
+    "refused for good, and another table has the name": Situation(
+        history=[], attempts=(refused(HEAD),), table_uuid=UUID(int=2), status=CommitStatus.ABSENT, is_final=True
     ),
     "overtaken in an empty table that is still empty": Situation(
         history=[], attempts=(overtaken(None),), status=CommitStatus.ABSENT, is_final=False

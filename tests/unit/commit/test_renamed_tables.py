@@ -1,0 +1,131 @@
+"""A table that is renamed while a write to it is under way, and another one that gets its name: nothing is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from pyiceberg.schema import Schema
+from support.faulty_catalog import FaultyCatalog, When, connection_lost, false_refusal, forbidden
+from support.invariants import check_sound, unreferenced_files
+from support.others import plain_catalog, rename
+from support.tables import Sink, epoch, paths_of, rows
+
+from iceberg_ds.commit.create_table import with_first_snapshot
+from iceberg_ds.errors import CommitConflictError, CommitMessageError, CommitStateUnknownError
+from iceberg_ds.messages import TaskCommit
+
+pytestmark = pytest.mark.usefixtures("waits")
+
+WRITES: dict[str, Callable[[Sink], list[TaskCommit]]] = {
+    "batch": lambda sink: sink.write(rows(2)),
+    "numbered batch": lambda sink: sink.write(rows(2), plan=sink.plan(txn_app_id="load", txn_version=1)),
+    "epoch": lambda sink: sink.write(rows(2), of_epoch=epoch(0)),
+    "overwrite": lambda sink: sink.write_over([*rows(1), *rows(2)]),
+}
+
+
+def take_name(sink: Sink, schema: Schema | None = None) -> Sink:
+    """Rename the table, and make another one of its name, in a folder of its own; return the first one."""
+    schema = schema or sink.table().schema()
+    old = rename(sink, "db.t_old")
+    location = f"{old.table().metadata.location}_new"
+    plain_catalog(sink).create_table(sink.options.table, schema, location=location)
+    return old
+
+
+def called(sink: Sink, name: str) -> Sink:
+    """Return the sink of a table of that name."""
+    return replace(sink, options=replace(sink.options, table=("db", name)))
+
+
+@pytest.mark.parametrize("is_empty", [True, False], ids=["empty", "with rows"])
+@pytest.mark.parametrize("answer", [connection_lost, false_refusal])
+@pytest.mark.parametrize("kind", WRITES)
+def test_rows_that_landed_before_the_table_was_renamed_stay(  # noqa: PLR0913  # fixtures, and what varies
+    sink: Sink,
+    faulty_sink: Sink,
+    faulty_catalog: FaultyCatalog,
+    kind: str,
+    answer: Callable[[], Exception],
+    *,
+    is_empty: bool,
+) -> None:
+    """The renamed table would be unreadable for good: the files of its newest snapshot were deleted."""
+    sink.commit(sink.write([] if is_empty else rows(1)))
+    messages = WRITES[kind](faulty_sink)
+    faulty_catalog.fail_next(1, answer, when=When.AFTER)
+    faulty_catalog.after_commit(1, lambda: take_name(sink) and None)
+
+    with pytest.raises(CommitStateUnknownError, match=r"unknown: .*No files were deleted"):
+        faulty_sink.commit(messages)
+
+    check_sound(called(sink, "t_old").table())
+    assert 2 in called(sink, "t_old").ids()
+    assert sink.ids() == []
+
+
+@pytest.mark.parametrize("is_like", [True, False])
+@pytest.mark.parametrize("kind", ["batch", "numbered batch", "epoch"])
+def test_created_table_that_was_renamed_keeps_its_rows_to_itself(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, kind: str, *, is_like: bool
+) -> None:
+    """Two tables would have the same files, or the renamed one would be unreadable."""
+    messages = WRITES[kind](faulty_sink)
+    faulty_catalog.fail_next(1, connection_lost, when=When.AFTER)
+    faulty_catalog.after_commit(1, lambda: take_name(sink, None if is_like else Schema()) and None)
+
+    with pytest.raises(CommitStateUnknownError, match=r"another table has that name by now.*UUID"):
+        faulty_sink.commit(messages)
+
+    check_sound(called(sink, "t_old").table())
+    assert called(sink, "t_old").ids() == [2]
+    assert sink.table().metadata.snapshots == []
+
+
+def test_write_that_was_refused_before_the_table_was_renamed_leaves_nothing(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """Files would be left that nobody knows of, although the catalog gave its reason."""
+    sink.append(1)
+    messages = faulty_sink.write(rows(2))
+    faulty_catalog.fail_next(1, forbidden)
+    faulty_catalog.after_commit(1, lambda: take_name(sink) and None)
+
+    with pytest.raises(CommitMessageError, match="dropped and made again"):
+        faulty_sink.commit(messages)
+
+    assert not any(path.exists() for path in paths_of(messages))
+    assert unreferenced_files(called(sink, "t_old").table()) == set()
+
+
+@pytest.mark.parametrize("when", When)
+def test_first_snapshot_goes_into_its_own_table_alone(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, when: When
+) -> None:
+    """A table would refer to a file in the folder of another one, whose owner deletes it as an orphan."""
+    sink.commit(sink.write([]))
+    loaded = faulty_sink.table()
+    faulty_catalog.fail_next(1, connection_lost, when=when)
+    faulty_catalog.after_commit(1, lambda: take_name(sink) and None)
+
+    with pytest.raises(CommitConflictError, match="another table has that name by now"):
+        with_first_snapshot(faulty_sink.catalog, faulty_sink.options, loaded)
+
+    check_sound(called(sink, "t_old").table())
+    assert sink.table().metadata.snapshots == []
+
+
+def test_name_that_goes_there_and_back_loses_nothing(sink: Sink) -> None:
+    """A job that meets a rename would lose its rows, or write them twice."""
+    sink.append(1)
+    messages = WRITES["numbered batch"](sink)
+    away = rename(sink, "db.away")
+
+    with pytest.raises(CommitConflictError, match="files were left where they are"):
+        sink.commit(messages)
+    rename(away, "db.t")
+    sink.commit(messages)
+
+    assert sink.ids() == [1, 2]
