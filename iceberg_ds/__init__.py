@@ -3,6 +3,9 @@
 import iceberg_ds
 iceberg_ds.register(spark)
 df.write.format("icebergsink").mode("append").save("db.events")
+
+The names in `__all__`, the options of a write and the command `iceberg-ds` are public; docs/api.md describes them. The
+modules of this package are private and may change in any version.
 """
 
 from __future__ import annotations
@@ -30,18 +33,27 @@ from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.session import register
 
 if TYPE_CHECKING:
-    from iceberg_ds.commit.fast_forward import publish
-    from iceberg_ds.deletes.convert import convert_deletes
-    from iceberg_ds.deletes.upsert import upsert, upsert_into
+    from iceberg_ds.commit.fast_forward import fast_forward, publish
+    from iceberg_ds.deletes.convert import ConvertResult, convert_deletes
+    from iceberg_ds.deletes.upsert import UpsertResult, upsert, upsert_into
     from iceberg_ds.inspect.check import check
+    from iceberg_ds.inspect.checklist import Check, CheckResult
+    from iceberg_ds.inspect.orphans import Orphan, VerifyResult
     from iceberg_ds.inspect.verify import verify
     from iceberg_ds.spark.distribution import distribute
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
+    "Check": "iceberg_ds.inspect.checklist",
+    "CheckResult": "iceberg_ds.inspect.checklist",
+    "ConvertResult": "iceberg_ds.deletes.convert",
+    "Orphan": "iceberg_ds.inspect.orphans",
+    "UpsertResult": "iceberg_ds.deletes.upsert",
+    "VerifyResult": "iceberg_ds.inspect.orphans",
     "check": "iceberg_ds.inspect.check",
     "convert_deletes": "iceberg_ds.deletes.convert",
     "distribute": "iceberg_ds.spark.distribution",
+    "fast_forward": "iceberg_ds.commit.fast_forward",
     "publish": "iceberg_ds.commit.fast_forward",
     "upsert": "iceberg_ds.deletes.upsert",
     "upsert_into": "iceberg_ds.deletes.upsert",
@@ -56,24 +68,36 @@ def __getattr__(name: str) -> object:
     return getattr(import_module(_LATER[name]), name)
 
 
+def __dir__() -> list[str]:
+    """Return the public names, which are not all loaded yet, so that notebooks complete them."""
+    return list(__all__)
+
+
 __all__ = [
     "CatalogError",
+    "Check",
+    "CheckResult",
     "CommitConflictError",
     "CommitMessageError",
     "CommitStateUnknownError",
+    "ConvertResult",
     "DataFileError",
     "IcebergSink",
     "IcebergSinkError",
     "OptionError",
+    "Orphan",
     "RefusedRowsError",
     "RowCountError",
     "SchemaMismatchError",
     "TableNotFoundError",
     "UnsupportedTableError",
+    "UpsertResult",
+    "VerifyResult",
     "__version__",
     "check",
     "convert_deletes",
     "distribute",
+    "fast_forward",
     "publish",
     "register",
     "upsert",

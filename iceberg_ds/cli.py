@@ -1,7 +1,11 @@
-"""The command `iceberg-ds`. Its subcommands take the options of a write, and end with 0 only when all is well."""
+"""The command `iceberg-ds`: a subcommand for each public function that needs no DataFrame, in the same words.
+
+All take the options of a write. The exit code is 0 only if all is well, 1 if something failed, 2 for a wrong use.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,37 +17,43 @@ from rich.console import Console
 
 from iceberg_ds._version import __version__
 from iceberg_ds.errors import IcebergSinkError, OptionError
-from iceberg_ds.inspect.check import check as check_set_up
+from iceberg_ds.inspect.check import check_write
 from iceberg_ds.inspect.checklist import Check, CheckResult, print_result
 from iceberg_ds.inspect.orphans import DEFAULT_GRACE, print_orphans
 from iceberg_ds.inspect.verify import verify as verify_table
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.sink_options import given_options, options_of_call, parse_options
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from iceberg_ds.deletes.work import RowEncoding
 
 _FAILED = 1
 # Where scratch tables go if no table is named: a namespace that is made for them and removed.
 _SCRATCH_TABLE = "iceberg_ds_check.t"
 _LOG_WIDTH = 140  # columns where there is no terminal
 
+_option = click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="Option of a write; repeatable.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="iceberg-ds")
 def main() -> None:
-    """Look after Iceberg tables that Spark writes with format("icebergsink")."""
+    """Check, verify and maintain Iceberg tables that Spark writes with format("icebergsink")."""
 
 
 @main.command()
 @click.argument("table", required=False)
-@click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
+@_option
 @click.option("--schema", help="Columns of the write, such as 'id BIGINT, name STRING'.")
-@click.option("--sample", type=click.Path(), help="A Parquet, CSV or JSON file with such columns instead.")
+@click.option("--sample", type=click.Path(), help="A Parquet, CSV or JSON file with these columns instead.")
 @click.option("--catalog", "is_conformance", is_flag=True, help="Try on scratch tables whether commits are safe here.")
-@click.option("--master", help="Spark's master, such as spark://host:7077: asks its executors, too.")
-@click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002: asks its executors, too.")
+@click.option("--master", help="Spark's master, such as spark://host:7077, whose executors are checked, too.")
+@click.option("--remote", help="Spark Connect server, such as sc://host:15002, whose executors are checked, too.")
 @click.option("--timeout", "limit_s", type=click.FloatRange(min=1), default=60.0, help="Seconds for each step.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@_json
 def check(  # noqa: PLR0913, PLR0917  # one for each option of the command
     table: str | None,
     pairs: Sequence[str],
@@ -57,14 +67,14 @@ def check(  # noqa: PLR0913, PLR0917  # one for each option of the command
 ) -> None:
     """Try all that a write to TABLE needs, from this machine, and leave nothing behind.
 
-    With --master or --remote every executor tries it as well.
+    With --master or --remote every executor tries it, too.
     """
     options = _options(pairs, table)
     with _session(master, remote) as spark:
         if is_conformance:
             result = _conformance({"table": _SCRATCH_TABLE, **options})
         else:
-            result = check_set_up(spark, options, schema=schema, sample=sample, limit_s=limit_s)
+            result = check_write(options, spark, schema=schema, sample=sample, limit_s=limit_s)
     if as_json:
         click.echo(result.to_json())
     else:
@@ -74,15 +84,15 @@ def check(  # noqa: PLR0913, PLR0917  # one for each option of the command
 
 @main.command()
 @click.argument("table")
-@click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
+@_option
 @click.option("--deep", is_flag=True, help="Read all rows, too, and recompute the metrics of each file.")
-@click.option("--unique-keys", is_flag=True, help="Read all keys, too, and find those that have several rows.")
-@click.option("--all-snapshots", is_flag=True, help="Look at the files of all snapshots, not of refs only.")
+@click.option("--unique-keys", is_flag=True, help="Read all keys, too, and find keys with several rows.")
+@click.option("--all-snapshots", is_flag=True, help="Look at files of all snapshots, not only of branches and tags.")
 @click.option("--orphans/--no-orphans", default=True, help="Look for files that nothing refers to (default), or not.")
 @click.option("--older-than", metavar="AGE", default=DEFAULT_GRACE, show_default=True, help="Age of orphans: 36h, 3d.")
 @click.option("--delete-orphans", is_flag=True, help="Delete orphans, after another load of the table confirms them.")
-@click.option("--force", is_flag=True, help="Delete files younger than a day, too: only if nothing writes.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--force", is_flag=True, help="Delete orphans younger than 24 hours, too: only if nothing writes.")
+@_json
 def verify(
     table: str,
     pairs: Sequence[str],
@@ -90,10 +100,8 @@ def verify(
     **wishes: Any,  # noqa: ANN401  # the arguments of the function of that name
 ) -> None:
     """Prove TABLE whole: history, epochs, manifests, files, rows; and list the files that nothing refers to."""
-    try:
-        result = verify_table(table, options=_options(pairs, None), **wishes)
-    except OptionError as error:
-        raise click.UsageError(str(error)) from error
+    with _errors_shown():
+        result = verify_table(table, options=_options(pairs, table), **wishes)
     if as_json:
         click.echo(result.to_json())
     else:
@@ -105,40 +113,89 @@ def verify(
 
 @main.command("convert-deletes")
 @click.argument("table")
-@click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="An option of the write; may be repeated.")
-@click.option("--branch", help="The branch whose deletes are converted; main if none is named.")
+@_option
+@click.option("--branch", help="The branch whose deletes are converted; main if not given.")
 @click.option(
     "--encoding",
     type=click.Choice(["position", "copy-on-write"]),
     default="position",
     show_default=True,
-    help="Mark rows by position, or write their files without them.",
+    help="Mark deleted rows by position, or write their files without them.",
 )
 @click.option("--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077.")
 @click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002, instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a sentence.")
+@_json
 def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the command
     table: str,
     pairs: Sequence[str],
     branch: str | None,
-    encoding: str,
+    encoding: RowEncoding,
     master: str,
     remote: str | None,
     as_json: bool,  # noqa: FBT001  # click's
 ) -> None:
-    """Turn the equality deletes of TABLE into position deletes, or rewrite files, so that every reader reads it."""
+    """Turn the equality deletes of TABLE into position deletes, or rewrite files, so that every reader can read it."""
     from iceberg_ds.deletes.convert import convert_deletes as convert  # noqa: PLC0415  # --help needs none of it
 
-    options = _options(pairs, None)
+    options = _options(pairs, table)
+    with _errors_shown(), _session(None if remote else master, remote, "iceberg-ds convert-deletes") as spark:
+        result = convert(table, spark, options=options, branch=branch, encoding=encoding)
+    click.echo(result.to_json() if as_json else str(result))
+
+
+@main.command()
+@click.argument("table")
+@click.argument("branch")
+@_option
+@click.option("--to", default=MAIN_BRANCH, show_default=True, help="The branch that readers use, which moves forward.")
+@_json
+def publish(
+    table: str,
+    branch: str,
+    pairs: Sequence[str],
+    to: str,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Make the rows of an audited BRANCH of TABLE those of main, or of another branch, in one step."""
+    _fast_forward(table, to, branch, pairs, as_json=as_json)
+
+
+@main.command("fast-forward")
+@click.argument("table")
+@click.argument("branch")
+@click.argument("to")
+@_option
+@_json
+def fast_forward(
+    table: str,
+    branch: str,
+    to: str,
+    pairs: Sequence[str],
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Move BRANCH of TABLE forward to the snapshot of branch TO, in one step."""
+    _fast_forward(table, branch, to, pairs, as_json=as_json)
+
+
+def _fast_forward(table: str, branch: str, to: str, pairs: Sequence[str], *, as_json: bool) -> None:
+    from iceberg_ds.commit.fast_forward import fast_forward as move  # noqa: PLC0415  # --help needs none of it
+
+    with _errors_shown():
+        snapshot_id = move(table, branch, to, options=_options(pairs, table))
+    sentence = f"Branch '{branch}' of {table} has snapshot {snapshot_id} of branch '{to}'."
+    click.echo(json.dumps({"table": table, "snapshot_id": snapshot_id}, indent=2) if as_json else sentence)
+
+
+@contextmanager
+def _errors_shown() -> Iterator[None]:
+    """Turn errors of the sink into a message and an exit code: 2 for wrong options, 1 for the others."""
     try:
-        with _session(None if remote else master, remote, "iceberg-ds convert-deletes") as spark:
-            result = convert(table, spark, encoding=encoding, branch=branch, options=options)  # type: ignore[arg-type]  # one of the choices
+        yield
     except OptionError as error:
         raise click.UsageError(str(error)) from error
     except IcebergSinkError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(_FAILED)
-    click.echo(result.to_json() if as_json else str(result))
 
 
 def _console() -> Console:
@@ -146,19 +203,23 @@ def _console() -> Console:
 
 
 def _options(pairs: Sequence[str], table: str | None) -> dict[str, str]:
-    options = {"table": table} if table is not None else {}
+    """Return the options, with the table among them if the command names one."""
+    options = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator:
             # The value could be a secret that stands in the wrong place.
             raise click.BadParameter("expected KEY=VALUE", param_hint="--option")
         options[key] = value
-    return options
+    if table is None:
+        return given_options(options)
+    with _errors_shown():
+        return options_of_call(table, options)
 
 
 @contextmanager
 def _session(master: str | None, remote: str | None, name: str = "iceberg-ds check") -> Iterator[SparkSession | None]:
-    """Yield a Spark session, stopped at the end; None if none is asked for."""
+    """Yield a Spark session, which is stopped at the end; None without `master` and `remote`."""
     if master is None and remote is None:
         yield None
         return

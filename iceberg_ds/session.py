@@ -1,4 +1,4 @@
-"""`register(spark)`: makes the sink known to a session, and sets what makes it fast and keeps secrets out of sight."""
+"""`register(spark)`: makes the sink known to a session, tunes its Arrow batches and hides secret options."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
-# Exactly this value makes Spark skip a size check per row that halves the throughput to Python.
+# With exactly this value Spark skips a size check per row that halves the throughput to Python.
 _UNCHECKED = "2147483647"
 
-# Options whose name or value it matches are hidden in plans, in the UI and in event logs. Spark's own default, `url`,
-# and its `spark.redaction.regex` leave these in clear: access-key-id, account-key, header.*, addresses with passwords.
+# Spark hides options whose name or value matches it in plans, in the UI and in event logs. Its own default, `url`, and
+# `spark.redaction.regex` leave these in clear: access-key-id, account-key, header.*, addresses with passwords.
 _OPTIONS_REGEX = "spark.sql.redaction.options.regex"
 _NOT_HIDDEN_BY_SPARK = ("catalog.s3.access-key-id", "catalog.adls.account-key", "catalog.header.authorization")
 
-# What it matches is hidden in texts. Spark Connect puts every request as text, its options in clear, into the
+# Spark hides what it matches in texts. Spark Connect puts every request as text, with its options in clear, into
 # descriptions of jobs, into the UI and into event logs.
 _TEXT_REGEX = "spark.sql.redaction.string.regex"
 _TEXT_REGEX_OF_CONTEXT = "spark.redaction.string.regex"
@@ -46,6 +46,9 @@ def register(spark: SparkSession) -> None:
 
     Call it in each Python thread that writes, too: Spark looks for Python data sources in the active session of the
     thread, and a new thread has none, `InheritableThread` included. There the session becomes the active one.
+
+    Args:
+        spark: The session; classic, or of Spark Connect.
     """
     try:
         spark.dataSource.register(IcebergSink)
@@ -64,12 +67,12 @@ def register(spark: SparkSession) -> None:
 def _activate(spark: SparkSession) -> None:
     """Make the session the active one of this thread, unless it has one."""
     jvm = getattr(spark, "_jvm", None)
-    if jvm is not None and jvm.SparkSession.getActiveSession().isEmpty():  # Spark Connect has no JVM, and needs none
+    if jvm is not None and jvm.SparkSession.getActiveSession().isEmpty():  # Spark Connect has no JVM and needs none
         jvm.SparkSession.setActiveSession(getattr(spark, "_jsparkSession"))  # noqa: B009  # PySpark has no public name
 
 
 def _warn_of_shown_options(regex: str) -> None:
-    with suppress(re.error):  # Java knows more of them
+    with suppress(re.error):  # Java has patterns that Python does not have
         hides = re.compile(regex).search
         if shown := [option for option in _NOT_HIDDEN_BY_SPARK if not hides(option)]:
             logger.warning(

@@ -65,7 +65,7 @@ from iceberg_ds.catalog.metadata_files import tidying_metadata
 from iceberg_ds.commit.abort import delete_reported_files
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.cross_task import KeyReports
-from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.commit.loop import CommitLoop, CommitResult
 from iceberg_ds.commit.overwrite import Swap
 from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
@@ -159,7 +159,7 @@ def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> Com
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:
     try:
-        fast_forward(catalog, parse_identifier(write.table), write.branch, to)
+        publish_branch(catalog, parse_identifier(write.table), write.branch, to)
     except IcebergSinkError as failure:
         raise type(failure)(
             f"The rows of {write} are on branch '{write.branch}' as snapshot {snapshot_id}, not on '{to}': {failure}"

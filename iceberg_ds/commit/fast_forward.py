@@ -1,8 +1,8 @@
-"""Fast-forwards one branch to another, in one step: readers see the old rows or the new ones.
+"""`publish` and `fast_forward`: move one branch forward to the snapshot of another, in one step.
 
-The request moves the branch under the condition that both stand where they stood when we looked, so nothing
-that came between is lost. The marks of the branch's writes go with its rows. What became of the request, the table
-tells: a branch whose snapshot stands in the other's history has been published, by whomever.
+Readers see the old rows or the new ones. The request requires that both branches still have the snapshots that we saw,
+so no commit in between is lost. The transaction markers of the branch's writes go with its rows. If an answer is lost,
+the table tells what became of the request: a branch is published if its snapshot is in the history of the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.errors import CommitConflictError
-from iceberg_ds.options.sink_options import given_options, parse_options
+from iceberg_ds.options.sink_options import options_of_call, parse_options
 from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.refs import (
     MAIN_BRANCH,
@@ -38,33 +38,64 @@ from iceberg_ds.table.requests import CommitRequest
 logger = logging.getLogger(__name__)
 
 
-def publish(table: str, branch: str, *, to: str = MAIN_BRANCH, options: Mapping[str, str] | None = None) -> int:
-    """Make the rows of a branch those of `to`, in one step, and return the id of the snapshot that both stand at then.
+def fast_forward(table: str, branch: str, to: str, *, options: Mapping[str, str] | None = None) -> int:
+    """Move a branch forward to the snapshot of another one, in one step, as Iceberg's procedure `fast_forward` does.
 
-    Readers of `to` see its old rows until then and all of the new ones from then on. Publishing again what is
-    published changes nothing.
+    `fast_forward("db.events", "main", "audit")` does what `publish("db.events", "audit", to="main")` does. Readers of
+    `branch` see its old rows until then and the rows of `to` from then on. Nothing changes if `branch` has the snapshot
+    already. Other than by the procedure, `branch` is not created if it is missing.
 
     Args:
         table: Identifier of the table, such as `db.events`.
-        branch: The branch to publish.
-        to: The branch that readers use.
-        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`.
+        branch: The branch that moves, such as `main`.
+        to: The branch that it moves to, such as `audit`; it stays as it is.
+        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no
+            options.
+
+    Returns:
+        The id of the snapshot at which `to` stands, and which `branch` has now.
 
     Raises:
-        OptionError: The options are malformed.
+        OptionError: The options are malformed, or name another table.
+        CommitConflictError: `branch` has moved on since `to` was forked, or one is missing; nothing was changed.
+        CommitStateUnknownError: The catalog's answers were lost; calling it again finds out.
+        TableNotFoundError: The table does not exist.
+        CatalogError: The catalog could not be reached or refused; nothing was changed.
+    """
+    return publish(table, to, to=branch, options=options)
+
+
+def publish(table: str, branch: str, *, options: Mapping[str, str] | None = None, to: str = MAIN_BRANCH) -> int:
+    """Make the rows of a branch those of `to`, in one step: the last step of write, audit, publish.
+
+    Readers of `to` see its old rows until then and all of the new ones from then on. Publishing a branch again changes
+    nothing. It is `fast_forward` in the words of write-audit-publish: the branch is named that was audited.
+
+    Args:
+        table: Identifier of the table, such as `db.events`.
+        branch: The branch to publish, such as `audit`; it stays as it is.
+        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no
+            options.
+        to: The branch that readers use, which moves forward.
+
+    Returns:
+        The id of the snapshot at which `branch` stands, and which `to` has now.
+
+    Raises:
+        OptionError: The options are malformed, or name another table.
         CommitConflictError: `to` has moved on since `branch` was forked, or one is missing; nothing was changed.
         CommitStateUnknownError: The catalog's answers were lost; publishing again finds out.
-        TableNotFoundError: There is no such table.
-        CatalogError: The catalog could not be reached or refuses; nothing was changed.
+        TableNotFoundError: The table does not exist.
+        CatalogError: The catalog could not be reached or refused; nothing was changed.
     """
-    parsed = parse_options({**given_options(options), "table": table})
-    return fast_forward(connect(catalog_settings(parsed)), parsed.table, branch, to)
+    parsed = parse_options(options_of_call(table, options))
+    return publish_branch(connect(catalog_settings(parsed)), parsed.table, branch, to)
 
 
-def fast_forward(catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str) -> int:
+def publish_branch(catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str) -> int:
     """Move branch `to` forward to the snapshot of `branch`, and return its id; raises as `publish` does.
 
-    Nothing happens if it stands there already, or has gone on from there.
+    Nothing changes if `to` has the snapshot already, with or without newer ones.
     """
     name = identifier_text(identifier)
 
@@ -80,26 +111,26 @@ def fast_forward(catalog: CatalogClient, identifier: Sequence[str], branch: str,
 
 
 class StagedMeanwhileError(CommitConflictError):
-    """Another writer has moved the staging branch; nothing was changed."""
+    """Another writer moved the staging branch; nothing was changed."""
 
 
 class DivergedError(CommitConflictError):
-    """Another writer has moved the branch to publish to; nothing was changed."""
+    """Another writer moved the branch that would be moved forward; nothing was changed."""
 
 
 def fast_forward_whole(
     catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str, snapshot_id: int
 ) -> TableMetadata:
-    """Move branch `to` forward to `snapshot_id`, at which `branch` stands, and drop `branch`, in one step.
+    """Move branch `to` forward to `snapshot_id`, the snapshot of `branch`, and drop `branch`, in one step.
 
-    Nothing happens if `to` has the snapshot.
+    Nothing changes if `to` has the snapshot already.
 
     Returns:
-        The table as it is then.
+        The metadata of the table after that.
 
     Raises:
-        StagedMeanwhileError: `branch` stands elsewhere.
-        DivergedError: `to` has moved on, and cannot be moved without losing rows.
+        StagedMeanwhileError: `branch` has another snapshot.
+        DivergedError: `to` has moved on, and moving it forward would lose rows.
         CommitConflictError, CommitStateUnknownError, TableNotFoundError, CatalogError: As `publish`.
     """
     name = identifier_text(identifier)
@@ -123,13 +154,15 @@ def fast_forward_whole(
 
 
 def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
-    """Return the snapshot that `branch` stands at, if `to` can be moved there without losing any of its own."""
+    """Return the snapshot id of `branch`, if `to` can be moved there without losing a snapshot of its own."""
     for used in (branch, to):
         if (reason := why_not_writable(metadata, Route(branch=used))) is not None:
             raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}: {reason}. Nothing was changed.")
     ahead, behind = branch_head(metadata, branch), branch_head(metadata, to)
     if ahead is None:
-        raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}: it has no snapshot. Nothing changed.")
+        raise CommitConflictError(
+            f"Cannot publish branch '{branch}' of {name}: it has no snapshot. Nothing was changed."
+        )
     if published(metadata, branch, to) is Place.WITHIN:
         return ahead.snapshot_id
     if (reason := why_untold(metadata, branch, to)) is not None:
@@ -144,7 +177,7 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
 
 
 def _request(metadata: TableMetadata, branch: str, to: str, target: int, record: Mapping[str, str]) -> CommitRequest:
-    """Return what moves `to` to `target`, the snapshot of `branch`, and sets the properties `record` besides marks."""
+    """Return the request that moves `to` to `target`, the snapshot of `branch`, and sets markers and `record`."""
     marks = published_marks(metadata, branch, to)
     values = {**marks.values, **record}
     change = PropertyChange(values=values, removals=tuple(key for key in marks.removals if key not in values))

@@ -1,4 +1,4 @@
-"""`convert_deletes`: turns the equality deletes of a branch into what every reader reads, beside running streams."""
+"""`convert_deletes`: turns the equality deletes of a branch into what every reader can read, beside running streams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, U
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options.file_settings import file_settings
-from iceberg_ds.options.sink_options import SinkOptions, given_options, parse_options
+from iceberg_ds.options.sink_options import SinkOptions, options_of_call, parse_options
 from iceberg_ds.parsing import write_properties
 from iceberg_ds.plan import Route, WritePlan, new_operation
 from iceberg_ds.planning.supported import check_supported
@@ -42,27 +42,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ENCODINGS: tuple[RowEncoding, ...] = get_args(RowEncoding)
-# Above it, deletion vectors take the place of position deletes.
+# Higher format versions have deletion vectors in place of position deletes.
 _HIGHEST_VERSION = 2
-# How often data files that others have brought meanwhile are searched, too.
+# How often, at most, data files that others commit meanwhile are searched, too.
 _ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertResult:
-    """What became of the deletes by keys of a branch.
+    """What `convert_deletes` did to a branch.
 
     Attributes:
-        table: The table's identifier.
-        branch: The branch.
-        snapshot_id: The snapshot that has no such delete any more; None if there was none to convert.
-        delete_files: Files of deletes by keys that it has dropped.
-        data_files: Data files in which rows were hidden by them.
-        rows: How many rows these were.
-        position_delete_files: Files of position deletes that hide them now.
-        rewritten_files: Data files that were written without them instead.
-        read_bytes: Compressed bytes that tasks have read, position deletes left out.
-        seconds: How long it took.
+        table: Identifier of the table.
+        branch: Name of the branch.
+        snapshot_id: Id of the snapshot that was committed, which has none of the converted equality deletes; None if
+            there was nothing to convert.
+        delete_files: Number of equality delete files that were converted.
+        data_files: Number of data files in which they had deleted rows.
+        rows: Number of rows that they had deleted.
+        position_delete_files: Number of files of position deletes that were added in their place.
+        rewritten_files: Number of data files that were written again without the deleted rows.
+        read_bytes: Compressed bytes that tasks read, without those of position deletes.
+        seconds: Seconds from start to end.
     """
 
     table: str
@@ -77,20 +78,20 @@ class ConvertResult:
     seconds: float = 0.0
 
     def to_json(self) -> str:
-        """Return the result as JSON."""
+        """Return the attributes as a JSON object."""
         return json.dumps(asdict(self), indent=2)
 
     def __str__(self) -> str:
         where = f"branch '{self.branch}' of {self.table}"
         if self.snapshot_id is None:
-            return f"Nothing to convert: {where} has no deletes by keys."
+            return f"Nothing to convert: {where} has no equality deletes."
         now = (
             f"{self.rewritten_files:,} data files were written without them"
             if self.rewritten_files
             else f"{self.position_delete_files:,} files of position deletes hide them"
         )
         return (
-            f"Converted {self.delete_files:,} files of deletes by keys of {where}: they hid {self.rows:,} rows of "
+            f"Converted {self.delete_files:,} equality delete files of {where}: they hid {self.rows:,} rows of "
             f"{self.data_files:,} data files; {now}. Snapshot {self.snapshot_id}, {self.read_bytes:,} bytes read, "
             f"{self.seconds:.1f} s."
         )
@@ -100,42 +101,48 @@ def convert_deletes(
     table: str,
     spark: SparkSession | None = None,
     *,
-    encoding: RowEncoding = "position",
-    branch: str | None = None,
     options: Mapping[str, str] | None = None,
+    branch: str | None = None,
+    encoding: RowEncoding = "position",
 ) -> ConvertResult:
-    """Turn all equality deletes that a branch has into position deletes, or rewrite the files that they hit.
+    """Turn all equality deletes of a branch into position deletes, or write the data files without the deleted rows.
 
-    The rows stay the same, in one snapshot more, and every reader can read them then. Streams may go on meanwhile: the
-    deletes that they add stay for the next time. Nothing is committed if there are none.
+    The branch gets one snapshot more, with the same rows, which every reader can read. Streams may go on meanwhile:
+    the equality deletes that they add stay for the next conversion. Nothing is committed if the branch has none.
 
     Args:
         table: Identifier of the table, such as `db.events`.
-        spark: Reads and writes files in its executors; None for the active session, or this process if there is none.
-        encoding: `position` marks the rows by position deletes; `copy-on-write` writes their files without them.
-        branch: The branch, None for `main`.
+        spark: The session whose executors read and write the files; None for the active session, or for this process
+            if no session is active.
         options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`; and those that
-            say how files are written.
+            say how files are written. None for no options.
+        branch: The branch; None for that of option `branch`, or `main`.
+        encoding: `position` marks deleted rows by position deletes; `copy-on-write` writes their data files without
+            them.
+
+    Returns:
+        What was converted; its `snapshot_id` is None if there was nothing to convert.
 
     Raises:
-        OptionError: The options or arguments are malformed.
-        TableNotFoundError: There is no such table.
+        OptionError: The options or arguments are malformed, or name another table.
+        TableNotFoundError: The table does not exist.
         UnsupportedTableError: The table has files that cannot be searched; nothing was committed.
         DataFileError: Files could not be read or written; nothing was committed.
-        CommitConflictError: Others rewrite the same files again and again; nothing was committed.
+        CommitConflictError: Others kept rewriting the same files; nothing was committed.
         CommitStateUnknownError: It may have been committed; nothing was deleted.
-        CatalogError: The catalog could not be reached or refuses; nothing was committed.
+        CatalogError: The catalog could not be reached or refused; nothing was committed.
     """
     if encoding not in _ENCODINGS:
         raise OptionError(f"Cannot convert deletes: encoding is {encoding!r}, expected {' or '.join(_ENCODINGS)}.")
-    parsed = parse_options({**given_options(options), "table": table, **({} if branch is None else {"branch": branch})})
+    given = options_of_call(table, options)
+    parsed = parse_options(given if branch is None else {**given, "branch": branch})
     catalog = connect(catalog_settings(parsed))
     with catalog.hiding_secrets():
         return Conversion(catalog, parsed, spark or _active_session(), encoding).run()
 
 
 def _active_session() -> SparkSession | None:
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # a command may do without
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # loaded late: a command may need no Spark
 
     with suppress(Exception):  # where there is no JVM
         return SparkSession.getActiveSession()
@@ -147,13 +154,13 @@ class Conversion:
 
     Args:
         catalog: The catalog of the table.
-        options: Which table and branch, and how files are written.
+        options: The table, the branch, and how files are written.
         spark: Runs the tasks; None to run them in this process.
-        encoding: What becomes of the rows that deletes by keys hide.
+        encoding: What happens to the rows that equality deletes hide.
 
     Attributes:
-        clean_id: A snapshot of the branch that is known to have no deletes by keys after `run`, None if others have
-            brought some meanwhile.
+        clean_id: After `run`, the id of a snapshot of the branch without equality deletes; None if others committed
+            some meanwhile.
     """
 
     def __init__(
@@ -169,7 +176,7 @@ class Conversion:
         self.clean_id: int | None = None
 
     def run(self) -> ConvertResult:
-        """Look, search and commit, until no deletes of the beginning are left."""
+        """Search and commit until none of the equality deletes that the branch had at first is left."""
         goal: Goal | None = None
         for number in itertools.count(1):
             table = self._catalog.load_table(self._options.table)

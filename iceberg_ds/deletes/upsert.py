@@ -1,20 +1,21 @@
-"""`upsert` and `upsert_into`: rows replace those of their keys, and no reader meets a delete by keys.
+"""`upsert` and `upsert_into`: new rows replace the rows of their keys, and no equality delete comes into the table.
 
-A job of Spark writes the rows: each task writes data files, and files of the keys to look for. A task that fails says
-so in its answer and leaves no file; so no message of another task is lost, as it would be with the job. Only where
-Spark tries a task again it may fail. Then tasks look for the keys in the table, and mark or rewrite what they find, and
-one commit adds the new rows and takes the old ones away. If others bring data files meanwhile, these are searched, too:
-what commits later wins.
+A Spark job writes the rows: each task writes data files, and files of the keys to look for. A task that fails leaves no
+file and says so in its answer instead of failing the job, which would lose the messages of the other tasks. It fails
+only if Spark will try it again. Then tasks look for the keys in the table, and mark the rows that they find or rewrite
+their files, and one commit adds the new rows and removes the old ones. Data files that others commit meanwhile are
+searched, too: the later commit wins.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -51,7 +52,7 @@ from iceberg_ds.errors import (
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
-from iceberg_ds.options.sink_options import SinkOptions, given_options, parse_options
+from iceberg_ds.options.sink_options import SinkOptions, options_of_call, parse_options
 from iceberg_ds.plan import TaskKeys, WritePlan, new_operation
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
@@ -73,28 +74,28 @@ _DEFAULT_TRIES = 4
 
 # What a task reports, or why it failed.
 Answer: TypeAlias = TaskCommit | IcebergSinkError
-# How often data files that others have brought meanwhile are searched, too.
+# How often, at most, data files that others commit meanwhile are searched, too.
 ROUNDS = 10
 _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertResult:
-    """What became of the rows of an upsert.
+    """What `upsert` did to a branch.
 
     Attributes:
-        table: The table's identifier.
-        branch: The branch.
-        snapshot_id: The snapshot that has the rows; None if there was nothing to change.
-        was_replayed: The table had this version of the application's; this one changed nothing.
-        rows: How many rows the table got.
-        late_rows: How many rows, deletes among them, lost to newer ones that the table has (`sequence-scope=table`).
-        replaced_rows: How many rows of the table gave way to them, or were deleted.
-        data_files: Data files that were added for the rows.
-        position_delete_files: Files of position deletes that hide the old rows.
-        rewritten_files: Data files that were written again without the old rows.
+        table: Identifier of the table.
+        branch: Name of the branch.
+        snapshot_id: Id of the snapshot that was committed; None if there was nothing to change.
+        was_replayed: Whether the table had this `txn-version` of the application already, so that nothing was written.
+        rows: Number of rows that the table got.
+        late_rows: Number of rows, deletes included, that lost to newer rows of the table (`sequence-scope=table`).
+        replaced_rows: Number of rows of the table that were replaced or deleted.
+        data_files: Number of data files that were added for the rows.
+        position_delete_files: Number of files of position deletes that were added to hide the old rows.
+        rewritten_files: Number of data files that were written again without the old rows.
         read_bytes: Compressed bytes of data files that were read to find the old rows.
-        seconds: How long it took.
+        seconds: Seconds from start to end.
     """
 
     table: str
@@ -109,6 +110,10 @@ class UpsertResult:
     rewritten_files: int = 0
     read_bytes: int = 0
     seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Return the attributes as a JSON object."""
+        return json.dumps(asdict(self), indent=2)
 
     def __str__(self) -> str:
         where = f"branch '{self.branch}' of {self.table}"
@@ -133,14 +138,14 @@ def write_by_keys(df: DataFrame, plan: WritePlan) -> list[Answer]:
 
     Args:
         df: The rows; those of one key are in one task.
-        plan: What the driver decided.
+        plan: The plan of the write.
 
     Raises:
-        DataFileError: The job failed as a whole, and what its tasks have written is not known; or it cannot begin.
+        DataFileError: The job could not begin, or it failed as a whole, and it is not known what its tasks wrote.
     """
     try:
         with warnings.catch_warnings():
-            # PySpark says that it does not know this pandas, which is not used here.
+            # PySpark warns that it does not know this version of pandas, which nothing uses here.
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
             rows = df.mapInArrow(_task(plan, _tries(df.sparkSession)), f"{_ANSWER} BINARY").collect()
     except ImportError as missing:
@@ -164,11 +169,11 @@ def _task(plan: WritePlan, tries: int) -> Callable[[Iterator[pa.RecordBatch]], I
 
 
 def answer_of_task(version: str, plan: bytes, tries: int, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Write the rows of one task, and return its answer as Spark carries it.
+    """Write the rows of one task, and return its answer, pickled.
 
     Args:
-        version: That of the driver's package.
-        plan: The plan, pickled.
+        version: Version of the package on the driver.
+        plan: The plan of the write, pickled.
         tries: How often Spark tries a task.
         batches: The rows.
     """
@@ -192,7 +197,7 @@ def _written(plan: WritePlan, batches: Iterator[pa.RecordBatch], attempt: TaskAt
 
 
 def _tries(spark: SparkSession) -> int:
-    """Return how often Spark tries a task, 1 if it does not say."""
+    """Return how often Spark tries a task, or 1 if that is unknown."""
     try:
         context = spark.sparkContext
     except Exception:  # Spark Connect has none
@@ -207,9 +212,9 @@ class UpsertCommit:
 
     Args:
         catalog: The catalog of the table.
-        plan: What the driver decided.
-        encoding: How old rows are taken away.
-        spark: Runs the tasks of the search; None to run them here.
+        plan: The plan of the write.
+        encoding: How old rows are removed.
+        spark: Runs the tasks of the search; None to run them in this process.
     """
 
     def __init__(
@@ -223,10 +228,10 @@ class UpsertCommit:
         self._started = time.monotonic()
 
     def run(self, commits: Sequence[TaskCommit]) -> UpsertResult:
-        """Search and commit, and leave no file that is in no snapshot, unless it is not known what became of a request.
+        """Search and commit; leave no unreferenced file, unless the outcome of a request is unknown.
 
         Args:
-            commits: What the tasks report; their deletes by keys are the keys to look for.
+            commits: The messages of the tasks; their equality delete files have the keys to look for.
 
         Raises:
             IcebergSinkError: As `upsert`.
@@ -269,7 +274,7 @@ class UpsertCommit:
         ) from stale
 
     def _check_losers(self, commits: Sequence[TaskCommit]) -> None:
-        """Refuse rows that lose to other tasks' rows where no mark may hide them."""
+        """Refuse rows that lose to rows of other tasks where no position delete may hide them."""
         if self._encoding == "copy-on-write" and self._count_losers(commits):
             self._give_up(commits)
             raise RefusedRowsError(
@@ -281,7 +286,7 @@ class UpsertCommit:
     def _count_losers(self, commits: Sequence[TaskCommit]) -> int | None:
         try:
             return KeyReports(commits[0].write, commits, self._storage_of).hidden_count
-        except Exception as problem:  # of whatever storage library: keys in doubt are read from files
+        except Exception as problem:  # of any storage library: keys in doubt are read from files
             self._give_up(commits)
             raise DataFileError(
                 f"Cannot upsert into {self._plan.table}, nothing was committed: keys that came to several tasks cannot "
@@ -300,18 +305,18 @@ class UpsertCommit:
             raise
 
     def _give_up(self, commits: Sequence[TaskCommit]) -> None:
-        """Delete what tasks have written; no commit has landed, and none can land any more."""
+        """Delete what the tasks wrote; no commit has landed, and none can land any more."""
         self._discard([file for commit in commits for file in commit.data_files])
         self._discard(self._search.resolution.added.files)
 
     def _discard(self, files: Sequence[DataFile]) -> None:
-        """Delete files that no table has; where their storage cannot be opened they stay, and that is logged."""
+        """Delete files that no table refers to; log those that stay because their storage cannot be opened."""
         if not files:
             return
         path = files[0].file_path
         try:
             io = self._storage_of(path)
-        except Exception as problem:  # of whatever storage library; there is an outcome to report already
+        except Exception as problem:  # of any storage library; there is an outcome to report already
             reason = self._catalog.describe(problem)
             logger.warning("Left behind %d files, such as %s: %s", len(files), path, reason)
         else:
@@ -320,7 +325,7 @@ class UpsertCommit:
     def _storage_of(self, path: str) -> FileIO:
         try:
             return self._catalog.file_io(self._identifier, path)
-        except IcebergSinkError:  # the catalog cannot be reached, and the storage maybe can
+        except IcebergSinkError:  # the catalog cannot be reached; the storage may be
             return self._catalog.storage_of(path)
 
     def _result(self, commits: Sequence[TaskCommit], committed: CommitResult, late_count: int) -> UpsertResult:
@@ -354,7 +359,7 @@ def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:
 
 
 def _renamed(commits: Sequence[TaskCommit]) -> list[TaskCommit]:
-    """Return the messages as those of another write, whose commit has other names and another id."""
+    """Return the messages under a new operation id and snapshot id, so that file names are new, too."""
     operation_id, snapshot_id = new_operation()
     write = replace(commits[0].write, operation_id=operation_id, snapshot_id=snapshot_id)
     return [replace(commit, write=write) for commit in commits]
@@ -364,25 +369,29 @@ def upsert(
     df: DataFrame,
     table: str,
     *,
-    keys: Sequence[str] | str | None = None,
     options: Mapping[str, str] | None = None,
+    keys: Sequence[str] | str | None = None,
 ) -> UpsertResult:
-    """Write rows by key into a table that every reader can read afterwards: no delete by keys comes into it.
+    """Write rows by key, in one snapshot that every reader can read: it has the new rows and not the old ones.
 
-    One snapshot has the new rows and not the old ones. The old ones are looked for by a job of Spark, which reads the
-    key columns of the data files that may have them.
+    No equality delete comes into the table. A Spark job finds the old rows: it reads the key columns of the data files
+    that may have them.
 
     Args:
-        df: The rows, or the change feed; a batch, such as that of `foreachBatch`.
+        df: The rows, or the change feed: a batch, such as that of `foreachBatch`.
         table: Identifier of the table, such as `db.events`; it is created if it does not exist.
-        keys: Names of the key columns, or text with commas; None if option `keys` says them.
-        options: The options of a write by keys. `delete-encoding` is `position`, also by default, which marks old rows
-            by position deletes, or `copy-on-write`, which writes the files that have them again.
+        options: The options of a write by keys. `delete-encoding` is `position` (the default), which marks old rows by
+            position deletes, or `copy-on-write`, which writes their data files again without them. None for no
+            options.
+        keys: Names of the key columns, or one text with commas between them; None for those of option `keys`.
+
+    Returns:
+        What was written and replaced; its `snapshot_id` is None if there was nothing to change.
 
     Raises:
-        OptionError: The options are malformed, or do not fit the table or the DataFrame.
+        OptionError: The options are malformed, name another table, or do not fit the table or the DataFrame.
         RefusedRowsError: Rows cannot be read as changes of keys; nothing was committed.
-        CommitConflictError: Others change the same files again and again; nothing was committed.
+        CommitConflictError: Others kept changing the same files; nothing was committed.
         IcebergSinkError: As a write with `format("icebergsink")`.
     """
     if df.isStreaming:
@@ -390,37 +399,45 @@ def upsert(
             f"Cannot upsert into {table}: the DataFrame is a stream. Write it with foreachBatch and "
             "iceberg_ds.upsert_into."
         )
-    parsed = parse_options({**_given(keys, options), "table": table})
+    parsed = parse_options(_options_of_call(table, options, keys))
     catalog = connect(catalog_settings(parsed))
     with catalog.hiding_secrets():
         return _Upsert(catalog, parsed, df).run()
 
 
 def upsert_into(
-    table: str, *, keys: Sequence[str] | str | None = None, options: Mapping[str, str] | None = None
+    table: str, *, options: Mapping[str, str] | None = None, keys: Sequence[str] | str | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """Return what `foreachBatch` takes to upsert each micro-batch exactly once; arguments as of `upsert`.
+    """Return a function for `foreachBatch` that upserts each micro-batch exactly once.
 
-    Each micro-batch is recorded under the id of the streaming query, so that one that Spark repeats changes nothing.
-    Option `txn-app-id` names the query where its id cannot be known (Spark Connect), or where the name shall outlive a
+    Each micro-batch is recorded under the id of the streaming query, so one that Spark repeats changes nothing. Option
+    `txn-app-id` names the query where its id cannot be known (Spark Connect), or where the name has to outlive a
     checkpoint.
 
+    Args:
+        table: Identifier of the table, such as `db.events`; it is created if it does not exist.
+        options: The options of a write by keys, as `upsert` takes them. None for no options.
+        keys: Names of the key columns, or one text with commas between them; None for those of option `keys`.
+
+    Returns:
+        The function; it takes a DataFrame and the number of its epoch, raises as `upsert` does, and logs the result.
+
     Raises:
-        OptionError: The options are malformed.
+        OptionError: The options are malformed, or name another table.
     """
-    given = _given(keys, options)
+    given = _options_of_call(table, options, keys)
     if "txn-version" in given:
         raise OptionError(
-            f"Cannot upsert into {table}: option 'txn-version' is given, and micro-batches number themselves."
+            f"Cannot upsert into {table}: option 'txn-version' is given, and micro-batches number themselves. Drop it."
         )
-    parse_options({**given, "table": table, **_numbered(given.get("txn-app-id", "query"), 0)})
+    parse_options({**given, **_numbered(given.get("txn-app-id", "query"), 0)})
 
     def write(df: DataFrame, epoch_id: int) -> None:
         app_id = given.get("txn-app-id") or _query_id(df)
         if app_id is None:
             raise OptionError(
                 f"Cannot upsert into {table}: this session does not tell the query's id. Give option 'txn-app-id', a "
-                "name of the query that no other one has."
+                "name that no other query has."
             )
         result = upsert(df, table, options={**given, **_numbered(app_id, epoch_id)})
         logger.info("%s", result)
@@ -428,8 +445,8 @@ def upsert_into(
     return write
 
 
-def _given(keys: Sequence[str] | str | None, options: Mapping[str, str] | None) -> dict[str, str]:
-    given = given_options(options)
+def _options_of_call(table: str, options: Mapping[str, str] | None, keys: Sequence[str] | str | None) -> dict[str, str]:
+    given = options_of_call(table, options)
     if keys is None:
         return given
     return {**given, "keys": keys if isinstance(keys, str) else ", ".join(identifier_text([name]) for name in keys)}
@@ -442,7 +459,7 @@ def _numbered(app_id: str, version: int) -> dict[str, str]:
 def _query_id(df: DataFrame) -> str | None:
     try:
         found = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    except Exception:  # Spark Connect has no such thing
+    except Exception:  # Spark Connect has no SparkContext
         return None
     return None if found is None else str(found)
 
@@ -471,7 +488,7 @@ class _Upsert:
         return replace(result, seconds=time.monotonic() - self._started)
 
     def _has_landed(self, plan: WritePlan) -> bool:
-        """Return whether the table has this version of the application's already, so that nothing need be written."""
+        """Return whether the table has this `txn-version` of the application already."""
         table = None if plan.txn is None else self._catalog.find_table(self._options.table)
         if table is None:
             return False
@@ -486,7 +503,7 @@ class _Upsert:
             logger.warning("Left behind what tasks wrote for %s: %s", identifier_text(self._options.table), unreachable)
 
     def _written(self, plan: WritePlan) -> list[TaskCommit]:
-        """Write rows and keys, and return what the tasks report."""
+        """Write rows and keys, and return the messages of the tasks."""
         key_ids = plan.changes.key_ids if plan.changes else ()
         keys = [str(plan.schema.find_column_name(number)) for number in key_ids]
         answers = write_by_keys(distribute(self._df, keys=keys), plan)
@@ -495,7 +512,7 @@ class _Upsert:
         if problem is not None:
             self._give_up(commits)
             raise problem
-        # Spark runs no task for rows that it knows to be none.
+        # Spark runs no task for a DataFrame that it knows to be empty.
         return commits or [_of_no_rows(plan)]
 
 

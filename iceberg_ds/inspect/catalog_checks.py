@@ -151,7 +151,7 @@ def _note_refusal(checklist: Checklist, error: Exception, seconds: float, asked:
         checklist.fail(ACCEPTED, error, seconds=0.0, asked=asked)
         return
     checklist.fail(REACHED, error, seconds=seconds, asked=asked)
-    checklist.skip(ACCEPTED, f"not tried, because '{REACHED}' was not passed")
+    checklist.skip(ACCEPTED, f"not tried, because '{REACHED}' did not pass")
 
 
 def _namespace(options: SinkOptions, *, exists: bool) -> tuple[str, None]:
@@ -197,7 +197,7 @@ def checked_table(
     if dataframe is not None:
         checklist.attempt(SCHEMA, lambda: _new_schema(options, dataframe), needs=[TABLE])
     if not checklist.passed(TABLE):
-        checklist.skip(CREATE, f"not tried, because '{TABLE}' was not passed")
+        checklist.skip(CREATE, f"not tried, because '{TABLE}' did not pass")
         yield None
         return
     scratch = ScratchTables(client, options.table[:-1], client.another)

@@ -1,19 +1,21 @@
 """`check`: tries all that a write needs, on the driver and on every executor, before any job runs.
 
-What is tried leaves nothing behind. A check that rests on one that failed is not made; the others are. The columns that
-are compared with the table are those of a DataFrame's schema, of text, or of a sample file.
+It leaves nothing behind. A check that depends on a failed one is skipped; all others are made. The columns that are
+compared with the table come from a DataFrame's schema, from text, or from a sample file.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import secrets
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.csv
@@ -40,7 +42,7 @@ from iceberg_ds.inspect.machine_checks import (
     remove_folders,
     write_marker,
 )
-from iceberg_ds.options.sink_options import SinkOptions, given_options, parse_options
+from iceberg_ds.options.sink_options import SinkOptions, given_options, options_of_call, parse_options
 from iceberg_ds.table.names import identifier_text
 
 if TYPE_CHECKING:
@@ -71,18 +73,23 @@ _TYPES: dict[str, spark.DataType] = {
 }
 _SAMPLES = "Parquet (.parquet), CSV with a header (.csv) or JSON with one object a line (.json, .jsonl)"
 _LIMIT_S = 60.0
-_JOB_LIMITS = 4  # a job of many steps may take so many times as long as one step
+_JOB_LIMITS = 4  # the job on the executors may take this many times as long as one step
 _COLUMNS, LEFT = "given columns", "removal of test files"
 MARKER = "storage: write a file for the executors"
+_SPARK_FIRST = (
+    "iceberg_ds.check(spark, options) is deprecated and will be removed in version 0.2: call "
+    "iceberg_ds.check(table, spark=spark, options=options)."
+)
+_Check = TypeVar("_Check", bound=Callable[..., CheckResult])
 
 
 def given_columns(
     schema: spark.StructType | str | None, sample: str | os.PathLike[str] | None, session: SparkSession | None
 ) -> tuple[str, spark.StructType]:
-    """Return the columns, and what they are in words.
+    """Return the columns in words, and the columns.
 
     Raises:
-        CheckFailedError: Neither can be understood.
+        CheckFailedError: The text or the sample cannot be read as columns.
     """
     columns = schema if isinstance(schema, spark.StructType) else None
     if columns is None and schema is not None:
@@ -93,10 +100,10 @@ def given_columns(
 
 
 def parse_columns(text: str, session: SparkSession | None) -> spark.StructType:
-    """Return the columns of text such as `id BIGINT NOT NULL, name STRING`; only a session reads nested types.
+    """Return the columns of text such as `id BIGINT NOT NULL, name STRING`; nested types need a session.
 
     Raises:
-        CheckFailedError: It is malformed.
+        CheckFailedError: The text is malformed.
     """
     if session is None:
         return spark.StructType([_column(part) for part in _BETWEEN_COLUMNS.split(text)])
@@ -115,7 +122,7 @@ def _column(text: str) -> spark.StructField:
     if found is None or kind is None:
         raise CheckFailedError(
             f"column {text.strip()!r} is not understood",
-            "Write it as `name TYPE`, with a simple type of Spark SQL; for nested types give a sample file, or a Spark "
+            "Write it as `name TYPE`, with a simple type of Spark SQL. For nested types give a sample file, or a Spark "
             "session (--master).",
         )
     return spark.StructField(found["quoted"] or found["name"], kind, nullable=found["required"] is None)
@@ -143,33 +150,77 @@ def _arrow_schema(path: Path) -> pa.Schema:
         return pa.csv.open_csv(path).schema
     if path.suffix in {".json", ".jsonl", ".ndjson"}:
         return pa.json.read_json(path).schema
-    raise CheckFailedError(f"{path} is of no known kind", f"Give a file that is {_SAMPLES}.")
+    raise CheckFailedError(f"{path} has an unknown suffix", f"Give a file that is {_SAMPLES}.")
 
 
-def check(
+def _accepting_spark_first(check: _Check) -> _Check:
+    """Return the function that also takes `check(spark, options)`, the form of earlier versions, with a warning."""
+
+    @functools.wraps(check)
+    def in_either_form(*args: Any, **kwargs: Any) -> CheckResult:  # noqa: ANN401  # those of either form
+        is_named = not args and "table" not in kwargs and {"spark", "options"} <= kwargs.keys()
+        if is_named or (args and not isinstance(args[0], str)):
+            warnings.warn(_SPARK_FIRST, DeprecationWarning, stacklevel=2)
+            return _check_spark_first(*args, **kwargs)
+        return check(*args, **kwargs)
+
+    return cast("_Check", in_either_form)
+
+
+def _check_spark_first(
     spark: SparkSession | None,
     options: Mapping[str, str],
+    **how: Any,  # noqa: ANN401  # those of `check`
+) -> CheckResult:
+    return check_write(given_options(options), spark, **how)
+
+
+@_accepting_spark_first
+def check(  # noqa: PLR0913  # one for each thing that a user may choose
+    table: str,
+    *,
+    spark: SparkSession | None = None,
+    options: Mapping[str, str] | None = None,
+    schema: StructType | str | None = None,
+    sample: str | os.PathLike[str] | None = None,
+    limit_s: float = _LIMIT_S,
+) -> CheckResult:
+    """Try all that a write to a table needs, on the driver and on every executor, before the job runs.
+
+    It tries the options; the catalog, its credentials, the namespace and the table, or the right to create it; the
+    columns, if they are given; and on the driver and on every executor the versions, the clock and the storage, where
+    it writes, reads, lists and deletes files. It leaves nothing behind: for a table that does not exist it creates a
+    scratch table `iceberg_ds_check_...` and removes it, with the namespace if that did not exist.
+
+    Args:
+        table: Identifier of the table, such as `db.events`.
+        spark: The session whose executors are asked; None to check from this machine alone.
+        options: The options that the write gets. None for no options.
+        schema: The columns of the write: a DataFrame's schema, or text such as `id BIGINT, name STRING`. None if
+            `sample` has them, or to leave the columns unchecked.
+        sample: Path of a Parquet, CSV (with a header) or JSON (one object a line) file with such columns instead; None
+            for no sample.
+        limit_s: Seconds that each step may take; the job on the executors may take four times as long.
+
+    Returns:
+        What each check found. A check that fails is in `failures` and raises nothing.
+
+    Raises:
+        OptionError: The options name another table.
+    """
+    return check_write(options_of_call(table, options), spark, schema=schema, sample=sample, limit_s=limit_s)
+
+
+def check_write(
+    given: Mapping[str, str],
+    spark: SparkSession | None,
     *,
     schema: StructType | str | None = None,
     sample: str | os.PathLike[str] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> CheckResult:
-    """Try all that a write with `options` needs, and return what was found; raises nothing of what it finds.
-
-    Tried are: the options; the catalog, its credentials, the namespace and the table, or the right to create it; the
-    columns, if they are given; on the driver and on every executor the versions, the clock, and the storage, where
-    files are written, read, listed and deleted. What is missing is not made for good: a table and a namespace that
-    do not exist are tried with a scratch table, `iceberg_ds_check_...`, which is removed again.
-
-    Args:
-        spark: The session whose executors are asked; None to check from this machine alone.
-        options: The options that the write gets, with `table`.
-        schema: The columns that the write has: a DataFrame's schema, or text such as `id BIGINT, name STRING`.
-        sample: A file with such columns instead: Parquet, CSV (with a header) or JSON (a line each).
-        limit_s: Seconds that each step may take; the job on the executors may take four times as long.
-    """
+    """Try all that a write with these options, keys in lower case, needs; the other arguments are those of `check`."""
     run = secrets.token_hex(6)
-    given = given_options(options)
     checklist = Checklist.for_options(given, limit_s)
     versions = installed_versions()
     checklist.note(versions_check(versions, versions, "driver"))
@@ -178,7 +229,7 @@ def check(
     if schema is not None or sample is not None:
         columns = checklist.attempt(_COLUMNS, lambda: given_columns(schema, sample, spark))
     if parsed is None:
-        checklist.skip(REACHED, f"not tried, because '{OPTIONS}' was not passed")
+        checklist.skip(REACHED, f"not tried, because '{OPTIONS}' did not pass")
         _check_machines(checklist, None, spark, run)
     else:
         _check_all(checklist, parsed, columns, spark, run)
@@ -205,13 +256,13 @@ def _check_all(
 def _check_machines(checklist: Checklist, target: Target | None, spark: SparkSession | None, run: str) -> None:
     """Try the storage on the driver, and all that executors can try."""
     if target is None:
-        checklist.skip(PUT, "not tried, because it is not known where the table's files go")
+        checklist.skip(PUT, "not tried, because the location of the table is unknown")
         _check_executors(checklist, None, spark, run)
         return
     checklist.secrets.update(target.properties)
     properties = quick_properties(target.properties, target.folder)
     place = Place(folder=target.folder, properties=properties, limit_s=checklist.limit_s)
-    # Executors on this machine would leave their folders to each other.
+    # Noted here, because executors on this machine could not tell which of them made a folder.
     made = missing_folders(f"{place.folder}/x")
     try:
         for found in probe_storage(place, f"driver-{machine()}-{os.getpid()}", DRIVER):
@@ -233,7 +284,7 @@ def _check_executors(checklist: Checklist, place: Place | None, spark: SparkSess
     started = time.monotonic()
     try:
         checks = ask_executors(spark, place, run, installed_versions(), limit_s)
-    except Exception as error:  # Spark's, and those of what the job runs
+    except Exception as error:  # Spark's own, and errors of the job
         checklist.fail(EXECUTORS, error, seconds=time.monotonic() - started)
         return
     for found in checks:

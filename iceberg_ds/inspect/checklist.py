@@ -1,7 +1,7 @@
-"""Runs checks one after the other, each within a time, and none that rests on one that failed; their results and looks.
+"""The list of checks that `check` and `verify` make, one after the other, and how their results are shown.
 
-A `Check` is what was found of one thing, a `CheckResult` all of them; in a terminal they are a table with a coloured
-mark for each, and what to do next.
+Each check has a time limit, and is skipped if it depends on one that failed. A `Check` is the result of one, a
+`CheckResult` of all; in a terminal they are a table with a coloured mark and the next step for each.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was tried.
+    """One check, and what it found.
 
     Attributes:
-        name: What was tried.
-        where: On which machine: `driver`, or an executor's host and process.
-        outcome: `warning` if it does not hold and a write is safe all the same; `skipped` if it was not tried: `detail`
-            says why.
-        seconds: How long it took.
-        detail: What was found; no secret is in it.
-        next_step: What to do about it, empty if nothing.
+        name: What was checked, such as `catalog is reached`.
+        outcome: `ok`; `failed`; `warning` if something is not as it should be and a write is safe all the same;
+            `skipped` if the check was not made, for the reason that `detail` says.
+        where: The machine: `driver`, or host and process of an executor.
+        seconds: Seconds that the check took.
+        detail: What was found, in words; it holds no secret.
+        next_step: What to do about it; empty if there is nothing to do.
     """
 
     name: str
@@ -58,17 +58,17 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What all checks found; its text is a table.
+    """What all checks of `check` found; its text has a line for each check.
 
     Attributes:
-        checks: In the order in which they were made.
+        checks: The checks, in the order in which they were made.
     """
 
     checks: tuple[Check, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no check failed; warnings and skipped checks do not count."""
         return not self.failures
 
     @property
@@ -77,7 +77,7 @@ class CheckResult:
         return tuple(check for check in self.checks if check.outcome == "failed")
 
     def to_json(self) -> str:
-        """Return the result as JSON: `ok`, and the result's attributes with theirs, such as `checks`."""
+        """Return a JSON object with `ok` and the attributes, such as `checks`, each with its own attributes."""
         return json.dumps({"ok": self.ok, **asdict(self)}, indent=2)
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def _lines(check: Check) -> list[str]:
 
 
 def print_result(result: CheckResult, console: Console, verdicts: tuple[str, str] = ("Ready", "Not ready")) -> None:
-    """Print the table of checks, and what it comes to: the first of `verdicts` if all is well, else the second."""
+    """Print the table of checks and the verdict: the first of `verdicts` if no check failed, else the second."""
     table = Table(show_header=True, header_style="bold", show_lines=False)
     for title, options in (
         ("", {}),
@@ -117,12 +117,12 @@ def _found(check: Check) -> str:
 def _summary(checks: Sequence[Check], verdicts: tuple[str, str]) -> str:
     count = {outcome: sum(check.outcome == outcome for check in checks) for outcome in _MARKS}
     verdict = f"[red]{verdicts[1]}[/red]" if count["failed"] else f"[green]{verdicts[0]}[/green]"
-    warnings = f"{count['warning']} to know of, " if count["warning"] else ""
-    return f"{verdict}: {count['ok']} passed, {count['failed']} failed, {warnings}{count['skipped']} not tried."
+    warnings = f"{count['warning']} warned, " if count["warning"] else ""
+    return f"{verdict}: {count['ok']} passed, {count['failed']} failed, {warnings}{count['skipped']} skipped."
 
 
 class CheckFailedError(Exception):
-    """A check found something wrong, and knows what to do about it."""
+    """A check found something wrong, and names the next step."""
 
     def __init__(self, detail: str, next_step: str) -> None:
         super().__init__(detail)
@@ -130,20 +130,20 @@ class CheckFailedError(Exception):
 
 
 class CheckWarnedError(CheckFailedError):
-    """A check found something that is not as it should be, and does not keep a write from being safe."""
+    """A check found something that is not as it should be, though a write is still safe."""
 
 
 class NotTriedError(Exception):
-    """A check does not apply here, or cannot be made; the text says why."""
+    """A check does not apply here, or cannot be made; the message says why."""
 
 
 def within(limit_s: float, call: Callable[[], _Found]) -> _Found:
     """Return what `call` returns.
 
-    Libraries have time-outs of their own, or none; a call that hangs goes on in a thread that nobody waits for.
+    Libraries have time-outs of their own, or none; a call that hangs goes on in a daemon thread.
 
     Raises:
-        TimeoutError: It did not return in `limit_s` seconds.
+        TimeoutError: `call` did not return within `limit_s` seconds.
     """
     found: list[_Found] = []
     raised: list[BaseException] = []
@@ -151,7 +151,7 @@ def within(limit_s: float, call: Callable[[], _Found]) -> _Found:
     def run() -> None:
         try:
             found.append(call())
-        except BaseException as error:  # raised again by who waits
+        except BaseException as error:  # raised again in the caller's thread
             raised.append(error)
 
     thread = threading.Thread(target=run, name="iceberg-ds-check", daemon=True)
@@ -165,12 +165,12 @@ def within(limit_s: float, call: Callable[[], _Found]) -> _Found:
 
 
 class Checklist:
-    """The checks of one machine, as far as they have been made.
+    """The checks that have been made on one machine.
 
     Args:
         secrets: Properties whose secret values are masked in all texts.
         limit_s: Seconds that a check may take.
-        where: The machine.
+        where: The machine: `driver`, or host and process of an executor.
     """
 
     def __init__(self, secrets: Mapping[str, str], limit_s: float, where: str = DRIVER) -> None:
@@ -181,7 +181,7 @@ class Checklist:
 
     @classmethod
     def for_options(cls, options: Mapping[str, str], limit_s: float) -> Checklist:
-        """Return the checklist of the driver for options, by lower-case names; those of the catalog hold secrets."""
+        """Return the driver's checklist, which masks the secrets among these options; keys are in lower case."""
         return cls({key.removeprefix(CATALOG_PREFIX): value for key, value in options.items()}, limit_s)
 
     def attempt(
@@ -192,16 +192,16 @@ class Checklist:
         needs: Sequence[str] = (),
         asked: Service | None = None,
     ) -> _Found | None:
-        """Make a check, and return what it found besides the text that says so; None if it failed or was not made.
+        """Make a check, and return the value that it found, or None if it failed or was skipped.
 
         Args:
             name: What is checked.
             call: Returns what was found, in words and as a value.
-            needs: Names of the checks that must have been passed.
-            asked: The service that is asked, for the diagnosis.
+            needs: Names of checks that must have passed.
+            asked: The service that is asked, for hints about errors; None for no service.
         """
         if (failed := next((need for need in needs if not self.passed(need)), None)) is not None:
-            self.skip(name, f"not tried, because '{failed}' was not passed")
+            self.skip(name, f"not tried, because '{failed}' did not pass")
             return None
         started = time.monotonic()
         try:
@@ -220,22 +220,22 @@ class Checklist:
         return any(check.name == name and check.outcome == "ok" for check in self.checks)
 
     def skip(self, name: str, reason: str) -> None:
-        """Note that a check was not made."""
+        """Note that a check was skipped."""
         self.note(Check(name=name, outcome="skipped", detail=reason))
 
     def fail(self, name: str, error: Exception, *, seconds: float, asked: Service | None = None) -> None:
-        """Note that a check failed, and what to do about it."""
+        """Note that a check failed, with the next step."""
         is_own = type(error).__module__.startswith("iceberg_ds.")
         text = str(error) if is_own else f"{type(error).__name__}: {error}"
         step = error.next_step if isinstance(error, CheckFailedError) else diagnose(error, asked).next_step
         if isinstance(error, IcebergSinkError) and error.__context__ is None:
-            step = ""  # its text holds the next step
+            step = ""  # the message has the next step
         detail = text.removesuffix(step).rstrip()
         outcome: Outcome = "warning" if isinstance(error, CheckWarnedError) else "failed"
         self.note(Check(name=name, outcome=outcome, seconds=seconds, detail=detail, next_step=step))
 
     def note(self, check: Check) -> None:
-        """Add a check that has been made."""
+        """Add a check that was made, with secrets masked."""
         masked = {text: mask_text(getattr(check, text), self.secrets) for text in ("detail", "next_step")}
         where = self._where if check.where == DRIVER else check.where
         self.checks.append(

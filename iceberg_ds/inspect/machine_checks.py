@@ -271,7 +271,7 @@ def _delete(checklist: Checklist, properties: Mapping[str, str], paths: list[str
         return
     with suppress(Exception):  # most likely there is nothing, and nothing works
         delete()
-    checklist.skip(DELETE, f"not tried, because '{PUT}' was not passed")
+    checklist.skip(DELETE, f"not tried, because '{PUT}' did not pass")
 
 
 def clean_up(place: Place) -> list[str]:

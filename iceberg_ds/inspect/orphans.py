@@ -113,10 +113,10 @@ class Orphan:
     """A file below the table's locations that no snapshot, log or ref refers to.
 
     Attributes:
-        path: Where it is.
-        size_bytes: Its size.
-        modified_ms: When it was last written, milliseconds since the Unix epoch.
-        deleted: Whether this run has deleted it.
+        path: Its full path, with the scheme of its store.
+        size_bytes: Its size in bytes.
+        modified_ms: Time of its last change, in milliseconds since the Unix epoch.
+        deleted: Whether this call of `verify` deleted it.
     """
 
     path: str
@@ -127,11 +127,12 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult(CheckResult):
-    """What all checks of a table found; its text is a table.
+    """What all checks of `verify` found, with `ok`, `failures` and `to_json` as a `CheckResult` has them.
 
     Attributes:
-        table: Its identifier.
-        orphans: Files that nothing refers to, the oldest first; they do not make a table unsound.
+        checks: The checks, in the order in which they were made.
+        table: Identifier of the table.
+        orphans: Files that nothing refers to, the oldest first; they fail no check.
     """
 
     table: str

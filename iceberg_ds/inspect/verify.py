@@ -1,7 +1,7 @@
-"""`verify`: proves a table whole, from its catalog entry down to its files, and finds what nothing refers to.
+"""`verify`: proves a table whole, from its catalog entry down to its files, and finds files that nothing refers to.
 
-Nothing is written, and nothing deleted unless it is asked for. A check that cannot be made because another failed is
-left out and says so; what was read is checked all the same.
+It writes nothing, and deletes nothing unless asked to. A check that depends on a failed one is skipped, and says so;
+all that could be read is checked.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from iceberg_ds.inspect.streams import (
     unrecorded_marks,
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
-from iceberg_ds.options.sink_options import SinkOptions, given_options, parse_options
+from iceberg_ds.options.sink_options import SinkOptions, options_of_call, parse_options
 from iceberg_ds.snapshots.history import timed
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import identifier_text
@@ -61,19 +61,19 @@ MANIFESTS, REPEATED, NUMBERS, PARTITIONS = "manifests", "each file once", "seque
 SUMMARIES, CARRIED, STATISTICS = "summaries", "rows carried over", "statistics files"
 
 _ROLL_BACK = "Roll back to a snapshot that is whole, or restore the file from a backup of the store."
-_REPORT = "Find out who committed it before anyone writes again; a snapshot before it is whole."
+_REPORT = "Find out who committed it before anyone writes again. A snapshot before it is whole."
 FILES, ROWS, METRICS = "data files", "row counts", "metrics"
-# A table whose snapshots expire while it is read is read again.
+# How often a table is read at most, if its snapshots expire while it is read.
 _LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """How long it took to read what is checked.
+    """How long reading the table took.
 
     Attributes:
-        load_ms: Milliseconds of loading the table.
-        contents_s: Seconds of reading what it lists.
+        load_ms: Milliseconds for loading its metadata.
+        contents_s: Seconds for reading its manifest lists and manifests.
     """
 
     load_ms: float
@@ -83,14 +83,14 @@ class Durations:
 def check_metadata(
     checklist: Checklist, table: Table, contents: Contents, *, load: Callable[[], Table], took: Durations
 ) -> None:
-    """Make the checks that need no look at data files.
+    """Make the checks that do not look at data files.
 
     Args:
-        checklist: Takes what is found.
+        checklist: Gets the checks.
         table: The table.
-        contents: What it lists.
-        load: Loads the table afresh.
-        took: How long it took to read the two.
+        contents: Its manifest lists and manifests.
+        load: Loads the table anew.
+        took: How long reading table and contents took.
     """
     metadata = table.metadata
     snapshots = counted(len(metadata.snapshots), "snapshot")
@@ -124,7 +124,7 @@ def _epochs(table: Table) -> tuple[str, None]:
     branches = branch_writes(table.metadata)
     writers = {writer for branch in branches for writer in branch.writers}
     if not writers and not any(branch.unreadable for branch in branches):
-        raise NotTriedError("no streaming query and no numbered batch has written, as far as history goes")
+        raise NotTriedError("no snapshot that is left was written by a streaming query or numbered batch")
     snapshots = {landed.snapshot_id for branch in branches for landed in branch.writes}
     where = f"{counted(len(writers), 'query')} on {counted(len(branches), 'branch')}"
     return found(
@@ -137,12 +137,12 @@ def _epochs(table: Table) -> tuple[str, None]:
 def _gaps(table: Table) -> tuple[str, None]:
     branches = branch_writes(table.metadata)
     if not any(writer.leaves_no_gap for branch in branches for writer in branch.writers):
-        raise NotTriedError("no streaming query has written, as far as history goes")
+        raise NotTriedError("no snapshot that is left was written by a streaming query")
     if missing := missing_epochs(branches):
         more = f"; and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckWarnedError(
-            f"{missing[0]}{more}: without rows an epoch commits nothing, so that it had none, or is lost",
-            "Compare with the source of the query, if it gives rows to each of its epochs.",
+            f"{missing[0]}{more}: an epoch without rows commits nothing, so it was empty or it is lost",
+            "If the source gives rows to every epoch of the query, compare its rows with the table.",
         )
     return "every epoch has a snapshot", None
 
@@ -155,21 +155,23 @@ def _marks(table: Table) -> tuple[str, None]:
     return found(
         [*unreadable, *mark_problems(table.metadata, branches)],
         f"compared with the summaries: {counted(len(marks), 'mark')}",
-        "If the branch was rolled back on purpose, drop the property before the query goes on; else find out who did.",
+        "If the branch was rolled back on purpose, drop the property before the query goes on. Otherwise find out who "
+        "rolled it back.",
     )
 
 
 def _lasting(table: Table) -> tuple[str, None]:
     branches = branch_writes(table.metadata)
     if not any(landed.is_own for branch in branches for landed in branch.writes):
-        raise NotTriedError("no streaming query and no numbered batch of this sink has written, as far as history goes")
+        raise NotTriedError("no snapshot that is left was written by a streaming query or numbered batch of this sink")
     if unrecorded := unrecorded_marks(table.metadata, branches):
         more = f"; and {len(unrecorded) - 1} more" if len(unrecorded) > 1 else ""
         raise CheckWarnedError(
-            f"history alone knows that {unrecorded[0]}{more}: once it expires, that write would be added again",
+            f"only snapshots record that {unrecorded[0]}{more}: once they expire, a write that is repeated would be "
+            "added again",
             "Let the writer commit to the branch once more before its snapshots expire, or drop the branch.",
         )
-    return "each last write is recorded where expiry does not reach it", None
+    return "the last write of each writer is recorded in a table property, which expiry does not remove", None
 
 
 def _check_manifests(checklist: Checklist, contents: Contents, reading_s: float) -> None:
@@ -192,8 +194,8 @@ def _check_manifests(checklist: Checklist, contents: Contents, reading_s: float)
         CARRIED,
         lambda: found(
             continuity_problems(contents),
-            "what each snapshot has is what its parent had, with what it adds and without what it drops",
-            "Rows were lost or doubled by the commit of that snapshot: find out who made it; its parent is whole.",
+            "each snapshot has what its parent had, plus what it adds, minus what it drops",
+            "The commit of that snapshot lost or doubled rows: find out who made it. Its parent is whole.",
         ),
         needs=[HISTORY],
     )
@@ -206,7 +208,7 @@ def _summaries(contents: Contents) -> tuple[str, None]:
     return found(
         summary_problems(contents),
         f"as manifests list: totals of {counted(len(checked), 'snapshot')}{rest}",
-        "Readers are not misled, but later totals build on these: find out who committed it.",
+        "Reads are not affected, but later totals build on these: find out who committed it.",
     )
 
 
@@ -217,19 +219,19 @@ def _statistics(table: Table) -> tuple[str, None]:
     return found(
         statistics_problems(table),
         f"found {counted(count, 'file')}, as recorded",
-        "Compute the statistics again: readers do without them.",
+        "Compute the statistics again. Readers work without them.",
     )
 
 
 def check_files(checklist: Checklist, table: Table, contents: Contents, *, deep: bool, all_snapshots: bool) -> None:
-    """Make the checks that look at data and delete files.
+    """Make the checks that look at data files and delete files.
 
     Args:
-        checklist: Takes what is found.
+        checklist: Gets the checks.
         table: The table.
-        contents: What it lists.
+        contents: Its manifest lists and manifests.
         deep: Recompute metrics from the rows.
-        all_snapshots: Look at the files of all snapshots, not only of those that refs name.
+        all_snapshots: Look at the files of all snapshots, not only of those of branches and tags.
     """
     scope = None if all_snapshots else {ref.snapshot_id for ref in table.metadata.refs.values()}
     files = contents.live_files(scope)
@@ -249,7 +251,7 @@ def check_files(checklist: Checklist, table: Table, contents: Contents, *, deep:
         sound = {look.file.path: look.file for look in looks if look.rows is not None}
         checklist.attempt(METRICS, lambda: _metrics(table, contents, sound))
     else:
-        checklist.skip(METRICS, "not asked for: a deep look reads all rows")
+        checklist.skip(METRICS, "not asked for: `deep` reads all rows")
 
 
 def _once(files: Iterable[ListedFile]) -> list[ListedFile]:
@@ -274,7 +276,7 @@ def _rows(looks: Iterable[Look]) -> tuple[str, None]:
     return found(
         [*unreadable, *wrong],
         f"as footers count them: rows of {counted(len(counts), 'file')}{rest}",
-        "Do not trust totals or skipped files: find out what wrote the file, and write its rows again.",
+        "Totals and skipped files may be wrong: find out what wrote the file, and write its rows again.",
     )
 
 
@@ -288,7 +290,7 @@ def _metrics(table: Table, contents: Contents, sound: dict[str, ListedFile]) -> 
     return found(
         metric_problems(table.io, contents, sound),
         f"true of the rows: metrics of {counted(len(sound), 'file')}",
-        "Readers skip files by these: rows may be missed. Write the file's rows again.",
+        "Readers skip files by these metrics and may miss rows. Write the file's rows again.",
     )
 
 
@@ -304,7 +306,7 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
     delete_orphans: bool = False,
     force: bool = False,
 ) -> VerifyResult:
-    """Prove a table whole, by whomever it was written; what is found wrong is in the result, and raises nothing.
+    """Prove a table whole, whichever engine wrote it.
 
     Checked are: the history; the epochs of streaming queries and their marks; manifest lists and manifests of all
     snapshots, with their counts, sequence numbers and partitions; the summaries; statistics; and that the data and
@@ -312,24 +314,29 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
 
     Args:
         table: Identifier of the table, such as `db.events`.
-        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`.
-        deep: Read the rows, too, and recompute the metrics of each file.
-        unique_keys: Read the key columns of all visible rows, too, and find keys that have several: of the snapshots
-            that branches and tags stand at, by the table's identifier fields.
+        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no
+            options.
+        deep: Read all rows, too, and recompute the metrics of each file.
+        unique_keys: Read the key columns of all visible rows, too, and find keys that have several rows: in the
+            snapshots that branches and tags stand at, by the table's identifier fields.
         all_snapshots: Look at the files of all snapshots, not only of those that branches and tags stand at.
-        orphans: Look for files that nothing refers to; they do not fail the table.
-        older_than: Age from which on such a file is an orphan, such as `36h` or `3d`.
-        delete_orphans: Delete them, after another load of the table has shown that nothing refers to them still.
-        force: Delete files younger than a day, too: only if nothing writes to the table.
+        orphans: Look for files that nothing refers to; they fail no check.
+        older_than: Age from which such a file is an orphan: a number with `s`, `m`, `h` or `d`, such as `36h` or `3d`.
+        delete_orphans: Delete orphans, after another load of the table has confirmed that nothing refers to them.
+        force: Delete orphans that are younger than 24 hours, too: only if nothing writes to the table.
+
+    Returns:
+        What each check found, and the orphans. A check that fails is in `failures` and raises nothing.
 
     Raises:
-        OptionError: The options or arguments are malformed, or ask to delete files that a running write may need.
+        OptionError: The options or arguments are malformed, name another table, or ask to delete files that a running
+            write may need.
     """
     grace_ms = parse_grace_ms(older_than)
     if delete_orphans:
         require_safe_grace(older_than, force=force)
-    given = given_options(options)
-    parsed = parse_options({**given, "table": table})
+    given = options_of_call(table, options)
+    parsed = parse_options(given)
     scope = Scope(
         deep=deep,
         unique_keys=unique_keys,
@@ -348,7 +355,7 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What `verify` is asked for; see there."""
+    """The arguments of `verify` that say what to check, under the same names."""
 
     deep: bool
     unique_keys: bool
@@ -395,7 +402,7 @@ def _described(table: Table) -> str:
 def _has_expired(
     catalog: CatalogClient | None, options: SinkOptions, contents: Contents | None, checklist: Checklist
 ) -> bool:
-    """Return whether something failed, and snapshots that were looked at have expired meanwhile."""
+    """Return whether a check failed and snapshots that were checked have expired meanwhile."""
     if catalog is None or contents is None or all(check.outcome != "failed" for check in checklist.checks):
         return False
     try:

@@ -160,6 +160,31 @@ def given_options(options: Mapping[str, str] | None) -> dict[str, str]:
     return {key.lower(): str(value) for key, value in (options or {}).items()}
 
 
+def options_of_call(table: str, options: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options of a function that takes the table as an argument, with the table among them.
+
+    Raises:
+        OptionError: Option `table` names another table.
+    """
+    given = given_options(options)
+    named, namespace = given.get("table", table), given.get("namespace")
+    if _full_identifier(named, namespace) != _full_identifier(table, namespace):
+        raise OptionError(
+            f"Cannot tell which table is meant: the argument is {table!r}, and option 'table' is {named!r}. Drop the "
+            "option."
+        )
+    return {**given, "table": table}
+
+
+def _full_identifier(text: str, namespace: str | None) -> tuple[str, ...]:
+    """Return the levels of an identifier, completed by option `namespace`; malformed text is one level."""
+    try:
+        levels = parse_identifier(text)
+        return levels if namespace is None or len(levels) > 1 else (*parse_identifier(namespace), *levels)
+    except ValueError:  # `parse_options` says why
+        return (text,)
+
+
 @contextmanager
 def naming_action(action: str) -> Iterator[None]:
     """Turn what is wrong with the terms of `partition-by` or `sort-by` into an error of the options.

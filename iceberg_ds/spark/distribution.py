@@ -29,7 +29,7 @@ from pyspark.sql.types import DataType, NullType, StructType
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.options.sink_options import SinkOptions, given_options, naming_action, parse_options
+from iceberg_ds.options.sink_options import SinkOptions, naming_action, options_of_call, parse_options
 from iceberg_ds.spark.transforms import transformed
 from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
 from iceberg_ds.table.spark_types import iceberg_schema, is_writable
@@ -87,10 +87,10 @@ def distribute(  # noqa: PLR0913  # most are given by name
     df: DataFrame,
     table: str | None = None,
     *,
+    options: Mapping[str, str] | None = None,
     keys: Sequence[str] | str | None = None,
     mode: Mode | None = None,
     num_partitions: int | None = None,
-    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Return the rows of `df` repartitioned, and in batches sorted, by the layout of the table they go to, or by key.
 
@@ -99,9 +99,11 @@ def distribute(  # noqa: PLR0913  # most are given by name
 
     Args:
         df: A batch or streaming DataFrame with the columns of the table; optional ones that it lacks count as null.
-        table: The table's identifier, as in `save("db.t")`; None with `keys`.
-        keys: The columns of option `keys`, in the order of the option: rows of one key come to one task, and nothing
-            else counts. Names, or text with commas.
+        table: Identifier of the table, such as `db.events`; None with `keys`.
+        options: The options that the write gets: where the table is, and `partition-by`, `sort-by` and table
+            properties of a table that does not exist yet. None for no options, and with `keys`.
+        keys: Names of the key columns in the order of option `keys`, or one text with commas between them: rows of one
+            key come to one task, and nothing else counts. None to distribute by the layout of the table.
         mode: `hash` brings each table partition to one task. `range` cuts the order of partitions and sort
             order into ranges of about the same number of rows, so a large partition may go to several tasks; it
             runs the query once more to find the cuts. `none` moves no rows. None for the table property
@@ -111,11 +113,13 @@ def distribute(  # noqa: PLR0913  # most are given by name
             tasks of 64 MB of shuffled data, smaller ones if there are cores left, but of 1 MB at least. In streams,
             with `keys` and without adaptive execution it is Spark's default parallelism, one task for each core, or
             `spark.sql.shuffle.partitions` if that is less.
-        options: The options that the write gets: where the table is, and `partition-by`, `sort-by` and table
-            properties of a table that does not exist yet.
+
+    Returns:
+        A DataFrame with the same rows and columns.
 
     Raises:
-        OptionError: An argument or option is wrong, or `partition-by` is not the table's partitioning.
+        OptionError: An argument or option is wrong, the options name another table, or `partition-by` is not the
+            table's partitioning.
         SchemaMismatchError: The DataFrame lacks a required column to distribute by, or it has another type.
         UnsupportedTableError: The table has an unknown transform or distribution mode.
         CatalogError: The catalog could not be reached or refused.
@@ -129,7 +133,7 @@ def distribute(  # noqa: PLR0913  # most are given by name
         return distributed_by_key(df, keys, num_partitions or _fixed_partitions(df))
     if table is None:
         raise OptionError("Cannot distribute: name the table, or with 'keys' the key columns of the write.")
-    layout = _find_layout(df.schema, parse_options({**given_options(options), "path": table}), mode)
+    layout = _find_layout(df.schema, parse_options(options_of_call(table, options)), mode)
     by = _find_keys(df, layout)
     count = num_partitions or _default_partitions(df)
     rows = _moved(df.withColumns(dict(by.temporary)), by, layout.mode, () if count is None else (count,))

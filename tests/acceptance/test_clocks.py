@@ -9,7 +9,7 @@ from pyspark.sql import types as spark
 from support.shared_catalog import SharedCatalog
 from support.tables import Row
 
-from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.commit.fast_forward import publish_branch
 
 SCHEMA = spark.StructType([spark.StructField("id", spark.LongType()), spark.StructField("name", spark.StringType())])
 WIDER = spark.StructType([*SCHEMA.fields, spark.StructField("more", spark.LongType())])
@@ -40,7 +40,7 @@ def test_java_reads_a_table_after_a_clock_was_a_day_ahead(
     # A new column, and then a branch that is published: commits without a time of ours.
     shared.append([{**row, "more": 4} for row in rows(4)], WIDER, schema_evolution="add-columns")
     shared.append([{**row, "more": 5} for row in rows(5)], WIDER, branch="audit", create_branch="true")
-    fast_forward(shared.sink().catalog, ("db", "t"), "audit", "main")
+    publish_branch(shared.sink().catalog, ("db", "t"), "audit", "main")
 
     assert shared.jvm.values("SELECT id FROM db.t ORDER BY id") == [1, 2, 3, 4, 5]
     assert [row["id"] for row in shared.rows_of_jvm()] == [1, 2, 3, 4, 5]

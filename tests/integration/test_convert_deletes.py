@@ -158,7 +158,7 @@ def test_command_says_what_it_did(spark: SparkSession, house: Warehouse) -> None
     said = json.loads(first.stdout)
     assert (said["table"], said["branch"], said["rows"]) == (NAME, "main", 103)
     assert said["snapshot_id"] == house.table().metadata.current_snapshot_id
-    assert second.output == "Nothing to convert: branch 'main' of db.t has no deletes by keys.\n"
+    assert second.output == "Nothing to convert: branch 'main' of db.t has no equality deletes.\n"
     check(house, expected)
 
 

@@ -299,6 +299,20 @@ WRITING = (
         tests=("unit/commit/test_replacing.py::test_rows_that_come_into_the_range_are_a_conflict_if_serializable",),
     ),
     Mutation(
+        name="a fast-forward moves the other branch",
+        file="commit/fast_forward.py",
+        before="return publish(table, to, to=branch, options=options)",
+        after="return publish(table, branch, to=to, options=options)",
+        tests=("unit/commit/test_publishing.py::test_fast_forward_moves_the_branch_that_icebergs_procedure_moves",),
+    ),
+    Mutation(
+        name="options decide for another table than the one that was named",
+        file="options/sink_options.py",
+        before="if _full_identifier(named, namespace) != _full_identifier(table, namespace):",
+        after="if not _full_identifier(named, namespace):",
+        tests=("unit/test_public_surface.py::test_options_that_name_another_table_are_refused",),
+    ),
+    Mutation(
         name="a branch is published over what came to the other meanwhile",
         file="commit/fast_forward.py",
         before="            AssertRefSnapshotId(ref=to, snapshot_id=branch_snapshot_id(metadata, to)),\n",

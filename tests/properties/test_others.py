@@ -22,7 +22,7 @@ from support.tables import IDENTIFIER, Sink, embedded_options, rows
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.messages import TaskCommit
 
@@ -153,7 +153,7 @@ class Others(RuleBasedStateMachine):
         """Publish a branch: main has its rows and loses none, or it is refused."""
         before = set(self.ids("main"))
         try:
-            fast_forward(self.sink.catalog, IDENTIFIER, branch, "main")
+            publish_branch(self.sink.catalog, IDENTIFIER, branch, "main")
         except CommitConflictError:
             assert set(self.ids("main")) == before
             return

@@ -34,7 +34,7 @@ from support.tables import IDENTIFIER, Row, Sink, embedded_options, epoch
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import CommitResult
-from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning.plan_write import WriteMode
@@ -309,7 +309,7 @@ class Writes(RuleBasedStateMachine):
             self.faulty.fail_next(1, error, when=when)
         main, ahead = self.model["main"], self.model.get(branch)
         try:
-            fast_forward(self.failing.catalog, IDENTIFIER, branch, "main")
+            publish_branch(self.failing.catalog, IDENTIFIER, branch, "main")
         except CommitConflictError:
             assert ahead is None or not (main.leads_to(ahead) or ahead.leads_to(main))
         else:

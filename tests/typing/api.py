@@ -1,8 +1,10 @@
-"""Only has to type-check: the public surface as users call it."""
+"""Only has to type-check: every public name, called in all the ways of docs/api.md, and the types of its results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
@@ -42,29 +44,129 @@ def commit_stream(options: dict[str, str], schema: StructType, messages: Sequenc
     writer.abort(messages, 0)
 
 
-def check_set_up(spark: SparkSession | None, options: dict[str, str], schema: StructType) -> list[str]:
-    """Try all that a write needs."""
-    result = iceberg_ds.check(spark, options, schema=schema)
-    return [] if result.ok else [f"{check.name}: {check.detail} {check.next_step}" for check in result.failures]
+def check_set_up(spark: SparkSession, options: Mapping[str, str], schema: StructType) -> list[str]:
+    """Try all that a write needs: from this machine, with executors, with columns, within a time."""
+    results: list[iceberg_ds.CheckResult] = [
+        iceberg_ds.check("db.t"),
+        iceberg_ds.check(table="db.t", spark=None, options=None, schema=None, sample=None),
+        iceberg_ds.check("db.t", spark=spark, options=options, schema=schema, limit_s=10),
+        iceberg_ds.check("db.t", options=options, schema="id BIGINT, name STRING"),
+        iceberg_ds.check("db.t", options=options, sample="sample.parquet"),
+        iceberg_ds.check("db.t", options=options, sample=Path("sample.csv"), limit_s=0.5),
+    ]
+    return [text for result in results for text in told(result)]
 
 
-def distribute_by_key(df: DataFrame) -> DataFrame:
-    """Bring rows of one key to one task."""
-    return iceberg_ds.distribute(df, keys=["region", "id"], num_partitions=8)
+def told(result: iceberg_ds.CheckResult) -> list[str]:
+    """Return what a result tells, in each of its forms."""
+    checks: tuple[iceberg_ds.Check, ...] = result.checks
+    failures: tuple[iceberg_ds.Check, ...] = result.failures
+    is_well: bool = result.ok
+    json_text: str = result.to_json()
+    return [str(is_well), json_text, *(describe(check) for check in (*checks, *failures))]
 
 
-def convert(spark: SparkSession | None, table: str, options: dict[str, str]) -> int:
-    """Let every reader read a table, and count the rows that were hidden by keys."""
-    result = iceberg_ds.convert_deletes(table, spark, encoding="copy-on-write", branch="main", options=options)
-    return 0 if result.snapshot_id is None else result.rows
+def describe(check: iceberg_ds.Check) -> str:
+    """Return every attribute of a check."""
+    name: str = check.name
+    outcome: Literal["ok", "failed", "warning", "skipped"] = check.outcome
+    where: str = check.where
+    seconds: float = check.seconds
+    detail: str = check.detail
+    next_step: str = check.next_step
+    return f"{name} [{where}] {outcome} ({seconds:.2f} s): {detail} {next_step}"
 
 
-def verify_table(table: str, options: dict[str, str]) -> list[str]:
-    """Prove a table whole, and name what was deleted."""
-    result = iceberg_ds.verify(table, options=options, deep=True, older_than="5d", delete_orphans=True)
-    if not result.ok:
-        return [f"{check.name}: {check.detail} {check.next_step}" for check in result.failures]
-    return [orphan.path for orphan in result.orphans if orphan.deleted]
+def distribute_rows(df: DataFrame, options: Mapping[str, str]) -> list[DataFrame]:
+    """Bring rows together by the layout of a table, or by key."""
+    return [
+        iceberg_ds.distribute(df, "db.t"),
+        iceberg_ds.distribute(df, table="db.t", options=options, mode="range", num_partitions=8),
+        iceberg_ds.distribute(df, keys=["region", "id"], num_partitions=8),
+        iceberg_ds.distribute(df, keys="region, id"),
+        df.transform(iceberg_ds.distribute, "db.t", options=options),
+    ]
+
+
+def upsert_rows(df: DataFrame, options: Mapping[str, str]) -> list[iceberg_ds.UpsertResult]:
+    """Replace rows of the same keys."""
+    return [
+        iceberg_ds.upsert(df, "db.t", keys="id"),
+        iceberg_ds.upsert(df, "db.t", keys=["region", "id"], options=options),
+        iceberg_ds.upsert(df, table="db.t", options={**options, "keys": "id"}),
+    ]
+
+
+def upsert_stream(df: DataFrame, options: Mapping[str, str]) -> None:
+    """Replace rows of the same keys in each micro-batch."""
+    write: Callable[[DataFrame, int], None] = iceberg_ds.upsert_into("db.t", keys="id", options=options)
+    df.writeStream.foreachBatch(write).start()
+    df.writeStream.foreachBatch(iceberg_ds.upsert_into(table="db.t", keys=["id"])).start()
+
+
+def count_upserted(result: iceberg_ds.UpsertResult) -> int:
+    """Return every attribute of an upsert, as a sum where it is a number."""
+    text: str = f"{result}: {result.table}, {result.branch}, {result.to_json()}"
+    was_replayed: bool = result.was_replayed
+    snapshot_id: int | None = result.snapshot_id
+    seconds: float = result.seconds
+    rows: int = result.rows + result.late_rows + result.replaced_rows
+    files: int = result.data_files + result.position_delete_files + result.rewritten_files
+    read_bytes: int = result.read_bytes
+    return (0 if was_replayed or snapshot_id is None else rows + files + read_bytes + int(seconds)) + len(text)
+
+
+def convert(spark: SparkSession, options: Mapping[str, str]) -> int:
+    """Let every reader read a table."""
+    results: list[iceberg_ds.ConvertResult] = [
+        iceberg_ds.convert_deletes("db.t"),
+        iceberg_ds.convert_deletes("db.t", spark),
+        iceberg_ds.convert_deletes(table="db.t", spark=None, options=None, branch=None, encoding="position"),
+        iceberg_ds.convert_deletes("db.t", spark=spark, options=options, branch="audit", encoding="copy-on-write"),
+    ]
+    return sum(map(count_converted, results))
+
+
+def count_converted(result: iceberg_ds.ConvertResult) -> int:
+    """Return every attribute of a conversion, as a sum where it is a number."""
+    text: str = f"{result}: {result.table}, {result.branch}, {result.to_json()}"
+    snapshot_id: int | None = result.snapshot_id
+    seconds: float = result.seconds
+    files: int = result.delete_files + result.data_files + result.position_delete_files + result.rewritten_files
+    rows: int = result.rows
+    read_bytes: int = result.read_bytes
+    return (0 if snapshot_id is None else rows + files + read_bytes + int(seconds)) + len(text)
+
+
+def publish_audited(options: Mapping[str, str]) -> list[int]:
+    """Show readers the rows of a branch, in both words."""
+    return [
+        iceberg_ds.publish("db.t", "audit"),
+        iceberg_ds.publish(table="db.t", branch="audit", options=options, to="main"),
+        iceberg_ds.fast_forward("db.t", "main", "audit"),
+        iceberg_ds.fast_forward(table="db.t", branch="main", to="audit", options=options),
+    ]
+
+
+def verify_table(options: Mapping[str, str]) -> list[str]:
+    """Prove a table whole, and name what nothing refers to."""
+    results: list[iceberg_ds.VerifyResult] = [
+        iceberg_ds.verify("db.t"),
+        iceberg_ds.verify(table="db.t", options=None, orphans=False),
+        iceberg_ds.verify("db.t", options=options, deep=True, unique_keys=True, all_snapshots=True),
+        iceberg_ds.verify("db.t", options=options, older_than="36h", delete_orphans=True, force=True),
+    ]
+    texts = [text for result in results for text in told(result)]
+    return texts + [describe_orphan(orphan, result.table) for result in results for orphan in result.orphans]
+
+
+def describe_orphan(orphan: iceberg_ds.Orphan, table: str) -> str:
+    """Return every attribute of a file that nothing refers to."""
+    path: str = orphan.path
+    size_bytes: int = orphan.size_bytes
+    modified_ms: int = orphan.modified_ms
+    deleted: bool = orphan.deleted
+    return f"{table}: {path}, {size_bytes} bytes, {modified_ms} ms, {deleted}"
 
 
 root: type[Exception] = iceberg_ds.IcebergSinkError
@@ -75,12 +177,15 @@ errors: list[type[iceberg_ds.IcebergSinkError]] = [
     iceberg_ds.CommitStateUnknownError,
     iceberg_ds.DataFileError,
     iceberg_ds.OptionError,
+    iceberg_ds.RefusedRowsError,
+    iceberg_ds.RowCountError,
     iceberg_ds.SchemaMismatchError,
     iceberg_ds.TableNotFoundError,
     iceberg_ds.UnsupportedTableError,
 ]
 values: list[type[ValueError]] = [
     iceberg_ds.OptionError,
+    iceberg_ds.RefusedRowsError,
     iceberg_ds.SchemaMismatchError,
     iceberg_ds.UnsupportedTableError,
 ]

@@ -225,7 +225,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_finding_the_data_source_loads_neither_pyiceberg_nor_pyarrow() -> None:
     """Where PyIceberg does not load, PySpark would find no Python data source at all, not even others'."""
-    loaded = loaded_by("import pyspark_icebergsink")
+    loaded = loaded_by("import pyspark_icebergsink, iceberg_ds; dir(iceberg_ds)")
 
     assert "iceberg_ds.datasource" in loaded
     assert not loaded & {

@@ -90,7 +90,7 @@ def test_deletes_by_keys_are_converted_and_the_table_is_verified(tmp_path: Path)
 
     converted = convert_deletes(NAME, options=options)
     found = verify(NAME, options=options)
-    checked = check(None, options={"table": NAME, **options}, schema="id BIGINT NOT NULL, name STRING")
+    checked = check(NAME, options=options, schema="id BIGINT NOT NULL, name STRING")
 
     assert converted.table == SHOWN
     assert sink_of(tmp_path).ids() == [1]

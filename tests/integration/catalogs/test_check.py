@@ -84,7 +84,7 @@ def test_healthy_set_up_passes_on_driver_and_executors(
     table = catalog.create_table(rest["table"], ID_AND_NAME)
     before = files_below(object_store.folder)
 
-    result = iceberg_ds.check(spark, rest, schema="id BIGINT, name STRING")
+    result = iceberg_ds.check(rest["table"], spark=spark, options=rest, schema="id BIGINT, name STRING")
 
     assert result.ok, str(result)
     executors = [check for check in result.checks if check.where.partition(" ")[2].startswith("(process")]
@@ -103,7 +103,7 @@ def test_table_that_does_not_exist_is_not_made(
     catalog = load_catalog("rest", **rest_catalog.properties)
     before = files_below(object_store.folder), catalog.list_namespaces()
 
-    result = iceberg_ds.check(None, rest)
+    result = iceberg_ds.check(rest["table"], options=rest)
 
     assert result.ok, str(result)
     assert found(result, "right to create the table").outcome == "ok"
@@ -112,7 +112,7 @@ def test_table_that_does_not_exist_is_not_made(
 
 def test_embedded_catalog_is_not_made(tmp_path: Path) -> None:
     """A check in a wrong folder would leave a catalog there."""
-    result = iceberg_ds.check(None, {"table": "db.t", "warehouse": str(tmp_path / "warehouse")})
+    result = iceberg_ds.check("db.t", options={"warehouse": str(tmp_path / "warehouse")})
 
     assert result.ok, str(result)
     assert list(tmp_path.iterdir()) == []
@@ -121,7 +121,7 @@ def test_embedded_catalog_is_not_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("address", "hint"), [("nowhere.invalid:8181", "name service"), (None, "Check host and port")])
 def test_wrong_address_of_the_catalog_is_named(rest: Options, address: str | None, hint: str) -> None:
     """A user who mistypes the host or the port would not learn which setting is wrong."""
-    result = iceberg_ds.check(None, {**rest, "catalog.uri": f"http://{address or closed()}"})
+    result = iceberg_ds.check(rest["table"], options={**rest, "catalog.uri": f"http://{address or closed()}"})
 
     assert list(failures(result)) == ["catalog is reached"]
     assert "'uri'" in found(result, "catalog is reached").next_step
@@ -132,7 +132,7 @@ def test_wrong_address_of_the_catalog_is_named(rest: Options, address: str | Non
 
 def test_wrong_endpoint_of_the_storage_is_named(options: Options) -> None:
     """A user whose storage is not reached would look at the catalog."""
-    result = iceberg_ds.check(None, {**options, "catalog.s3.endpoint": f"http://{closed()}"})
+    result = iceberg_ds.check("db.t", options={**options, "catalog.s3.endpoint": f"http://{closed()}"})
 
     assert "'s3.endpoint'" in failures(result)["right to create the table"]
     assert found(result, "catalog is reached").outcome == "ok"
@@ -141,7 +141,7 @@ def test_wrong_endpoint_of_the_storage_is_named(options: Options) -> None:
 @pytest.mark.parametrize("key", ["s3.access-key-id", "s3.secret-access-key"])
 def test_wrong_key_is_named(rest: Options, key: str) -> None:
     """A user with a wrong key would not learn which property is wrong, or everybody would learn the key."""
-    result = iceberg_ds.check(None, {**rest, f"catalog.{key}": SECRET})
+    result = iceberg_ds.check(rest["table"], options={**rest, f"catalog.{key}": SECRET})
 
     assert f"'{key}'" in found(result, PUT).next_step
     assert found(result, LARGE).outcome == found(result, DELETE).outcome == "skipped"
@@ -160,7 +160,7 @@ def test_missing_right_to_write_is_named(options: Options, bucket: Bucket) -> No
     reader = bucket.store.add_user(f"reader-{bucket.name}", SECRET)
     allow(bucket, f"reader-{bucket.name}", "s3:GetObject")
 
-    result = iceberg_ds.check(None, {**options, **{f"catalog.{key}": value for key, value in reader.items()}})
+    result = iceberg_ds.check("db.t", options={**options, **{f"catalog.{key}": value for key, value in reader.items()}})
 
     assert "Allow s3:PutObject" in failures(result)["right to create the table"]
     assert SECRET not in f"{result} {result.to_json()}"
@@ -170,11 +170,9 @@ def test_missing_right_to_delete_is_named_with_what_is_left(options: Options, bu
     """A user would find files of failed writes after months."""
     writer = bucket.store.add_user(f"writer-{bucket.name}", SECRET)
     allow(bucket, f"writer-{bucket.name}", "s3:GetObject", "s3:PutObject")
+    by_writer = {f"catalog.{key}": value for key, value in writer.items()}
 
-    result = iceberg_ds.check(
-        None,
-        {**options, "location": f"{bucket.location}/t", **{f"catalog.{key}": value for key, value in writer.items()}},
-    )
+    result = iceberg_ds.check("db.t", options={**options, "location": f"{bucket.location}/t", **by_writer})
 
     assert "s3:DeleteObject" in failures(result)[DELETE]
     assert bucket.name in failures(result)["removal of the scratch table"]
@@ -182,7 +180,7 @@ def test_missing_right_to_delete_is_named_with_what_is_left(options: Options, bu
 
 def test_missing_bucket_is_named(options: Options) -> None:
     """A user would learn only after an hour that the bucket is not there."""
-    result = iceberg_ds.check(None, {**options, "location": "s3://no-such-bucket/t"})
+    result = iceberg_ds.check("db.t", options={**options, "location": "s3://no-such-bucket/t"})
 
     assert list(failures(result)) == [PUT]
     assert "NoSuchBucket" in found(result, PUT).detail
@@ -208,7 +206,7 @@ def local(tmp_path: Path, endpoint: str) -> Options:
 def test_wrong_region_is_named(tmp_path: Path) -> None:
     """A user whose bucket is in another region would look for a missing right."""
     with answering(s3_answer(301, "PermanentRedirect", x_amz_bucket_region="eu-central-1")) as endpoint:
-        result = iceberg_ds.check(None, local(tmp_path, endpoint))
+        result = iceberg_ds.check("db.t", options=local(tmp_path, endpoint))
 
     assert list(failures(result)) == [PUT]
     assert "'s3.region'" in found(result, PUT).next_step
@@ -217,7 +215,7 @@ def test_wrong_region_is_named(tmp_path: Path) -> None:
 def test_expired_token_of_the_storage_is_named(tmp_path: Path) -> None:
     """A user whose session has ended would look for a missing right."""
     with answering(s3_answer(400, "ExpiredToken")) as endpoint:
-        result = iceberg_ds.check(None, local(tmp_path, endpoint))
+        result = iceberg_ds.check("db.t", options=local(tmp_path, endpoint))
 
     assert "'s3.session-token'" in found(result, PUT).next_step
     assert "renew" in found(result, PUT).next_step
@@ -226,7 +224,8 @@ def test_expired_token_of_the_storage_is_named(tmp_path: Path) -> None:
 def test_expired_token_of_the_catalog_is_named(rest: Options) -> None:
     """A user whose token has ended would look for a wrong address."""
     with answering(rest_answer(419, "AuthenticationTimeoutException", f"{SECRET} has expired")) as address:
-        result = iceberg_ds.check(None, {**rest, "catalog.uri": f"http://{address}", "catalog.token": SECRET})
+        expired = {**rest, "catalog.uri": f"http://{address}", "catalog.token": SECRET}
+        result = iceberg_ds.check(rest["table"], options=expired)
 
     assert found(result, "catalog is reached").outcome == "ok"
     assert "'token'" in found(result, "catalog accepts the credentials").next_step
@@ -238,7 +237,7 @@ def test_silent_catalog_is_given_up(rest: Options) -> None:
     """A check would hang as the job would."""
     started = time.monotonic()
     with silent() as address:
-        result = iceberg_ds.check(None, {**rest, "catalog.uri": f"http://{address}"}, limit_s=1)
+        result = iceberg_ds.check(rest["table"], options={**rest, "catalog.uri": f"http://{address}"}, limit_s=1)
 
     assert "firewall" in failures(result)["catalog is reached"]
     assert time.monotonic() - started < 20
@@ -246,7 +245,9 @@ def test_silent_catalog_is_given_up(rest: Options) -> None:
 
 def test_missing_namespace_is_named_where_nothing_is_to_be_created(rest: Options) -> None:
     """A user would learn only at the first write that the identifier is wrong."""
-    result = iceberg_ds.check(None, {**rest, "table": "no_such_namespace.t", "create-table": "false"})
+    options = {**rest, "table": "no_such_namespace.t", "create-table": "false"}
+
+    result = iceberg_ds.check("no_such_namespace.t", options=options)
 
     assert list(failures(result)) == ["namespace"]
     assert "create-table=true" in failures(result)["namespace"]
@@ -256,7 +257,7 @@ def test_missing_table_is_named_where_nothing_is_to_be_created(options: Options)
     """A user would learn only at the first write that the identifier is wrong."""
     load_catalog("lake", **{key[8:]: value for key, value in options.items() if "." in key}).create_namespace("db")
 
-    result = iceberg_ds.check(None, {**options, "create-table": "false"})
+    result = iceberg_ds.check("db.t", options={**options, "create-table": "false"})
 
     assert list(failures(result)) == ["table"]
     assert "create-table=true" in failures(result)["table"]
@@ -268,7 +269,7 @@ def test_table_of_format_version_3_is_refused(rest: Options) -> None:
     catalog.create_namespace_if_not_exists("check")
     catalog.create_table(rest["table"], ID_AND_NAME, properties={"format-version": "3"})
 
-    result = iceberg_ds.check(None, rest)
+    result = iceberg_ds.check(rest["table"], options=rest)
 
     assert "format version is 3" in failures(result)["table"]
 
@@ -282,7 +283,7 @@ def test_columns_that_do_not_fit_are_named(options: Options, tmp_path: Path) -> 
     sample = tmp_path / "sample.csv"
     sample.write_text("id,nam\n1,a\n")
 
-    result = iceberg_ds.check(None, options, sample=sample)
+    result = iceberg_ds.check("db.t", options=options, sample=sample)
 
     assert "nam" in failures(result)["schema"]
     assert found(result, PUT).outcome == "ok"
@@ -290,8 +291,8 @@ def test_columns_that_do_not_fit_are_named(options: Options, tmp_path: Path) -> 
 
 def test_columns_as_text_are_read_by_the_given_session(spark: SparkSession, options: Options) -> None:
     """Nested columns could not be checked, or a user would see an error of Spark's parser."""
-    nested = iceberg_ds.check(spark, options, schema="id BIGINT, tags ARRAY<STRING>")
-    unknown = iceberg_ds.check(spark, options, schema="id NUMBER")
+    nested = iceberg_ds.check("db.t", spark=spark, options=options, schema="id BIGINT, tags ARRAY<STRING>")
+    unknown = iceberg_ds.check("db.t", spark=spark, options=options, schema="id NUMBER")
 
     assert found(nested, "given columns").detail == "struct<id:bigint,tags:array<string>>"
     assert "columns 'id NUMBER' are not understood" in failures(unknown)["given columns"]
@@ -311,7 +312,7 @@ def test_old_arrow_on_executors_is_named(spark: SparkSession, options: Options, 
     spark.sparkContext.addPyFile(str(old_arrow(tmp_path)))
     sys.path[:] = here  # Spark adds it to the driver's, too
 
-    result = iceberg_ds.check(spark, options)
+    result = iceberg_ds.check("db.t", spark=spark, options=options)
     stop_shared_session()  # other tests are to have the real one
 
     (failure,) = result.failures
@@ -332,7 +333,7 @@ def test_check_that_fails_midway_leaves_nothing(
     before = files_below(object_store.folder)
     monkeypatch.setattr(machine_checks, "_get", broken_read)
 
-    result = iceberg_ds.check(None, options)
+    result = iceberg_ds.check("db.t", options=options)
 
     assert failures(result) == {
         "storage: read it": "RuntimeError: boom | " + found(result, "storage: read it").next_step
@@ -348,7 +349,7 @@ def test_what_executors_leave_is_removed_by_the_driver(
     before = files_below(object_store.folder)
     monkeypatch.setattr(machine_checks, "_delete", lambda *_: None)
 
-    iceberg_ds.check(None, elsewhere)
+    iceberg_ds.check("db.t", options=elsewhere)
 
     assert files_below(object_store.folder) == before
 
@@ -410,7 +411,7 @@ def test_command_refuses_malformed_options_without_showing_them(pair: str) -> No
 
 def test_unknown_option_is_named_and_the_rest_not_tried() -> None:
     """A user would learn of a misspelt option from something that follows from it."""
-    result = iceberg_ds.check(None, {"table": "db.t", "warehous": "x"})
+    result = iceberg_ds.check("db.t", options={"warehous": "x"})
 
     assert "did you mean 'warehouse'" in failures(result)["options"]
     assert found(result, "catalog is reached").outcome == "skipped"

@@ -26,7 +26,7 @@ from iceberg_ds.catalog import client as catalog_module
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.nessie import guarded, is_nessie
 from iceberg_ds.catalog.settings import CatalogSettings
-from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, UnsupportedTableError
 from iceberg_ds.plan import EpochId, Route
 from iceberg_ds.snapshots.snapshot import commit_request, creation_request, new_snapshot
@@ -340,4 +340,4 @@ def test_branches_are_not_published(writer: Sink) -> None:
     writer.append(1)
 
     with pytest.raises(Exception, match="it has no branch 'audit'"):
-        fast_forward(writer.catalog, IDENTIFIER, "audit", "main")
+        publish_branch(writer.catalog, IDENTIFIER, "audit", "main")

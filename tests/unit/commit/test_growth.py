@@ -64,7 +64,7 @@ def verified(sink: Sink) -> Check:
 
 def checked(sink: Sink) -> Check:
     """Return what `check` says of it."""
-    result = iceberg_ds.check(None, {"table": NAME, "warehouse": str(sink.options.warehouse)})
+    result = iceberg_ds.check(NAME, options={"warehouse": str(sink.options.warehouse)})
     assert result.ok
     return next(check for check in result.checks if check.name == LENGTH)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from click.testing import CliRunner
 from support.faulty_catalog import (
     FaultyCatalog,
     When,
@@ -20,9 +21,10 @@ from support.invariants import check_clean
 from support.regions import ids_by_region, in_region, partitioned, run, write
 from support.tables import IDENTIFIER, NAME, Sink, rows
 
-from iceberg_ds import publish
+from iceberg_ds import fast_forward, publish
+from iceberg_ds.cli import main
 from iceberg_ds.commit.commit import CommitResult
-from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -54,7 +56,7 @@ def head(sink: Sink, branch: str) -> int:
 
 def move(sink: Sink, branch: str = "audit", to: str = "main") -> int:
     """Publish a branch."""
-    return fast_forward(sink.catalog, IDENTIFIER, branch, to)
+    return publish_branch(sink.catalog, IDENTIFIER, branch, to)
 
 
 def test_published_rows_are_those_of_main_and_the_branch_stays(audited: Sink) -> None:
@@ -77,6 +79,40 @@ def test_publish_takes_the_options_of_a_write(audited: Sink) -> None:
         publish(NAME, "audit", options={"warehous": "x"})
     with pytest.raises(TableNotFoundError, match=r"db\.other"):
         publish("db.other", "audit", options=options)
+
+
+def test_fast_forward_moves_the_branch_that_icebergs_procedure_moves(audited: Sink) -> None:
+    """A call copied from SQL would move nothing, and say that it did."""
+    options = {"warehouse": str(audited.options.warehouse)}
+    before = head(audited, "main")
+
+    moved_to = fast_forward(NAME, "main", "audit", options=options)
+
+    assert moved_to == head(audited, "main") == head(audited, "audit") != before
+    assert audited.ids() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["publish", NAME, "audit"], "Branch 'main' of db.t has snapshot {} of branch 'audit'."),
+        (["fast-forward", NAME, "main", "audit", "--json"], '"snapshot_id": {}'),
+    ],
+)
+def test_commands_publish_in_the_words_of_the_functions(audited: Sink, arguments: list[str], told: str) -> None:
+    """A script would need Python to publish what it audited."""
+    place = ["--option", f"warehouse={audited.options.warehouse}"]
+
+    done = CliRunner().invoke(main, [*arguments, *place])
+    refused = CliRunner().invoke(main, ["publish", NAME, "nope", *place])
+    wrong = CliRunner().invoke(main, ["publish", NAME, "audit", "--option", "table=db.other"])
+
+    assert done.exit_code == 0, done.output
+    assert told.format(head(audited, "audit")) in done.output
+    assert audited.ids() == [1, 2]
+    assert (refused.exit_code, wrong.exit_code) == (1, 2)
+    assert "Cannot publish branch 'nope' of db.t" in refused.output
+    assert "option 'table' is 'db.other'" in wrong.output
 
 
 def test_publishing_again_changes_nothing(audited: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog) -> None:

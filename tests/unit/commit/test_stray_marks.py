@@ -12,7 +12,7 @@ from support.tables import IDENTIFIER, NAME, QUERY, Sink, epoch, rows
 
 import iceberg_ds
 from iceberg_ds.commit.commit import CommitResult
-from iceberg_ds.commit.fast_forward import fast_forward
+from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import CommitConflictError, OptionError, UnsupportedTableError
 from iceberg_ds.snapshots.refs import branch_property
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS
@@ -85,7 +85,7 @@ def test_stray_mark_is_not_published(audited: Sink) -> None:
     set_branch(audited, "audit", head_of(audited))
     audited.commit(audited.write(rows(4), plan=audited.plan(branch="audit")))
 
-    fast_forward(audited.catalog, IDENTIFIER, "audit", "main")
+    publish_branch(audited.catalog, IDENTIFIER, "audit", "main")
 
     append(audited, 1, 2)
     assert audited.ids() == [1, 2, 4]
@@ -274,7 +274,7 @@ def test_what_was_published_and_rolled_back_is_not_called_published_after_expiry
     expire(sink)
 
     with pytest.raises(CommitConflictError, match=r"history has expired|has moved on"):
-        fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+        publish_branch(sink.catalog, IDENTIFIER, "stage", "main")
     with pytest.raises(OptionError, match="stage"):
         sink.plan(staging_branch="stage")
 
@@ -315,7 +315,7 @@ def test_skip_that_only_history_proves_is_written_down(sink: Sink) -> None:
 def test_marks_that_only_history_holds_are_published(audited: Sink) -> None:
     """A version that SQL's fork brought along would be doubled on main after publishing and expiry."""
     set_branch(audited, "second", head_of(audited, "audit"))
-    fast_forward(audited.catalog, IDENTIFIER, "second", "main")
+    publish_branch(audited.catalog, IDENTIFIER, "second", "main")
     audited.append(8)
     for branch in ("audit", "second"):
         drop_branch(audited, branch)
@@ -429,17 +429,17 @@ def test_staging_goes_on_after_the_published_history_expired(sink: Sink, *, cuts
     """Every later write would be refused, with advice that doubles rows."""
     sink.append(1)
     staged(sink, 2)
-    fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+    publish_branch(sink.catalog, IDENTIFIER, "stage", "main")
     sink.append(3)
     sink.append(4)
     expire(sink, cuts_parents=cuts_parents)
     before = sink.table().metadata.refs["main"]
 
-    fast_forward(sink.catalog, IDENTIFIER, "stage", "main")  # again
+    publish_branch(sink.catalog, IDENTIFIER, "stage", "main")  # again
 
     assert sink.table().metadata.refs["main"] == before
     staged(sink, 5)
-    fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+    publish_branch(sink.catalog, IDENTIFIER, "stage", "main")
     assert sink.ids() == [1, 2, 3, 4, 5]
 
 
@@ -450,7 +450,7 @@ def test_branch_whose_middle_has_expired_is_published(audited: Sink, *, cuts_par
     append(audited, 3, 4, branch="audit")
     expire(audited, cuts_parents=cuts_parents)
 
-    fast_forward(audited.catalog, IDENTIFIER, "audit", "main")
+    publish_branch(audited.catalog, IDENTIFIER, "audit", "main")
 
     assert audited.ids() == [1, 2, 3, 4]
 
@@ -464,7 +464,7 @@ def test_branch_that_others_wrote_is_not_called_diverged_when_history_expired(si
     expire(sink)
 
     with pytest.raises(CommitConflictError, match=r"history has expired.*Compare their rows.*set_current_snapshot"):
-        fast_forward(sink.catalog, IDENTIFIER, "audit", "main")
+        publish_branch(sink.catalog, IDENTIFIER, "audit", "main")
 
 
 def test_staging_branch_that_sql_published_is_not_called_unpublished_when_history_expired(sink: Sink) -> None:
@@ -477,7 +477,7 @@ def test_staging_branch_that_sql_published_is_not_called_unpublished_when_histor
     expire(sink)
 
     with pytest.raises(CommitConflictError, match=r"history has expired.*drop 'stage'"):
-        fast_forward(sink.catalog, IDENTIFIER, "stage", "main")
+        publish_branch(sink.catalog, IDENTIFIER, "stage", "main")
     with pytest.raises(OptionError, match=r"history has expired.*drop 'stage'"):
         sink.plan(staging_branch="stage")
 
@@ -487,7 +487,7 @@ def test_diverged_branch_is_still_called_so(audited: Sink) -> None:
     audited.append(3)
 
     with pytest.raises(CommitConflictError, match=r"has moved on to snapshot .* does not build on"):
-        fast_forward(audited.catalog, IDENTIFIER, "audit", "main")
+        publish_branch(audited.catalog, IDENTIFIER, "audit", "main")
 
 
 def test_verify_names_the_branches_that_rest_on_history_alone(sink: Sink) -> None:

@@ -25,10 +25,10 @@ def found(result: CheckResult, name: str) -> Check:
 
 def test_new_table_is_checked_with_its_keys(warehouse: Path) -> None:
     """A check would pass where the write is refused."""
-    options = {"warehouse": str(warehouse), "table": "db.t", "keys": "id", "operation-column": "op"}
+    options = {"warehouse": str(warehouse), "keys": "id", "operation-column": "op"}
 
-    fit = check(None, options, schema=COLUMNS)
-    unfit = check(None, {**options, "sequence-by": "lsn"}, schema=COLUMNS)
+    fit = check("db.t", options=options, schema=COLUMNS)
+    unfit = check("db.t", options={**options, "sequence-by": "lsn"}, schema=COLUMNS)
 
     assert found(fit, "schema").detail == "2 columns can be written, by key (id)"
     assert found(unfit, "schema").outcome == "failed"
@@ -39,10 +39,10 @@ def test_existing_table_is_checked_with_its_keys_and_not_changed(sink: Sink, war
     """A check would pass where the write is refused, or would change the table."""
     sink.create(TABLE, BY_NAME)
     before = sink.table().metadata_location
-    options = {"warehouse": str(warehouse), "table": "db.t", "keys": "id", "operation-column": "op"}
+    options = {"warehouse": str(warehouse), "keys": "id", "operation-column": "op"}
 
-    unfit = check(None, options)
-    fit = check(None, {**options, "evolve-keys": "true"}, schema=COLUMNS)
+    unfit = check("db.t", options=options)
+    fit = check("db.t", options={**options, "evolve-keys": "true"}, schema=COLUMNS)
 
     assert found(unfit, "table").outcome == "failed"
     assert "the table's identifier fields are none: give evolve-keys=true" in found(unfit, "table").detail

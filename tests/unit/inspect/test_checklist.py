@@ -51,7 +51,7 @@ def test_what_rests_on_a_failure_is_not_tried(checklist: Checklist) -> None:
 
     assert made == [4]
     assert [check.outcome for check in checklist.checks] == ["failed", "skipped", "skipped", "ok"]
-    assert "'one' was not passed" in checklist.checks[1].detail
+    assert "'one' did not pass" in checklist.checks[1].detail
 
 
 def test_what_does_not_apply_is_skipped(checklist: Checklist) -> None:

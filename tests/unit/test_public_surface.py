@@ -1,0 +1,171 @@
+"""The public surface: what `iceberg_ds` exports, how it is called, and that docs/api.md and docstrings explain it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import iceberg_ds
+from iceberg_ds.errors import OptionError
+
+REPOSITORY = Path(__file__).parents[2]
+PAGE = (REPOSITORY / "docs" / "api.md").read_text()
+TYPED = (REPOSITORY / "tests" / "typing" / "api.py").read_text()
+PUBLIC: dict[str, Any] = {name: getattr(iceberg_ds, name) for name in iceberg_ds.__all__}
+FUNCTIONS = {name: thing for name, thing in PUBLIC.items() if inspect.isfunction(thing)}
+RESULTS = {name: thing for name, thing in PUBLIC.items() if dataclasses.is_dataclass(thing)}
+OF_OTHERS = {"None", "int", "DataFrame", "Callable[[DataFrame, int], None]"}
+ABOUT_A_TABLE = ("check", "convert_deletes", "fast_forward", "publish", "upsert_into", "verify")
+
+
+def attributes(result: Any) -> set[str]:
+    """Return the names of what a user reads of a result."""
+    fields = {field.name for field in dataclasses.fields(result)}
+    return fields | {name for name, value in inspect.getmembers(result) if not name.startswith("_") and value}
+
+
+def section(name: str) -> str:
+    """Return the part of the page below the heading of a name."""
+    found = re.search(rf"^### `{name}`$(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"docs/api.md has no heading for {name}"
+    return found[1]
+
+
+def signature_text(name: str) -> str:
+    """Return how a function is called and what it returns, as the page writes it."""
+    signature = inspect.signature(FUNCTIONS[name])
+    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    arguments = inspect.Signature(plain)
+    return f"{name}{arguments} -> {signature.return_annotation}".replace("'", '"')
+
+
+def test_dir_shows_the_public_names_and_no_others() -> None:
+    """A notebook would complete names that may change in any version, or miss those that are loaded late."""
+    assert dir(iceberg_ds) == sorted(iceberg_ds.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() | RESULTS.keys()))
+def test_function_and_result_has_a_heading_in_the_reference(name: str) -> None:
+    """A user could not find what a name is."""
+    assert section(name).strip()
+
+
+@pytest.mark.parametrize("name", iceberg_ds.__all__)
+def test_public_name_is_in_the_reference_and_type_checked(name: str) -> None:
+    """A name could vanish, or change its type, without notice."""
+    assert re.search(rf"`{name}[`(]", PAGE)
+    assert re.search(rf"\biceberg_ds\.{name}\b", TYPED) or name == "__version__" in TYPED
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_reference_has_the_signature_of_the_function(name: str) -> None:
+    """A user would call it as it was once."""
+    blocks = re.findall(r"^```py\n(.*?)^```$", section(name), re.DOTALL | re.MULTILINE)
+
+    assert signature_text(name) in [" ".join(block.split()).replace("( ", "(").replace(" )", ")") for block in blocks]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_argument_is_explained(name: str) -> None:
+    """A user could not know what to give."""
+    docstring = inspect.getdoc(FUNCTIONS[name]) or ""
+
+    for argument in inspect.signature(FUNCTIONS[name]).parameters:
+        assert re.search(rf"^    {argument}: [A-Z`]", docstring, re.MULTILINE), argument
+        assert f"| `{argument}` |" in section(name), argument
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_result_is_frozen_and_every_attribute_is_explained(name: str) -> None:
+    """A user could not know what a number counts, or change what was found."""
+    fields = {field.name for field in dataclasses.fields(RESULTS[name])}
+    docstring = inspect.getdoc(RESULTS[name]) or ""
+
+    assert RESULTS[name].__dataclass_params__.frozen
+    assert [field for field in fields if not re.search(rf"^    {field}: [A-Z`]", docstring, re.MULTILINE)] == []
+    assert [one for one in attributes(RESULTS[name]) if f"| `{one}` |" not in section(name).replace("()", "")] == []
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_returns_what_is_public(name: str) -> None:
+    """A user could not name the type of a result."""
+    assert inspect.signature(FUNCTIONS[name]).return_annotation in OF_OTHERS | RESULTS.keys()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arguments_of_one_name_are_the_same_everywhere(name: str) -> None:
+    """A user who knows one function would call another one wrongly."""
+    parameters = inspect.signature(FUNCTIONS[name]).parameters
+    optional = {argument: parameters[argument] for argument in ("spark", "options") if argument in parameters}
+    if name == "register":  # its only argument
+        del optional["spark"]
+    by_name = [argument for argument, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+
+    assert [one.default for one in optional.values()] == [None] * len(optional)
+    assert {"spark": "SparkSession | None", "options": "Mapping[str, str] | None"}.items() >= {
+        argument: one.annotation for argument, one in optional.items()
+    }.items()
+    assert (
+        [argument for argument in by_name if argument in {"spark", "options", "branch"}]
+        == [argument for argument in ("spark", "options", "branch") if argument in by_name]
+        == by_name[: sum(argument in by_name for argument in ("spark", "options", "branch"))]
+    )
+
+
+def arguments_of(name: str) -> dict[str, str]:
+    """Return what a function needs besides the table."""
+    return {"publish": {"branch": "audit"}, "fast_forward": {"branch": "main", "to": "audit"}}.get(name, {})
+
+
+@pytest.mark.parametrize("name", ABOUT_A_TABLE)
+def test_options_that_name_another_table_are_refused(name: str) -> None:
+    """The orphans of another table would be deleted, its branch be published, than the one that was meant."""
+    for options in ({"table": "db.other"}, {"TABLE": "other", "namespace": "db"}, {"table": "db.."}):
+        with pytest.raises(OptionError, match=r"the argument is 'db\.t', and option 'table' is '.+'\. Drop"):
+            FUNCTIONS[name]("db.t", options=options, **arguments_of(name))
+
+
+@pytest.mark.parametrize("options", [{"table": "db.t"}, {"table": "`db`.t"}, {"Table": "t", "namespace": "db"}])
+def test_options_that_name_the_same_table_are_accepted(options: dict[str, str], tmp_path: Path) -> None:
+    """A user could not give the options of the write as they are."""
+    result = iceberg_ds.verify("db.t", options={**options, "warehouse": str(tmp_path)})
+
+    assert result.table == "db.t"
+    assert [check.name for check in result.failures] == ["table"]  # there is none
+
+
+OLD_FORMS: dict[str, Callable[[Any, dict[str, str]], iceberg_ds.CheckResult]] = {
+    "positional": lambda check, options: check(None, options, limit_s=5),
+    "mixed": lambda check, options: check(None, options=options),
+    "named": lambda check, options: check(spark=None, options=options),
+}
+
+
+@pytest.mark.parametrize("form", OLD_FORMS)
+def test_old_form_of_check_works_and_names_the_new_one(form: str) -> None:
+    """A job that checks its set-up would break without a word of what to change."""
+    options = {"table": "db.t", "warehous": "x"}  # refused at once
+
+    with pytest.warns(DeprecationWarning, match=r"call iceberg_ds\.check\(table, spark=spark, options=opt") as told:
+        old = OLD_FORMS[form](iceberg_ds.check, options)
+    new = iceberg_ds.check("db.t", options=options)
+
+    assert told[0].filename == __file__
+    assert [(check.name, check.outcome, check.detail) for check in old.checks] == [
+        (check.name, check.outcome, check.detail) for check in new.checks
+    ]
+    assert "did you mean 'warehouse'" in old.failures[0].detail
+
+
+@pytest.mark.parametrize("arguments", [(), ("db.t", {"warehouse": "x"})])
+def test_check_without_a_table_or_with_options_by_place_is_refused(arguments: tuple[object, ...]) -> None:
+    """A slip would be taken for the old form, with an error that names neither."""
+    with warnings.catch_warnings(), pytest.raises(TypeError, match=r"check\(\).*(table|positional)"):
+        iceberg_ds.check(*arguments)  # type: ignore[arg-type]  # that is the mistake
