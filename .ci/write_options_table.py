@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iceberg_ds.options.declarations import options_table
 from iceberg_ds.options.other_writers import foreign_table
+from iceberg_ds.options.sink_options import options_table
 
 REPOSITORY = Path(__file__).parent.parent
 TABLES = {REPOSITORY / "README.md": options_table, REPOSITORY / "docs" / "coming-from.md": foreign_table}

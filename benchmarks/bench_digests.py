@@ -45,7 +45,7 @@ from iceberg_ds.cdc.keys import digest_keys, digest_seed
 from iceberg_ds.cdc.spark_hash import spark_hash
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.writers.keyed import report_keyed_task
 from iceberg_ds.writers.task_writer import TaskAttempt

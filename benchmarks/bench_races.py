@@ -28,7 +28,7 @@ from support.tables import Sink, local
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 QUESTION = "How many commits of writers that race for one table land, and how long does each of them wait?"
 USES = {"rounds": "", "writers": "", "commits": "", "catalogs": ""}

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.table.spark_types import iceberg_schema

@@ -21,7 +21,7 @@ from iceberg_ds.inspect.check import check_write
 from iceberg_ds.inspect.checklist import Check, CheckResult, print_result
 from iceberg_ds.inspect.orphans import DEFAULT_GRACE, print_orphans
 from iceberg_ds.inspect.verify import verify as verify_table
-from iceberg_ds.options.sink_options import given_options, options_of_call, parse_options
+from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 
 if TYPE_CHECKING:

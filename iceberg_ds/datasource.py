@@ -182,7 +182,7 @@ def _refuse_reading() -> NoReturn:
 
 def _parse(options: Mapping[str, str]) -> SinkOptions:
     read_configuration()  # before PyIceberg does, whose errors show what stands in it
-    from iceberg_ds.options.sink_options import parse_options
+    from iceberg_ds.options.parse import parse_options
 
     return parse_options({key.lower(): value for key, value in options.items()})
 

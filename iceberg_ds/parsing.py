@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
+
+_Word = TypeVar("_Word", bound=str)
 
 _HIGHEST_LONG = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
@@ -52,13 +55,13 @@ def version(text: str) -> int:
     return int(text)
 
 
-def one_of(*allowed: str) -> Callable[[str], str]:
+def one_of(*allowed: _Word) -> Callable[[str], _Word]:
     """Return the parser that takes one of these words, in any case."""
 
-    def parse(text: str) -> str:
-        if text.lower() not in allowed:
+    def parse(text: str) -> _Word:
+        if (found := next((word for word in allowed if word == text.lower()), None)) is None:
             raise ValueError(f"expected one of {', '.join(allowed)}")
-        return text.lower()
+        return found
 
     return parse
 

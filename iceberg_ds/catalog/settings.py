@@ -20,8 +20,7 @@ from sqlalchemy.engine import URL
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.configuration import configured_catalog, default_catalog, read_configuration
-from iceberg_ds.options.declarations import CATALOG_PREFIX
-from iceberg_ds.options.sink_options import DEFAULT_WAREHOUSE, SinkOptions
+from iceberg_ds.options.sink_options import CATALOG_PREFIX, DEFAULT_WAREHOUSE, SinkOptions
 from iceberg_ds.parsing import embedded_warehouse
 from iceberg_ds.secrets import is_secret, mask_properties, mask_url
 

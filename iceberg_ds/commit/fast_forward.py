@@ -17,7 +17,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.errors import CommitConflictError
-from iceberg_ds.options.sink_options import options_of_call, parse_options
+from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.refs import (
     MAIN_BRANCH,

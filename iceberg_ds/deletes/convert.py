@@ -27,7 +27,8 @@ from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, U
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.options.file_settings import file_settings
-from iceberg_ds.options.sink_options import SinkOptions, options_of_call, parse_options
+from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import write_properties
 from iceberg_ds.plan import Route, WritePlan, new_operation
 from iceberg_ds.planning.supported import check_supported

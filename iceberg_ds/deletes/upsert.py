@@ -52,7 +52,8 @@ from iceberg_ds.errors import (
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
-from iceberg_ds.options.sink_options import SinkOptions, options_of_call, parse_options
+from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WritePlan, new_operation
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status

@@ -42,7 +42,8 @@ from iceberg_ds.inspect.machine_checks import (
     remove_folders,
     write_marker,
 )
-from iceberg_ds.options.sink_options import SinkOptions, given_options, options_of_call, parse_options
+from iceberg_ds.options.parse import given_options, options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.table.names import identifier_text
 
 if TYPE_CHECKING:

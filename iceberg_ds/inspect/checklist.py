@@ -19,7 +19,7 @@ from rich.table import Table
 
 from iceberg_ds.error_hints import Service, diagnose
 from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.options.declarations import CATALOG_PREFIX
+from iceberg_ds.options.sink_options import CATALOG_PREFIX
 from iceberg_ds.secrets import mask_text
 
 Outcome: TypeAlias = Literal["ok", "failed", "warning", "skipped"]

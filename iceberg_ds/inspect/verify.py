@@ -49,7 +49,8 @@ from iceberg_ds.inspect.streams import (
     unrecorded_marks,
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
-from iceberg_ds.options.sink_options import SinkOptions, options_of_call, parse_options
+from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.snapshots.history import timed
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import identifier_text

@@ -17,8 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import BooleanType, PrimitiveType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.options.declarations import COMPRESSION_CODECS
-from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.options.sink_options import COMPRESSION_CODECS, SinkOptions
 from iceberg_ds.parsing import boolean
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
@@ -37,7 +36,6 @@ _MOST = 2**31 - 1  # Iceberg's own writers read these properties as 32-bit integ
 _DELETE_FILE_SIZE = "write.delete.target-file-size-bytes"
 _LEVELLED_CODECS = ("zstd", "gzip", "brotli")
 _DELETE_FILE_SIZE_DEFAULT = 64 * 1024 * 1024
-_MAX_OPEN_FILES = 16  # each holds one to two megabytes, and a part of an upload; rows of others wait on disk
 
 
 def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> FileSettings:
@@ -64,7 +62,7 @@ def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> F
         compression_level=_compression_level(options, metadata, codec, name),
         parquet_encodings=options.parquet_encodings,
         metrics_properties=metrics_properties(metadata),
-        max_open_files=options.max_open_files or _MAX_OPEN_FILES,
+        max_open_files=options.max_open_files,
         row_group_size_bytes=properties.positive(TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES),
         page_size_bytes=properties.positive(TableProperties.PARQUET_PAGE_SIZE_BYTES),
         page_row_limit=properties.positive(TableProperties.PARQUET_PAGE_ROW_LIMIT),

@@ -1,7 +1,7 @@
 """The one table of options of other writers: Iceberg's Spark runtime and Delta.
 
 Each is accepted with the meaning that it has there, or refused with what takes its place here. Parsing, the errors and
-a table of the docs come from it. Options that have the same name here stand in `declarations` alone.
+a table of the docs come from it. Options that have the same name here stand in `sink_options` alone.
 Sources: `SparkWriteOptions` and `SparkSQLProperties` of apache/iceberg, `DeltaOptions` of delta-io/delta.
 """
 

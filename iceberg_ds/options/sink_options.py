@@ -1,54 +1,111 @@
-"""`parse_options`: what Spark hands over as options, as `SinkOptions`; and which of them count in which kind of write.
+"""`SinkOptions`: every option of a write, declared once: a field with its type, default, parser and doc.
 
-Option keys reach us in lower case because Spark lower-cases them; values arrive as strings. Precedence is applied when
-a write is planned: write option, then table property, then default; so an option that was not given is None here.
+Parsing (`parse`), what goes with what (`rules`), the error texts and the README's table follow from these fields.
+Precedence is applied when a write is planned: write option, then table property, then default; so an option whose
+default is a property of the table is None where it was not given.
 """
 
+# ruff: noqa: RUF009  # what declares an option returns a field
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
+from typing import Any, Literal, TypeVar, cast, overload
 
+from iceberg_ds import parsing as values
 from iceberg_ds.errors import IcebergSinkError, OptionError
-from iceberg_ds.options.declarations import (
-    CATALOG_PREFIX,
-    OPTIONS,
-    SNAPSHOT_PROPERTY_PREFIX,
-    TABLE_PROPERTY_PREFIX,
-    Option,
-    contradictions_of_keys,
-)
-from iceberg_ds.options.other_writers import ALIASES, NOT_OURS, refusal_of_setting
-from iceberg_ds.plan import IsolationLevel, ParquetEncodings
-from iceberg_ds.secrets import has_password, is_credential, mask_properties, mask_url
-from iceberg_ds.table.names import identifier_text, parse_identifier
+from iceberg_ds.options.readers import READERS
+from iceberg_ds.plan import METADATA_COLUMNS, IsolationLevel, ParquetEncodings
+from iceberg_ds.secrets import mask_properties
+from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.schema_evolution import SchemaEvolution
-from iceberg_ds.table.specs import PartitionTerm, SortTerm
+from iceberg_ds.table.spec_parser import parse_column, parse_columns
+from iceberg_ds.table.specs import PartitionTerm, SortTerm, parse_partition_by, parse_sort_by
+
+T = TypeVar("T")
 
 DEFAULT_WAREHOUSE = Path("iceberg-warehouse")
+CATALOG_PREFIX = "catalog."
+COMPRESSION_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
 
-# Spark itself puts these beside the user's options.
-SPARK_KEYS = frozenset({"path", "checkpointlocation", "queryname"})
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What a field of `SinkOptions` does not say by itself.
+
+    Attributes:
+        field: The field's name.
+        name: The option's, as users spell it; ends with `*` for a group of options with one prefix.
+        parse: Makes the value of the text, or raises ValueError with what it expects.
+        default: What the README shows as the default.
+        doc: What the option means.
+    """
+
+    field: str
+    name: str
+    parse: Callable[[str], object]
+    default: str
+    doc: str
+
+    @property
+    def prefix(self) -> str | None:
+        """What the names of a group begin with, None for a single option."""
+        return self.name.removesuffix("*") if self.name.endswith("*") else None
+
+    @classmethod
+    def of(cls, declared: Field[Any]) -> Option:
+        """Return the option that `_option` or `_group` declares."""
+        default = declared.default
+        shown = str(default).lower() if isinstance(default, bool) else default
+        return cls(
+            field=declared.name,
+            name=declared.metadata["name"] or declared.name.replace("_", "-"),
+            parse=declared.metadata["parse"],
+            default=declared.metadata["shown"] or (f"`{shown}`" if isinstance(shown, str | int) else "none"),
+            doc=declared.metadata["doc"],
+        )
 
 
-_BY_NAME = {option.name.lower(): option for option in OPTIONS}
-_USER_METADATA, _OVERWRITE_SCHEMA = "userMetadata", "overwriteSchema"
-_PUBLIC_PREFIXES = (TABLE_PROPERTY_PREFIX, SNAPSHOT_PROPERTY_PREFIX)
-_PREFIXES = (CATALOG_PREFIX, *_PUBLIC_PREFIXES)
-_RESERVED_IN_SUMMARIES = frozenset(
-    {
-        "operation",
-        "changed-partition-count",
-        "partition-summaries-included",
-        "engine-name",
-        "engine-version",
-        "source-snapshot-id",  # whose rows these are, by a cherry-pick: who repeats that write is told that it landed
-        "self",  # by which PyIceberg cannot read a table any more
-    }
-)
+@overload
+def _option(parse: Callable[[str], T], doc: str, *, shown: str = ..., name: str = ...) -> T | None: ...
+@overload
+def _option(parse: Callable[[str], T], doc: str, *, default: T, shown: str = ..., name: str = ...) -> T: ...
+def _option(
+    parse: Callable[[str], T], doc: str, *, default: T | None = None, shown: str = "", name: str = ""
+) -> T | None:
+    """Declare an option.
+
+    Args:
+        parse: Makes the value of the text, or raises ValueError with what it expects.
+        doc: What the option means.
+        default: The value if the option is not given.
+        shown: What the README shows as the default, if that is not `default`.
+        name: The option's name, if it is not the field's with dashes.
+    """
+    metadata = {"parse": parse, "doc": doc, "shown": shown, "name": name}
+    return field(default=default, metadata=metadata)
+
+
+def _group(prefix: str, doc: str, *, is_shown: bool = True) -> Mapping[str, str]:
+    """Declare a group of options with one prefix, whose values stay texts; secret ones are not shown."""
+    metadata = {"parse": str, "doc": doc, "shown": "", "name": f"{prefix}*"}
+    return cast("Mapping[str, str]", field(default_factory=dict, repr=is_shown, metadata=metadata))
+
+
+def _predicate(text: str) -> str:
+    """Return `text`, which states a predicate; it is parsed again wherever it is needed."""
+    from iceberg_ds.expressions.parser import predicate_text  # noqa: PLC0415  # most writes need no predicates
+
+    return predicate_text(text)
+
+
+def _time_zone(text: str) -> str:
+    """Return the name of a time zone, checked."""
+    from iceberg_ds.expressions.literals import time_zone  # noqa: PLC0415  # most writes need no predicates
+
+    return time_zone(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,131 +115,341 @@ class SinkOptions:
     `catalog_properties` may hold credentials: it is masked in `repr` and never leaves the driver.
     """
 
-    table: tuple[str, ...]
-    catalog: str | None = None
-    catalog_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    warehouse: str | None = None
-    branch: str | None = None
-    create_branch: bool = False
-    staging_branch: str | None = None
-    create_table: bool = True
-    partition_by: tuple[PartitionTerm, ...] | None = None
-    evolve_partitioning: bool = False
-    sort_by: tuple[SortTerm, ...] | None = None
-    use_table_distribution_and_ordering: bool = True
-    table_properties: Mapping[str, str] = field(default_factory=dict)
-    location: str | None = None
-    format_version: str | None = None
-    overwrite_mode: str | None = None
-    replace_where: str | None = None
-    time_zone: str | None = None
-    isolation_level: IsolationLevel | None = None
-    validate_from_snapshot_id: int | None = None
-    txn_app_id: str | None = None
-    txn_version: int | None = None
-    stream_name: str | None = None
-    accept_new_checkpoint: bool = False
-    keys: tuple[str, ...] | None = None
-    sequence_by: tuple[str, ...] = ()
-    sequence_scope: str = "batch"
-    operation_column: str | None = None
-    delete_when: str | None = None
-    keys_not_enforced: bool = False
-    inserts_are_new: bool = False
-    evolve_keys: bool = False
-    delete_encoding: str = "auto"
-    soft_delete_column: str | None = None
-    readers: tuple[str, ...] = ()
-    publish_converted: bool = False
-    metadata_columns: tuple[str, ...] = ()
-    schema_evolution: SchemaEvolution = "strict"
-    drop_missing_columns: bool = False
-    overwrite_schema: bool = False
-    use_nullable_query_schema: bool = True
-    check_nullability: bool = True
-    check_ordering: bool = False
-    case_sensitive: bool | None = None
-    nested_as_json: bool = False
-    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
-    target_file_size_bytes: int | None = None
-    max_open_files: int | None = None
-    small_task_size_bytes: int | None = None
-    compression_codec: str | None = None
-    compression_level: int | None = None
-    parquet_encodings: ParquetEncodings = "auto"
+    table: tuple[str, ...] = _option(
+        parse_identifier,
+        "Identifier of the table, levels separated by dots; backticks keep what is more than letters and digits, "
+        "such as ``db.`my.table` ``.",
+        default=(),
+        shown='required, or `save("db.t")` / `start("db.t")`',
+    )
+    namespace: tuple[str, ...] | None = _option(parse_identifier, "Namespace of a table whose name has no dot.")
+    catalog: str | None = _option(
+        values.name,
+        "Name of a catalog that PyIceberg's configuration file or environment knows, or the name to give the one that "
+        "`catalog.*` describes.",
+        shown="`default`",
+    )
+    catalog_properties: Mapping[str, str] = _group(
+        CATALOG_PREFIX,
+        "Any PyIceberg catalog or storage property, for example `catalog.uri`, `catalog.warehouse`, "
+        "`catalog.s3.endpoint`.",
+        is_shown=False,
+    )
+    warehouse: str | None = _option(
+        values.warehouse,
+        "Local folder of the embedded catalog (SQLite and files), which is used when no catalog is configured.",
+        shown=f"`./{DEFAULT_WAREHOUSE}`",
+    )
+    branch: str | None = _option(
+        values.name,
+        "Branch that is written; it must exist, unless `create-branch` is `true`.",
+        shown="`main`",
+    )
+    create_branch: bool = _option(
+        values.boolean,
+        "Fork a missing branch from the table's current snapshot, in the same commit as the rows.",
+        default=False,
+    )
+    staging_branch: str | None = _option(
+        values.name,
+        "Write to this branch, made from `branch` if it is missing, then fast-forward `branch` to it. Refused if "
+        "`branch` has moved on. In streams only with `publish-converted`.",
+    )
+    create_table: bool = _option(
+        values.boolean,
+        "Create namespace and table on the first write; `false` refuses to write to a missing table.",
+        default=True,
+    )
+    partition_by: tuple[PartitionTerm, ...] | None = _option(
+        parse_partition_by,
+        "Partitioning of a new table, such as `day(ts), bucket(16, id) as shard, truncate(4, name), region`; empty "
+        "for none. On an existing table it must equal the table's own, the names that it gives among it.",
+    )
+    evolve_partitioning: bool = _option(
+        values.boolean,
+        "Let a differing `partition-by` change the table's partition spec, from this write on.",
+        default=False,
+    )
+    sort_by: tuple[SortTerm, ...] | None = _option(
+        parse_sort_by,
+        "Rows are sorted so within each file, such as `ts desc nulls last, id`, and the order is recorded. On a new "
+        "table it becomes the table's sort order.",
+        shown="the table's sort order",
+    )
+    use_table_distribution_and_ordering: bool = _option(
+        values.boolean,
+        "`false`: rows are not sorted by the table's sort order. A write never distributes them.",
+        default=True,
+    )
+    table_properties: Mapping[str, str] = _group(
+        "table-property.",
+        "Properties of a new table, such as `table-property.write.summary.partition-limit`. It also gets "
+        "`write.metadata.delete-after-commit.enabled=true` and `commit.manifest-merge.enabled=true`, unless this says "
+        "`false`. Values that Iceberg does not take are refused; see [properties](docs/properties.md). An existing "
+        "table keeps its own.",
+    )
+    location: str | None = _option(
+        values.location,
+        "Location of a new table, which holds no other table. An existing table keeps its own.",
+        shown="the catalog's choice",
+    )
+    format_version: str | None = _option(
+        values.one_of("1", "2"),
+        "Format version of a new table: 1 or 2. An existing table keeps its own.",
+        shown="`2`",
+    )
+    overwrite_mode: Literal["static", "dynamic"] | None = _option(
+        values.one_of("static", "dynamic"),
+        'With `mode("overwrite")` or `outputMode("complete")`: `static` replaces all rows of the branch, or those of '
+        "`replace-where`; `dynamic` replaces the partitions that the data has.",
+        shown="`static`",
+    )
+    replace_where: str | None = _option(
+        _predicate,
+        'With `mode("overwrite")` or `outputMode("complete")`: a predicate, such as `day >= \'2026-11-01\' AND region '
+        "= 'EU'`. The rows that satisfy it are replaced, and all rows written must satisfy it. Also `replaceWhere`.",
+    )
+    time_zone: str | None = _option(
+        _time_zone,
+        "Where times without a zone are in `replace-where` and `delete-when`, such as `Europe/Paris`: give it the "
+        'session\'s, `spark.conf.get("spark.sql.session.timeZone")`, which Spark does not tell data sources.',
+        shown="none: a time without a zone is refused beside a timestamp with one",
+    )
+    isolation_level: IsolationLevel | None = _option(
+        values.one_of("serializable", "snapshot", "none"),
+        "When replacing: `serializable` refuses the commit if rows came into the replaced range since the write began; "
+        "`snapshot` keeps those rows; `none` replaces them, too: all that is there when the write lands.",
+        shown="`serializable`",
+    )
+    validate_from_snapshot_id: int | None = _option(
+        values.integer,
+        "When replacing: the snapshot from which changes of others are looked for.",
+        shown="the snapshot when the write began",
+    )
+    txn_app_id: str | None = _option(
+        values.writer_name,
+        "Batches, those in `foreachBatch` too: name of the application that numbers its writes with `txn-version`. "
+        "Also `txnAppId`.",
+    )
+    txn_version: int | None = _option(
+        values.version,
+        "Number of this write. If it is not above the last one of `txn-app-id` on the branch, the write is skipped. "
+        "Also `txnVersion`.",
+    )
+    stream_name: str | None = _option(
+        values.writer_name,
+        "Streams: a name that outlives the checkpoint. A query with a new checkpoint is refused under the name of "
+        "another one.",
+    )
+    accept_new_checkpoint: bool = _option(
+        values.boolean,
+        "With `stream-name`: let a query with a new checkpoint take the name over, once.",
+        default=False,
+    )
+    keys: tuple[str, ...] | None = _option(
+        parse_columns,
+        "Columns, such as `region, id`, that identify a row: rows written replace those of the same keys. They are the "
+        "table's identifier fields, unless they are optional in a table that has none. See "
+        "[rows with keys](docs/upserts.md).",
+    )
+    sequence_by: tuple[str, ...] = _option(
+        parse_columns,
+        "With `keys`: columns, the first counts most; of the rows of one key in an epoch or batch, the one with the "
+        "highest values wins. Without it, a key that comes twice is an error.",
+        default=(),
+    )
+    sequence_scope: Literal["batch", "table"] | None = _option(
+        values.one_of("batch", "table"),
+        "With `keys` and `sequence-by`: whose sequences count. `batch`: those of the rows of one epoch or batch; "
+        "between these the later one wins. `table`: that of the table's row as well, so that late rows lose; for "
+        "`iceberg_ds.upsert` and `upsert_into`. See [late rows](docs/upserts.md#late-rows).",
+        shown="`batch`",
+    )
+    operation_column: str | None = _option(
+        parse_column,
+        "With `keys`: column that says whether a row is inserted, updated or deleted, in the words of Debezium, Flink, "
+        "Delta, Materialize and others. Not written, unless the table has a column of that name. Without `keys` it "
+        "counts for `_operation` and `_diff` of `metadata-columns`.",
+    )
+    delete_when: str | None = _option(
+        _predicate,
+        "With `keys`: a predicate on columns of the DataFrame, such as `deleted = true`; rows that satisfy it are "
+        "deletes. Without `keys` as `operation-column`.",
+    )
+    keys_not_enforced: bool = _option(
+        values.boolean,
+        "With `keys`: of rows of one key and one sequence any one wins, instead of an error.",
+        default=False,
+    )
+    inserts_are_new: bool = _option(
+        values.boolean,
+        "With `keys` and `operation-column`: the feed guarantees that the table has no row of an inserted key, so that "
+        "inserts need no deletes.",
+        default=False,
+    )
+    evolve_keys: bool = _option(
+        values.boolean,
+        "With `keys`: let them take the place of the identifier fields of an existing table.",
+        default=False,
+    )
+    soft_delete_column: str | None = _option(
+        parse_column,
+        "With `keys` and `operation-column` or `delete-when`: deletes do not take rows away, but mark them in this "
+        "column: a boolean is `true`, a timestamp says when.",
+    )
+    delete_encoding: str | None = _option(
+        values.delete_encoding,
+        "With `keys`: how old rows are deleted. `equality`: by files of keys, which all writes with "
+        '`format("icebergsink")` make. `position` or `copy-on-write`: by marks, or by writing files again, which '
+        "`iceberg_ds.upsert` and `upsert_into` do. `auto`: the first of these that counts there. Refused if not all "
+        "`readers` can read them.",
+        shown="`auto`",
+    )
+    readers: tuple[str, ...] = _option(
+        values.names_among(*READERS),
+        "With `keys`: who must be able to read the table, such as `spark, trino`. A write whose deletes one of them "
+        "cannot read is refused. See [readers](docs/upserts.md#readers).",
+        default=(),
+    )
+    publish_converted: bool = _option(
+        values.boolean,
+        "With `keys`: rows land on `staging-branch` (unless given, `branch` with `__unconverted` behind it), their "
+        "deletes are converted there, then `branch` is fast-forwarded: its readers never meet equality deletes. See "
+        "[published when converted](docs/upserts.md#published-when-converted).",
+        default=False,
+    )
+    metadata_columns: tuple[str, ...] = _option(
+        values.names_among(*METADATA_COLUMNS),
+        "Columns to fill in, such as `_extracted_at, _epoch_id`: when the epoch or batch was planned, its number, what "
+        "each row does (`_operation`), and `+1` or `-1` (`_diff`, for change feeds without `keys`). See "
+        "[columns that tell of the write](docs/upserts.md#columns-that-tell-of-the-write).",
+        default=(),
+    )
+    schema_evolution: SchemaEvolution = _option(
+        values.one_of("strict", "add-columns", "full"),
+        "What may change in the table's schema to fit the DataFrame: nothing, new columns, or all that keeps old rows "
+        "readable. Optional columns that the DataFrame lacks get nulls. See [columns](docs/columns.md).",
+        default="strict",
+    )
+    merge_schema: bool = _option(
+        values.boolean,
+        "`true` is `schema-evolution=add-columns`. Also `mergeSchema`.",
+        default=False,
+    )
+    overwrite_schema: bool = _option(
+        values.boolean,
+        'Delta\'s: with `mode("overwrite")` of all rows `true` is `schema-evolution=full` with '
+        "`drop-missing-columns=true`, so that the table gets the columns of the DataFrame. Its partitioning stays.",
+        default=False,
+        name="overwriteSchema",
+    )
+    drop_missing_columns: bool = _option(
+        values.boolean,
+        "With `schema-evolution=full`: drop columns of the table that the DataFrame does not have, instead of writing "
+        "nulls.",
+        default=False,
+    )
+    use_nullable_query_schema: bool = _option(
+        values.boolean,
+        "All columns of a new table are optional but its keys, and so is all that is nested in columns that are added "
+        "later. `false`: columns that Spark calls non-nullable are required.",
+        default=True,
+    )
+    check_nullability: bool = _option(
+        values.always_checked,
+        "Nulls in required columns are refused; `false` is refused, because such a table could not be read.",
+        default=True,
+    )
+    check_ordering: bool = _option(
+        values.boolean,
+        "Refuse a DataFrame whose columns are in another order than the table's. Columns are always matched by name.",
+        default=False,
+    )
+    case_sensitive: bool | None = _option(
+        values.boolean,
+        "`true`: names must be equal, and names that differ in case alone are different columns. `false`: case never "
+        "counts.",
+        shown="exact name first, else the only one that differs in case",
+    )
+    nested_as_json: bool = _option(
+        values.boolean,
+        "Write structs, arrays and maps as JSON strings.",
+        default=False,
+    )
+    snapshot_properties: Mapping[str, str] = _group(
+        "snapshot-property.",
+        "Added to the summary of the snapshot, such as `snapshot-property.team`.",
+    )
+    user_metadata: str | None = _option(
+        str,
+        "Delta's: text that is added to the summary of the snapshot under this name.",
+        name="userMetadata",
+    )
+    target_file_size_bytes: int | None = _option(
+        values.positive_integer,
+        "Size in bytes of compressed data at which a task starts its next file.",
+        shown="table property `write.target-file-size-bytes`, then 536870912",
+    )
+    max_open_files: int = _option(
+        values.positive_integer,
+        "Files that a task has open at once at most. Rows of further partitions wait in a temporary file, so that each "
+        "gets one file. Input that is clustered by partition needs one: with `1` the open file is finished when "
+        "another is begun, and nothing waits on disk.",
+        default=16,  # each holds one to two megabytes, and a part of an upload
+    )
+    small_task_size_bytes: int = _option(
+        values.count,
+        "Size in bytes, in memory, of rows that a task hands over to the driver, which writes one file for all such "
+        "tasks, or one for each table partition; `0`: every task writes its own files.",
+        default=256 * 1024,
+    )
+    compression_codec: str | None = _option(
+        values.one_of(*COMPRESSION_CODECS),
+        f"Parquet compression: {', '.join(COMPRESSION_CODECS)}.",
+        shown="table property `write.parquet.compression-codec`, then `zstd`",
+    )
+    compression_level: int | None = _option(
+        values.integer,
+        "Level of `zstd`, `gzip` or `brotli`.",
+        shown="table property `write.parquet.compression-level`, then the codec's own",
+    )
+    parquet_encodings: ParquetEncodings = _option(
+        values.one_of("auto", "classic"),
+        "`auto`: each column is encoded as its values take the least space, delta encodings among the choices. "
+        "`classic`: dictionary and plain only, for old readers.",
+        default="auto",
+    )
+    write_format: str = _option(
+        values.one_of("parquet"),
+        "File format of the data files; anything but `parquet` is refused.",
+        default="parquet",
+    )
 
     def __str__(self) -> str:
         return f"{self!r} with catalog properties {mask_properties(self.catalog_properties)}"
 
+    def asks(self, term: str) -> bool:
+        """Return whether an option is not its default (`keys`), or has a value, one of several (`keys=id`)."""
+        name, _, wanted = term.partition("=")
+        if not wanted:
+            return bool(getattr(self, _FIELDS[name].name) != _FIELDS[name].default)
+        return wanted in self.words_of(name)
 
-def parse_options(raw: Mapping[str, str]) -> SinkOptions:
-    """Parse the options of one write.
-
-    Args:
-        raw: Options as Spark hands them over: lower-case keys, string values.
-
-    Raises:
-        OptionError: Names every unknown, malformed, missing or contradicting option at once.
-    """
-    parsed: dict[str, object] = {}
-    groups: dict[str, dict[str, str]] = {prefix: {} for prefix in _PREFIXES}
-    problems: list[str] = []
-    for key, text in raw.items():
-        name = ALIASES.get(key, key)
-        if (prefix := _prefix(key)) is not None:
-            groups[prefix][key.removeprefix(prefix)] = text
-        elif name in _BY_NAME:
-            _parse_into(parsed, _BY_NAME[name], text, problems)
-        elif key in NOT_OURS:
-            problems += filter(None, [NOT_OURS[key].refusal(text)])
-        elif key not in SPARK_KEYS:
-            problems.append(refusal_of_setting(key) or _unknown(key))
-    _take_table(parsed, raw.get("path"), problems)
-    _take_merge_schema(parsed, problems)
-    _take_overwrite_schema(parsed, problems)
-    problems += _contradictions(raw, parsed, groups)
-    if problems:
-        raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    parsed.pop("write-format", None)  # it has one meaning
-    if (note := parsed.pop(_USER_METADATA, None)) is not None:
-        groups[SNAPSHOT_PROPERTY_PREFIX][_USER_METADATA] = str(note)
-    parsed["overwrite-schema"] = parsed.pop(_OVERWRITE_SCHEMA, False)
-    return SinkOptions(
-        **{name.replace("-", "_"): value for name, value in parsed.items()},  # type: ignore[arg-type]  # parsers give the types
-        catalog_properties=groups[CATALOG_PREFIX],
-        table_properties=groups[TABLE_PROPERTY_PREFIX],
-        snapshot_properties=groups[SNAPSHOT_PROPERTY_PREFIX],
-    )
+    def words_of(self, name: str) -> tuple[str, ...]:
+        """Return the value of an option as words, several where it names several things, none without a value."""
+        value = getattr(self, _FIELDS[name].name)
+        words = value if isinstance(value, tuple) else () if value is None else (value,)
+        return tuple(str(word).lower() if isinstance(word, bool) else str(word) for word in words)
 
 
-def given_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the options that a function of the package is given, in the form in which Spark hands them over."""
-    return {key.lower(): str(value) for key, value in (options or {}).items()}
+OPTIONS = tuple(map(Option.of, fields(SinkOptions)))
+_FIELDS = {option.name: declared for option, declared in zip(OPTIONS, fields(SinkOptions), strict=True)}
 
 
-def options_of_call(table: str, options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the options of a function that takes the table as an argument, with the table among them.
-
-    Raises:
-        OptionError: Option `table` names another table.
-    """
-    given = given_options(options)
-    named, namespace = given.get("table", table), given.get("namespace")
-    if _full_identifier(named, namespace) != _full_identifier(table, namespace):
-        raise OptionError(
-            f"Cannot tell which table is meant: the argument is {table!r}, and option 'table' is {named!r}. Drop the "
-            "option."
-        )
-    return {**given, "table": table}
-
-
-def _full_identifier(text: str, namespace: str | None) -> tuple[str, ...]:
-    """Return the levels of an identifier, completed by option `namespace`; malformed text is one level."""
-    try:
-        levels = parse_identifier(text)
-        return levels if namespace is None or len(levels) > 1 else (*parse_identifier(namespace), *levels)
-    except ValueError:  # `parse_options` says why
-        return (text,)
+def options_table() -> str:
+    """Return the options as the Markdown table that stands in the README."""
+    rows = [f"| `{option.name}` | {option.default} | {option.doc} |" for option in OPTIONS]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
 @contextmanager
@@ -198,217 +465,3 @@ def naming_action(action: str) -> Iterator[None]:
         raise
     except ValueError as problem:
         raise OptionError(f"Cannot {action}: {problem}.") from problem
-
-
-def _prefix(key: str) -> str | None:
-    """Return the prefix of an option that stands for a whole group, None for any other."""
-    return next((prefix for prefix in _PREFIXES if key.startswith(prefix) and key != prefix), None)
-
-
-def _parse_into(parsed: dict[str, object], option: Option, text: str, problems: list[str]) -> None:
-    try:
-        value = option.parse(text)
-    except ValueError as problem:
-        problems.append(f"option '{option.name}' is {mask_url(text)!r}: {problem}")
-        return
-    if parsed.setdefault(option.name, value) != value:
-        problems.append(f"option '{option.name}' is given twice, by two of its names: give one of them")
-
-
-def _unknown(key: str) -> str:
-    known = [option.name for option in OPTIONS if not option.name.endswith("*")]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    groups = ", ".join(f"{prefix}*" for prefix in _PREFIXES)
-    hint = f"did you mean '{near[0]}'?" if near else f"known options: {', '.join(known)}, {groups}"
-    return f"unknown option '{key}': {hint}"
-
-
-def _take_table(parsed: dict[str, object], path: str | None, problems: list[str]) -> None:
-    """Find the table's full identifier: `save("db.t")` arrives as `path`, and `namespace` completes a bare name."""
-    if path is not None:
-        try:
-            from_path = parse_identifier(path)
-        except ValueError as problem:
-            problems.append(f"the table in save() or start() is {path!r}: {problem}")
-            return
-        if parsed.setdefault("table", from_path) != from_path:
-            problems.append(f"option 'table' and the table in save() or start() differ ({path!r}): give one of them")
-    namespace, table = parsed.pop("namespace", None), parsed.get("table")
-    place = "option 'table'" if path is None else "the table in save() or start()"
-    if isinstance(table, tuple) and len(table) == 1:
-        if not isinstance(namespace, tuple):
-            problems.append(
-                f"{place} is {table[0]!r}: expected namespace and table separated by a dot, such as db.events, "
-                "or option 'namespace'"
-            )
-        else:
-            parsed["table"] = (*namespace, *table)
-    elif table is None and not any("option 'table'" in problem for problem in problems):
-        problems.append('no table is named: use save("db.t"), start("db.t") or option("table", "db.t")')
-
-
-def _take_merge_schema(parsed: dict[str, object], problems: list[str]) -> None:
-    if parsed.pop("merge-schema", False) and parsed.setdefault("schema-evolution", "add-columns") == "strict":
-        problems.append("options 'merge-schema' and 'schema-evolution' contradict each other: drop one of them")
-
-
-def _take_overwrite_schema(parsed: dict[str, object], problems: list[str]) -> None:
-    if not parsed.get(_OVERWRITE_SCHEMA):
-        return
-    for name, value in (("schema-evolution", "full"), ("drop-missing-columns", True)):
-        if parsed.setdefault(name, value) != value:
-            problems.append(f"options '{_OVERWRITE_SCHEMA}' and '{name}' contradict each other: drop one of them")
-    if parsed.get("replace-where") is not None or parsed.get("overwrite-mode") == "dynamic":
-        problems.append(
-            f"option '{_OVERWRITE_SCHEMA}' is for overwrites of all rows, and this one replaces some of them: drop it, "
-            "and say what may change with 'schema-evolution'"
-        )
-
-
-def _contradictions(
-    raw: Mapping[str, str], parsed: Mapping[str, object], groups: Mapping[str, Mapping[str, str]]
-) -> list[str]:
-    problems = []
-    if parsed.get("replace-where") is not None and parsed.get("overwrite-mode") == "dynamic":
-        problems.append(
-            "options 'replace-where' and 'overwrite-mode=dynamic' name the rows to replace in two ways: "
-            "drop one of them"
-        )
-    if parsed.get("drop-missing-columns") and parsed.get("schema-evolution") != "full":
-        problems.append("option 'drop-missing-columns' needs 'schema-evolution=full'")
-    problems += _contradictions_of_layout(raw, parsed)
-    if parsed.get("staging-branch") is not None and parsed["staging-branch"] == parsed.get("branch", "main"):
-        problems.append("options 'staging-branch' and 'branch' are the same: readers would see the rows at once")
-    if (parsed.get("txn-app-id") is None) != (parsed.get("txn-version") is None):
-        problems.append(
-            "options 'txn-app-id' and 'txn-version' need each other: name the application, and number its writes"
-        )
-    if parsed.get("accept-new-checkpoint") and parsed.get("stream-name") is None:
-        problems.append("option 'accept-new-checkpoint' needs 'stream-name'")
-    problems += contradictions_of_keys(parsed)
-    public = [
-        f"{prefix}{key}"
-        for prefix in _PUBLIC_PREFIXES
-        for key, value in groups[prefix].items()
-        if is_credential(key) or has_password(value)
-    ]
-    public += ["location"] if has_password(raw.get("location", "")) else []
-    if public:
-        problems.append(
-            f"options {', '.join(public)} would write secrets into the table's metadata, which all of its readers can "
-            f"see: a secret belongs below '{CATALOG_PREFIX}', or better into the configuration of PyIceberg"
-        )
-    reserved = sorted(key for key in groups[SNAPSHOT_PROPERTY_PREFIX] if _is_reserved(key))
-    if reserved:
-        problems.append(
-            "options 'snapshot-property.*' would replace what the commit itself records, or what readers go by: "
-            + ", ".join(reserved)
-        )
-    if "format-version" in groups[TABLE_PROPERTY_PREFIX]:
-        problems.append("option 'table-property.format-version' has an option of its own: 'format-version'")
-    return problems
-
-
-def _contradictions_of_layout(raw: Mapping[str, str], parsed: Mapping[str, object]) -> list[str]:
-    problems = []
-    if parsed.get("evolve-partitioning") and "partition-by" not in raw:
-        problems.append("option 'evolve-partitioning' needs 'partition-by'")
-    if parsed.get("sort-by") is not None and parsed.get("use-table-distribution-and-ordering") is False:
-        problems.append(
-            "options 'sort-by' and 'use-table-distribution-and-ordering=false' contradict each other: drop one of them"
-        )
-    return problems
-
-
-def _is_reserved(key: str) -> bool:
-    """Return whether a key of a snapshot's summary has a meaning to Iceberg, Spark or this sink."""
-    return key in _RESERVED_IN_SUMMARIES or key.startswith(
-        (
-            "added-",
-            "deleted-",
-            "removed-",
-            "total-",
-            "manifests-",
-            "partitions.",
-            "icebergsink.",
-            "spark.sql.streaming.",
-        )
-    )
-
-
-def check_scope(options: SinkOptions, *, is_overwrite: bool, is_stream: bool, is_upsert: bool = False) -> None:
-    """Refuse options that do not count in this kind of write.
-
-    Raises:
-        OptionError: Names them, and where they count.
-    """
-    name = identifier_text(options.table)
-    if not is_overwrite:
-        given = {
-            "overwrite-mode": options.overwrite_mode,
-            "replace-where": options.replace_where,
-            "isolation-level": options.isolation_level,
-            "validate-from-snapshot-id": options.validate_from_snapshot_id,
-            "overwriteSchema": options.overwrite_schema or None,
-        }
-        if idle := [option for option, value in given.items() if value is not None]:
-            overwrite = 'outputMode("complete")' if is_stream else 'mode("overwrite")'
-            raise OptionError(
-                f"Cannot write to {name}: {', '.join(idle)} only count with {overwrite}, and this write appends. "
-                "Drop them, or overwrite."
-            )
-    if is_overwrite and options.keys is not None:
-        raise OptionError(
-            f"Cannot write to {name}: option 'keys' is for appending, where rows replace those of their keys alone, "
-            "and this write replaces all rows of a range. Append, or drop 'keys' and the options that belong to it."
-        )
-    if is_overwrite and (options.operation_column is not None or options.delete_when is not None):
-        raise OptionError(
-            f"Cannot write to {name}: options 'operation-column' and 'delete-when' are for change feeds, which are "
-            "appended, and this write replaces rows. Append, or drop them."
-        )
-    _check_encoding(options, name, is_upsert=is_upsert)
-    if options.sequence_scope == "table" and not is_upsert:
-        raise OptionError(
-            f"Cannot write to {name}: option 'sequence-scope' is table, and this write does not look at the table's "
-            "rows. Write with iceberg_ds.upsert(df, table, ...), or a stream with "
-            "foreachBatch(iceberg_ds.upsert_into(table, ...))."
-        )
-    if is_stream and options.staging_branch is not None and not options.publish_converted:
-        raise OptionError(
-            f"Cannot write to {name}: option 'staging-branch' is for batches, and for streams with "
-            "'publish-converted'. Stream to a branch with option 'branch', and publish it with iceberg_ds.publish."
-        )
-    if is_stream and options.txn_app_id is not None:
-        raise OptionError(
-            f"Cannot write to {name}: options 'txn-app-id' and 'txn-version' are for batches. A stream numbers its "
-            "epochs itself, and none lands twice. Drop them, or write batches in foreachBatch, with the number of the "
-            "micro-batch as txn-version."
-        )
-    if not is_stream and options.stream_name is not None:
-        raise OptionError(
-            f"Cannot write to {name}: option 'stream-name' is for writeStream.format(\"icebergsink\"), and this is a "
-            "batch. In foreachBatch, 'txn-app-id' and 'txn-version' take its place."
-        )
-
-
-def _check_encoding(options: SinkOptions, name: str, *, is_upsert: bool) -> None:
-    encoding = options.delete_encoding
-    if is_upsert and options.keys is None:
-        raise OptionError(f"Cannot upsert into {name}: name the key columns, by argument 'keys' or the option.")
-    if is_upsert and encoding == "equality":
-        raise OptionError(
-            f"Cannot upsert into {name}: option 'delete-encoding' is equality, which format(\"icebergsink\") writes. "
-            "Expected position or copy-on-write."
-        )
-    if is_upsert and options.publish_converted:
-        raise OptionError(
-            f"Cannot upsert into {name}: option 'publish-converted' is for writes that make equality deletes, and an "
-            "upsert makes none: its readers meet none without it. Drop the option."
-        )
-    if not is_upsert and encoding in ("position", "copy-on-write"):
-        raise OptionError(
-            f"Cannot write to {name}: option 'delete-encoding' is {encoding}, for which old rows must be looked for by "
-            "a job of Spark. Write with iceberg_ds.upsert(df, table, ...), or a stream with "
-            "foreachBatch(iceberg_ds.upsert_into(table, ...))."
-        )

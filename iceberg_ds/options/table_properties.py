@@ -14,7 +14,7 @@ from typing import TypeAlias
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 
-from iceberg_ds.options.declarations import COMPRESSION_CODECS
+from iceberg_ds.options.sink_options import COMPRESSION_CODECS
 from iceberg_ds.parsing import boolean, location, one_of
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.table.metrics_config import METRICS_PREFIX, parse_mode

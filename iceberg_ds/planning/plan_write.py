@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import Enum
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -23,7 +23,8 @@ from iceberg_ds.commit.requests import check_replaceable
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.io.files import file_io
 from iceberg_ds.options.file_settings import file_settings
-from iceberg_ds.options.sink_options import SinkOptions, check_scope, naming_action
+from iceberg_ds.options.rules import Kind, check_kind
+from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.options.table_properties import new_table_properties
 from iceberg_ds.parsing import write_properties
 from iceberg_ds.plan import (
@@ -54,7 +55,6 @@ from iceberg_ds.table.spark_types import iceberg_schema, json_schema
 
 # What the name of a staging branch ends with if no option names it.
 _UNCONVERTED = "__unconverted"
-_SMALL_TASK_SIZE_BYTES = 256 * 1024
 
 
 def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool) -> Route:
@@ -117,9 +117,9 @@ class WriteMode(Enum):
     Or what `upsert` does: an append by key that looks for the old rows before it commits.
     """
 
-    APPEND = auto()
-    OVERWRITE = auto()
-    UPSERT = auto()
+    APPEND = Kind.APPEND | Kind.DATA_SOURCE
+    OVERWRITE = Kind.OVERWRITE | Kind.DATA_SOURCE
+    UPSERT = Kind.APPEND | Kind.UPSERT
 
 
 def plan_write(
@@ -143,12 +143,7 @@ def plan_write(
         CatalogError, CommitConflictError, CommitStateUnknownError: The catalog could not be reached, or a change of
             the table could not be committed.
     """
-    check_scope(
-        options,
-        is_overwrite=mode is WriteMode.OVERWRITE,
-        is_stream=is_stream,
-        is_upsert=mode is WriteMode.UPSERT,
-    )
+    check_kind(options, mode.value | (Kind.STREAM if is_stream else Kind.BATCH))
     _check_catalog(catalog, options)
     _check_columns(options, dataframe)
     if options.nested_as_json:
@@ -268,9 +263,7 @@ class _Planner:
             stream=_stream_name(options),
             # What replaces or deletes rows is held against single files.
             manifests=layout_of(metadata, metadata.default_spec_id) if is_plain else None,
-            small_task_size_bytes=(
-                _SMALL_TASK_SIZE_BYTES if options.small_task_size_bytes is None else options.small_task_size_bytes
-            ),
+            small_task_size_bytes=options.small_task_size_bytes,
             driver_host=platform.node(),
             changes=None if keys is None else keys.changes,
             delete_spec=None if keys is None else keys.delete_spec,

@@ -29,7 +29,8 @@ from pyspark.sql.types import DataType, NullType, StructType
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.options.sink_options import SinkOptions, naming_action, options_of_call, parse_options
+from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.spark.transforms import transformed
 from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
 from iceberg_ds.table.spark_types import iceberg_schema, is_writable

@@ -15,8 +15,8 @@ import pytest
 from support.spark_session import prepare_environment, spare_defaults
 from support.spark_tables import Warehouse, read_with_chdb
 
-from iceberg_ds.options.declarations import options_table
 from iceberg_ds.options.other_writers import foreign_table
+from iceberg_ds.options.sink_options import options_table
 
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"

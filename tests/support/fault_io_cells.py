@@ -19,7 +19,7 @@ from support.tables import NAME, Sink
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 _WRITING = {(file, doing) for file in FileKind for doing in (Doing.OPEN, Doing.WRITE, Doing.CLOSE)}
 _LOADING = {(FileKind.METADATA, Doing.READ)}

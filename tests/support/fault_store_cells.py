@@ -20,7 +20,7 @@ from support.tables import FOLDERS_OF_STORES, NAME, Sink
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 _BUSY = 503
 _LASTING = (Kind(way=Way.STATUS, status=_BUSY), Kind(way=Way.RESET))

@@ -20,7 +20,7 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 
 def die_in_commit(

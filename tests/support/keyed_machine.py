@@ -46,7 +46,7 @@ from iceberg_ds.commit.abort import abort_write
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 ID, REGION, AMOUNT, LSN = 1, 2, 3, 4
 KEYS = {"by id": (ID,), "by region and id": (REGION, ID)}

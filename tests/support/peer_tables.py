@@ -25,7 +25,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.errors import TableNotFoundError
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 from iceberg_ds.planning.plan_write import WriteMode
 
 

@@ -25,7 +25,8 @@ from iceberg_ds.commit.commit import CommitResult, commit_write
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.publish import commit_converted
 from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, WriteIdentity
-from iceberg_ds.options.sink_options import SinkOptions, parse_options
+from iceberg_ds.options.parse import parse_options
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.writers.inline_rows import write_or_hand_over

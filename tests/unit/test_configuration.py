@@ -12,7 +12,7 @@ import pytest
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.configuration import configured_catalog
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 MALFORMED = [

@@ -26,7 +26,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.datasource import IcebergBatchWriter, IcebergSink, IcebergStreamWriter
 from iceberg_ds.errors import CommitMessageError, OptionError, SchemaMismatchError
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 from iceberg_ds.spark.driver_secrets import KeptOnDriver
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide

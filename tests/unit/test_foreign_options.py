@@ -6,9 +6,10 @@ import pytest
 from support.tables import Sink
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.options.declarations import OPTIONS
 from iceberg_ds.options.other_writers import FOREIGN_OPTIONS, SESSION_SETTINGS, ForeignOption
-from iceberg_ds.options.sink_options import SinkOptions, check_scope, parse_options
+from iceberg_ds.options.parse import parse_options
+from iceberg_ds.options.rules import Kind, check_kind
+from iceberg_ds.options.sink_options import OPTIONS, SinkOptions
 from iceberg_ds.planning.plan_write import WriteMode
 
 # All of them, as of Iceberg 1.12 and Delta 4.1, but for the ones that are options here under the same name.
@@ -163,9 +164,9 @@ def test_overwrite_schema_is_a_full_evolution_that_drops_columns() -> None:
     options = parsed(overwriteSchema="true")
 
     assert (options.schema_evolution, options.drop_missing_columns) == ("full", True)
-    check_scope(options, is_overwrite=True, is_stream=False)
+    check_kind(options, Kind.OVERWRITE | Kind.BATCH)
     with pytest.raises(OptionError, match="overwriteSchema only count with mode"):
-        check_scope(options, is_overwrite=False, is_stream=False)
+        check_kind(options, Kind.APPEND | Kind.BATCH)
     assert parsed(overwriteSchema="false") == parsed()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.options.sink_options import SinkOptions, parse_options
+from iceberg_ds.options.parse import parse_options
+from iceberg_ds.options.sink_options import SinkOptions
 
 KEYED = {"table": "db.t", "keys": "id"}
 

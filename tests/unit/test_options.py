@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.options.declarations import OPTIONS, options_table
-from iceberg_ds.options.sink_options import SPARK_KEYS, given_options, parse_options
+from iceberg_ds.options.parse import SPARK_KEYS, given_options, parse_options
+from iceberg_ds.options.sink_options import OPTIONS, options_table
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -224,10 +224,10 @@ def test_secret_as_a_property_of_table_or_snapshot_is_refused(option: str) -> No
     assert SECRET not in refused
 
 
-@pytest.mark.parametrize("option", ["table-property.comment", "snapshot-property.source", "location"])
+@pytest.mark.parametrize("option", ["table-property.comment", "snapshot-property.source", "location", "userMetadata"])
 def test_address_with_a_password_is_kept_out_of_metadata(option: str) -> None:
     """The name of a property tells nothing, and the password would stand in the metadata, in errors and in logs."""
-    refused = refusal({"table": "db.t", option: f"s3a://writer:{SECRET}@bucket/x"})
+    refused = refusal({"table": "db.t", option.lower(): f"s3a://writer:{SECRET}@bucket/x"})
 
     assert f"options {option} would write secrets into the table's metadata" in refused
     assert SECRET not in refused

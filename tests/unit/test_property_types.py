@@ -15,7 +15,7 @@ from support.tables import IDENTIFIER, SCHEMA, Sink, local, rows
 
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError
 from iceberg_ds.options.file_settings import file_settings
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 from iceberg_ds.options.table_properties import COLUMN_TYPES, NOT_OF_NEW_TABLES, RESERVED, TYPES, new_table_properties
 from iceberg_ds.planning.plan_write import foresee, foresee_creation
 from iceberg_ds.table.names import METADATA_COLUMNS

@@ -16,7 +16,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.cli import main
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.inspect.check import check
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 NAME = "`db`.`my.table`"
 SHOWN = "db.`my.table`"

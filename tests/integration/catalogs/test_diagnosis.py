@@ -13,7 +13,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.error_hints import Cause, Service, diagnose
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.io.files import file_io
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 IO = "iceberg_ds.io.files.ObjectIO", "pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO"
 

@@ -18,7 +18,7 @@ from thrift.transport.TTransport import TTransportException
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import CommitConflictError
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 
 def sink(service: CatalogService, **properties: str) -> Sink:

@@ -13,7 +13,7 @@ from support.tables import Sink
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 
 def test_rows_of_a_hostile_table_go_to_the_users_store(service: CatalogService) -> None:

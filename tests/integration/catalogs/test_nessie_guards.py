@@ -15,7 +15,7 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.inspect.scratch import ScratchTables, total_records
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 WRITERS = 3
 

@@ -24,7 +24,7 @@ from support.tables import Sink
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 PAGES = Path(__file__).parents[3] / "docs" / "catalogs"
 _WRITER, _PASSWORD = "writer", "writer-password"

@@ -11,7 +11,7 @@ from support.bucket import Bucket
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "storage.md"

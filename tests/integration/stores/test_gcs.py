@@ -17,7 +17,7 @@ from support.tables import NAME, Sink, rows
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.io.files import ObjectIO
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 BLOCK = 8 * 1024 * 1024
 LOCATION = "gs://bucket/folder/x"

@@ -22,7 +22,7 @@ from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, rows, write_bat
 from iceberg_ds import DataFileError, OptionError
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 SECRET = "marked-secret"  # noqa: S105  # none

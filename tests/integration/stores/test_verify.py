@@ -14,7 +14,7 @@ import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.inspect.orphans import VerifyResult
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 SECRET = "tests-secret-key"  # noqa: S105  # of the server that the tests start
 

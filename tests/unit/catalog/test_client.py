@@ -36,7 +36,8 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.metadata_files import files_at_hand
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings
 from iceberg_ds.errors import CatalogError, OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.options.sink_options import SinkOptions, parse_options
+from iceberg_ds.options.parse import parse_options
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots.snapshot import commit_request, new_snapshot
 from iceberg_ds.table.requests import CommitRequest
@@ -119,7 +120,7 @@ def test_configured_catalog_is_the_one_that_is_opened(tmp_path: Path) -> None:
     )
     script = (
         "from iceberg_ds.catalog.client import connect; from iceberg_ds.catalog.settings import catalog_settings\n"
-        "from iceberg_ds.options.sink_options import parse_options\n"
+        "from iceberg_ds.options.parse import parse_options\n"
         "client = connect(catalog_settings(parse_options({'table': 'db.t', 'catalog': 'lake'})))\n"
         "print(client.find_table(('db', 't')))\n"
     )
@@ -422,7 +423,7 @@ def test_two_processes_may_create_the_embedded_catalog_at_once(tmp_path: Path) -
     script = (
         "import sys\n"
         "from iceberg_ds.catalog.client import connect; from iceberg_ds.catalog.settings import catalog_settings\n"
-        "from iceberg_ds.options.sink_options import parse_options\n"
+        "from iceberg_ds.options.parse import parse_options\n"
         "settings = catalog_settings(parse_options({'table': 'db.t', 'warehouse': sys.argv[1]}))\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "print(connect(settings).find_table(('db', 't')))\n"

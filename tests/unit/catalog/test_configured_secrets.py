@@ -10,7 +10,8 @@ from support.hostile_tables import listening
 
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties, why_not_beside
 from iceberg_ds.errors import OptionError
-from iceberg_ds.options.sink_options import SinkOptions, parse_options
+from iceberg_ds.options.parse import parse_options
+from iceberg_ds.options.sink_options import SinkOptions
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 URI = "https://catalog.example"

@@ -10,7 +10,7 @@ from support.rest_sinks import sink_of
 
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 
 
 def test_catalog_that_leaves_out_history_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
-from iceberg_ds.options.sink_options import parse_options
+from iceberg_ds.options.parse import parse_options
 from iceberg_ds.snapshots.refs import branch_history
 
 pytestmark = pytest.mark.usefixtures("waits")

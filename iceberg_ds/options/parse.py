@@ -1,0 +1,192 @@
+"""`parse_options`: what Spark hands over as options, as `SinkOptions`, or all that is wrong with it at once.
+
+Option keys reach us in lower case because Spark lower-cases them; values arrive as strings.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options.other_writers import ALIASES, NOT_OURS, refusal_of_setting
+from iceberg_ds.options.rules import broken_rules
+from iceberg_ds.options.sink_options import CATALOG_PREFIX, OPTIONS, Option, SinkOptions
+from iceberg_ds.secrets import has_password, is_credential, mask_url
+from iceberg_ds.table.names import parse_identifier
+
+# Spark itself puts these beside the user's options.
+SPARK_KEYS = frozenset({"path", "checkpointlocation", "queryname"})
+
+_RESERVED_IN_SUMMARIES = frozenset(
+    {
+        "operation",
+        "changed-partition-count",
+        "partition-summaries-included",
+        "engine-name",
+        "engine-version",
+        "source-snapshot-id",  # whose rows these are, by a cherry-pick: who repeats that write is told that it landed
+        "self",  # by which PyIceberg cannot read a table any more
+    }
+)
+_RESERVED_PREFIXES = (
+    *("added-", "deleted-", "removed-", "total-", "manifests-", "partitions.", "icebergsink."),
+    "spark.sql.streaming.",
+)
+_BY_KEY = {option.name.lower(): option for option in OPTIONS if option.prefix is None}
+_GROUPS = {option.prefix: option for option in OPTIONS if option.prefix is not None}
+
+
+def parse_options(raw: Mapping[str, str]) -> SinkOptions:
+    """Parse the options of one write.
+
+    Args:
+        raw: Options as Spark hands them over: lower-case keys, string values.
+
+    Raises:
+        OptionError: Names every unknown, malformed, missing or contradicting option at once.
+    """
+    parsed: dict[str, Any] = {option.field: {} for option in _GROUPS.values()}
+    malformed: list[str] = []
+    problems: list[str] = []
+    for key, text in raw.items():
+        prefix = next((prefix for prefix in _GROUPS if key.startswith(prefix) and key != prefix), None)
+        option = _BY_KEY.get(ALIASES.get(key, key))
+        if prefix is not None:
+            parsed[_GROUPS[prefix].field][key.removeprefix(prefix)] = text
+        elif option is not None:
+            problem = _take(parsed, option, text)
+            problems += filter(None, [problem])
+            malformed += [] if problem is None else [option.name]
+        elif key in NOT_OURS:
+            problems += filter(None, [NOT_OURS[key].refusal(text)])
+        elif key not in SPARK_KEYS:
+            problems.append(refusal_of_setting(key) or _unknown(key))
+    _take_table(parsed, raw.get("path"), malformed, problems)
+    options = SinkOptions(**{**_implied(parsed), **parsed})
+    problems += [*broken_rules(options, malformed=malformed), *_wrong_properties(options)]
+    if problems:
+        raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    if options.user_metadata is None:
+        return options
+    return replace(options, snapshot_properties={**options.snapshot_properties, "userMetadata": options.user_metadata})
+
+
+def given_options(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options that a function of the package is given, in the form in which Spark hands them over."""
+    return {key.lower(): str(value) for key, value in (options or {}).items()}
+
+
+def options_of_call(table: str, options: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options of a function that takes the table as an argument, with the table among them.
+
+    Raises:
+        OptionError: Option `table` names another table.
+    """
+    given = given_options(options)
+    named, namespace = given.get("table", table), given.get("namespace")
+    if _full_identifier(named, namespace) != _full_identifier(table, namespace):
+        raise OptionError(
+            f"Cannot tell which table is meant: the argument is {table!r}, and option 'table' is {named!r}. Drop the "
+            "option."
+        )
+    return {**given, "table": table}
+
+
+def _full_identifier(text: str, namespace: str | None) -> tuple[str, ...]:
+    """Return the levels of an identifier, completed by option `namespace`; malformed text is one level."""
+    try:
+        levels = parse_identifier(text)
+        return levels if namespace is None or len(levels) > 1 else (*parse_identifier(namespace), *levels)
+    except ValueError:  # `parse_options` says why
+        return (text,)
+
+
+def _take(parsed: dict[str, Any], option: Option, text: str) -> str | None:
+    """Put the value of an option among those that are parsed. Return what is wrong with it, None if nothing is."""
+    try:
+        value = option.parse(text)
+    except ValueError as problem:
+        return f"option '{option.name}' is {mask_url(text)!r}: {problem}"
+    if parsed.setdefault(option.field, value) == value:
+        return None
+    return f"option '{option.name}' is given twice, by two of its names: give one of them"
+
+
+def _unknown(key: str) -> str:
+    known = [option.name for option in OPTIONS if option.prefix is None]
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = (
+        f"did you mean '{near[0]}'?" if near else f"known options: {', '.join([*known, *(f'{p}*' for p in _GROUPS)])}"
+    )
+    return f"unknown option '{key}': {hint}"
+
+
+def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], problems: list[str]) -> None:
+    """Find the table's full identifier: `save("db.t")` arrives as `path`, and `namespace` completes a bare name."""
+    place = "option 'table'"
+    if path is not None:
+        place = "the table in save() or start()"
+        try:
+            from_path = parse_identifier(path)
+        except ValueError as problem:
+            problems.append(f"{place} is {path!r}: {problem}")
+            return
+        if parsed.setdefault("table", from_path) != from_path:
+            problems.append(f"option 'table' and the table in save() or start() differ ({path!r}): give one of them")
+    table = parsed.get("table")
+    if table is None and "table" not in malformed:
+        problems.append('no table is named: use save("db.t"), start("db.t") or option("table", "db.t")')
+    if table is None or len(table) > 1:
+        return
+    if "namespace" in parsed:
+        parsed["table"] = (*parsed["namespace"], *table)
+    else:
+        problems.append(
+            f"{place} is {table[0]!r}: expected namespace and table separated by a dot, such as db.events, or option "
+            "'namespace'"
+        )
+
+
+def _implied(parsed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what other writers' options mean for options that are not given themselves."""
+    implied: dict[str, Any] = {}
+    if parsed.get("overwrite_schema"):
+        implied = {"schema_evolution": "full", "drop_missing_columns": True}
+    if parsed.get("merge_schema"):
+        implied["schema_evolution"] = "add-columns"
+    return implied
+
+
+def _wrong_properties(options: SinkOptions) -> list[str]:
+    """Return what is wrong with properties of tables and snapshots, whatever the table."""
+    problems = []
+    groups = {"table-property.": options.table_properties, "snapshot-property.": options.snapshot_properties}
+    public = [
+        f"{prefix}{key}"
+        for prefix, properties in groups.items()
+        for key, value in properties.items()
+        if is_credential(key) or has_password(value)
+    ]
+    values = {"location": options.location, "userMetadata": options.user_metadata}
+    public += [name for name, text in values.items() if has_password(text or "")]
+    if public:
+        problems.append(
+            f"options {', '.join(public)} would write secrets into the table's metadata, which all of its readers can "
+            f"see: a secret belongs below '{CATALOG_PREFIX}', or better into the configuration of PyIceberg"
+        )
+    if reserved := sorted(filter(_is_reserved, options.snapshot_properties)):
+        problems.append(
+            "options 'snapshot-property.*' would replace what the commit itself records, or what readers go by: "
+            + ", ".join(reserved)
+        )
+    if "format-version" in options.table_properties:
+        problems.append("option 'table-property.format-version' has an option of its own: 'format-version'")
+    return problems
+
+
+def _is_reserved(key: str) -> bool:
+    """Return whether a key of a snapshot's summary has a meaning to Iceberg, Spark or this sink."""
+    return key in _RESERVED_IN_SUMMARIES or key.startswith(_RESERVED_PREFIXES)

@@ -1,0 +1,334 @@
+"""Which options do not go together, which count only with others, and which only in some kinds of write.
+
+`RULES` is the one table of them. What follows from the options alone is refused when they are parsed, the rest when a
+write is planned, whoever plans it. What depends on the table or on the catalog is no rule: the planner refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Flag, auto
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.plan import DIFF, OPERATION
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.table.names import identifier_text
+
+
+class Kind(Flag):
+    """What is true of a write whatever its options; nothing of it is known when they are parsed."""
+
+    BATCH = auto()
+    STREAM = auto()  # `writeStream.format("icebergsink")`; what `foreachBatch` writes are batches
+    APPEND = auto()
+    OVERWRITE = auto()
+    DATA_SOURCE = auto()  # `format("icebergsink")`
+    UPSERT = auto()  # `iceberg_ds.upsert`, which appends
+
+
+ANY_KIND = Kind(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Options that may not be asked for together, or not in a kind of write.
+
+    Attributes:
+        options: A write that breaks the rule asks for all of them, as `SinkOptions.asks` takes them.
+        unless: It asks for none of them.
+        kind: It is all of these kinds; none for every write.
+        both: Returns what two options name both, without which the rule is kept; None if that does not matter.
+        problem: What is wrong, why, and what to do. `{options}` and `{names}` are the options, of all rules with this
+            text that are broken, with and without quotes; `{both}` is what two of them name.
+    """
+
+    problem: str
+    options: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    kind: Kind = ANY_KIND
+    both: Callable[[SinkOptions], str] | None = None
+
+    def is_broken_by(self, options: SinkOptions, kind: Kind) -> bool:
+        """Return whether a write with these options, of this kind, breaks the rule."""
+        return (
+            self.kind in kind
+            and all(map(options.asks, self.options))
+            and not any(map(options.asks, self.unless))
+            and (self.both is None or self.both(options) != "")
+        )
+
+
+def _one_column(first: str, second: str) -> Callable[[SinkOptions], str]:
+    """Return what tells which columns both options name; names of columns may differ in case."""
+
+    def both(options: SinkOptions) -> str:
+        named = [{name.lower(): name for name in options.words_of(option)} for option in (first, second)]
+        return ", ".join(repr(named[0][name]) for name in sorted(named[0].keys() & named[1].keys()))
+
+    return both
+
+
+def _one_branch(options: SinkOptions) -> str:
+    staging = options.staging_branch
+    return staging if staging is not None and staging == (options.branch or MAIN_BRANCH) else ""
+
+
+_ONLY_WITH_KEYS = (
+    "sequence-by",
+    "sequence-scope",
+    "keys-not-enforced",
+    "inserts-are-new",
+    "evolve-keys",
+    "soft-delete-column",
+    "delete-encoding",
+    "readers",
+    "publish-converted",
+)
+_SAY_DELETE = ("operation-column", "delete-when")
+_TOLD_BY_FEED = (f"metadata-columns={OPERATION}", f"metadata-columns={DIFF}")
+_ONLY_OVERWRITING = (
+    "overwrite-mode",
+    "replace-where",
+    "isolation-level",
+    "validate-from-snapshot-id",
+    "overwriteSchema",
+)
+_CONTRADICT = "options {options} contradict each other: "
+_PAIR = "options 'txn-app-id' and 'txn-version' need each other: name the application, and number its writes"
+_SOME_ROWS = (
+    "option 'overwriteSchema' is for overwrites of all rows, and this one replaces some of them: drop it, and say what "
+    "may change with 'schema-evolution'"
+)
+_FEEDS = (
+    "options 'operation-column' and 'delete-when' are for change feeds, which are appended, and this write replaces "
+    "rows. Append, or drop them"
+)
+_UPSERT = (
+    "Write with iceberg_ds.upsert(df, table, ...), or a stream with foreachBatch(iceberg_ds.upsert_into(table, ...))"
+)
+RULES: tuple[Rule, ...] = (
+    Rule(
+        options=("replace-where", "overwrite-mode=dynamic"),
+        problem="options {options} name the rows to replace in two ways: drop one of them",
+    ),
+    Rule(
+        options=("drop-missing-columns",),
+        unless=("schema-evolution=full",),
+        problem="option {options} needs 'schema-evolution=full'",
+    ),
+    # What they imply is so, unless another value is given.
+    Rule(
+        options=("merge-schema",),
+        unless=("schema-evolution=add-columns", "schema-evolution=full"),
+        problem="options 'merge-schema' and 'schema-evolution' contradict each other: drop one of them",
+    ),
+    Rule(
+        options=("overwriteSchema",),
+        unless=("schema-evolution=full",),
+        problem="options 'overwriteSchema' and 'schema-evolution' contradict each other: drop one of them",
+    ),
+    Rule(
+        options=("overwriteSchema",),
+        unless=("drop-missing-columns",),
+        problem="options 'overwriteSchema' and 'drop-missing-columns' contradict each other: drop one of them",
+    ),
+    Rule(options=("overwriteSchema", "replace-where"), problem=_SOME_ROWS),
+    Rule(options=("overwriteSchema", "overwrite-mode=dynamic"), problem=_SOME_ROWS),
+    Rule(
+        options=("evolve-partitioning",),
+        unless=("partition-by",),
+        problem="option {options} needs 'partition-by'",
+    ),
+    Rule(
+        options=("sort-by", "use-table-distribution-and-ordering=false"),
+        problem=f"{_CONTRADICT}drop one of them",
+    ),
+    Rule(
+        options=("staging-branch",),
+        both=_one_branch,
+        problem="options 'staging-branch' and 'branch' are the same: readers would see the rows at once",
+    ),
+    Rule(options=("txn-app-id",), unless=("txn-version",), problem=_PAIR),
+    Rule(options=("txn-version",), unless=("txn-app-id",), problem=_PAIR),
+    Rule(
+        options=("accept-new-checkpoint",),
+        unless=("stream-name",),
+        problem="option {options} needs 'stream-name'",
+    ),
+    # Rows with keys.
+    *(
+        Rule(
+            options=(option,),
+            unless=("keys",),
+            problem="options {options} only count with 'keys': name the key columns",
+        )
+        for option in _ONLY_WITH_KEYS
+    ),
+    *(
+        Rule(
+            options=(option,),
+            unless=("keys", *_TOLD_BY_FEED),
+            problem="options {options} only count with 'keys': name the key columns, or ask for _operation or _diff in "
+            "'metadata-columns'",
+        )
+        for option in _SAY_DELETE
+    ),
+    Rule(
+        options=(f"metadata-columns={DIFF}",),
+        unless=("keys", *_SAY_DELETE),
+        problem="option {options} needs 'operation-column' or 'delete-when', which tell deletes from rows",
+    ),
+    Rule(
+        options=(f"metadata-columns={DIFF}", "keys"),
+        problem=f"{_CONTRADICT}'{DIFF}' is for change feeds that are appended event by event",
+    ),
+    Rule(
+        options=("keys", "inserts-are-new"),
+        unless=("operation-column",),
+        problem="option 'inserts-are-new' needs 'operation-column', which tells inserts from updates",
+    ),
+    Rule(options=("keys", "format-version=1"), problem=f"{_CONTRADICT}deletes need version 2"),
+    Rule(
+        options=("keys", "soft-delete-column"),
+        unless=_SAY_DELETE,
+        problem="option 'soft-delete-column' needs 'operation-column' or 'delete-when', which tell deletes",
+    ),
+    Rule(
+        options=("soft-delete-column", "inserts-are-new"),
+        problem=f"{_CONTRADICT}a key that was deleted has a row, which its next insert replaces",
+    ),
+    *(
+        Rule(
+            options=("soft-delete-column", option),
+            both=_one_column("soft-delete-column", option),
+            problem=f"options 'soft-delete-column' and '{option}' name one column: {{both}}",
+        )
+        for option in ("keys", "operation-column", "metadata-columns")
+    ),
+    Rule(
+        options=("keys", "sequence-scope=table"),
+        unless=("sequence-by",),
+        problem="option 'sequence-scope=table' needs 'sequence-by', which says which row is newer",
+    ),
+    Rule(
+        options=("sequence-scope=table", "inserts-are-new"),
+        problem=f"{_CONTRADICT}what is late is only known of keys that are looked for",
+    ),
+    Rule(
+        options=("sequence-scope=table", "delete-encoding=copy-on-write"),
+        problem=f"{_CONTRADICT}late rows are hidden by position deletes",
+    ),
+    *(
+        Rule(
+            options=("sequence-scope=table", "sequence-by", option),
+            both=_one_column("sequence-by", option),
+            problem=f"options 'sequence-by' and '{option}' name one column, {{both}}, which cannot say which row is "
+            "newer where 'sequence-scope' is table",
+        )
+        for option in ("keys", "operation-column", "soft-delete-column")
+    ),
+    # Kinds of write.
+    *(
+        Rule(
+            options=(option,),
+            kind=Kind.APPEND | kind,
+            problem=f"{{names}} only count with {overwrite}, and this write appends. Drop them, or overwrite",
+        )
+        for kind, overwrite in ((Kind.BATCH, 'mode("overwrite")'), (Kind.STREAM, 'outputMode("complete")'))
+        for option in _ONLY_OVERWRITING
+    ),
+    Rule(
+        options=("keys",),
+        kind=Kind.OVERWRITE,
+        problem="option 'keys' is for appending, where rows replace those of their keys alone, and this write replaces "
+        "all rows of a range. Append, or drop 'keys' and the options that belong to it",
+    ),
+    *(Rule(options=(option,), unless=("keys",), kind=Kind.OVERWRITE, problem=_FEEDS) for option in _SAY_DELETE),
+    Rule(unless=("keys",), kind=Kind.UPSERT, problem="name the key columns, by argument 'keys' or the option"),
+    Rule(
+        options=("delete-encoding=equality",),
+        kind=Kind.UPSERT,
+        problem="option 'delete-encoding' is equality, which format(\"icebergsink\") writes. Expected position or "
+        "copy-on-write",
+    ),
+    Rule(
+        options=("publish-converted",),
+        kind=Kind.UPSERT,
+        problem="option 'publish-converted' is for writes that make equality deletes, and an upsert makes none: its "
+        "readers meet none without it. Drop the option",
+    ),
+    *(
+        Rule(
+            options=(f"delete-encoding={encoding}",),
+            kind=Kind.DATA_SOURCE,
+            problem=f"option 'delete-encoding' is {encoding}, for which old rows must be looked for by a job of Spark. "
+            f"{_UPSERT}",
+        )
+        for encoding in ("position", "copy-on-write")
+    ),
+    Rule(
+        options=("sequence-scope=table",),
+        kind=Kind.DATA_SOURCE,
+        problem="option 'sequence-scope' is table, and this write does not look at the table's rows. " + _UPSERT,
+    ),
+    Rule(
+        options=("staging-branch",),
+        unless=("publish-converted",),
+        kind=Kind.STREAM,
+        problem="option 'staging-branch' is for batches, and for streams with 'publish-converted'. Stream to a branch "
+        "with option 'branch', and publish it with iceberg_ds.publish",
+    ),
+    Rule(
+        options=("txn-app-id",),
+        kind=Kind.STREAM,
+        problem="options 'txn-app-id' and 'txn-version' are for batches. A stream numbers its epochs itself, and none "
+        "lands twice. Drop them, or write batches in foreachBatch, with the number of the micro-batch as txn-version",
+    ),
+    Rule(
+        options=("stream-name",),
+        kind=Kind.BATCH,
+        problem="option 'stream-name' is for writeStream.format(\"icebergsink\"), and this is a batch. In "
+        "foreachBatch, 'txn-app-id' and 'txn-version' take its place",
+    ),
+)
+
+
+def broken_rules(options: SinkOptions, kind: Kind = ANY_KIND, *, malformed: Iterable[str] = ()) -> list[str]:
+    """Return what is wrong with options taken together, a text for each problem, in the order of the rules.
+
+    Args:
+        options: The options.
+        kind: What kind of write it is, for the rules of such kinds; none for the rules of every write.
+        malformed: Names of options whose texts could not be read; rules about them say nothing.
+    """
+    malformed = set(malformed)
+    broken: dict[str, list[Rule]] = {}
+    for rule in RULES:
+        about = {term.partition("=")[0] for term in (*rule.options, *rule.unless)}
+        if bool(rule.kind) == bool(kind) and not about & malformed and rule.is_broken_by(options, kind):
+            broken.setdefault(rule.problem, []).append(rule)
+    return [_sentence(rules, options) for rules in broken.values()]
+
+
+def _sentence(rules: list[Rule], options: SinkOptions) -> str:
+    """Return the text of rules that have one."""
+    terms, both = [rule.options for rule in rules], rules[0].both
+    return rules[0].problem.format(
+        options=", ".join(" and ".join(map(repr, names)) for names in terms),
+        names=", ".join(" and ".join(names) for names in terms),
+        both="" if both is None else both(options),
+    )
+
+
+def check_kind(options: SinkOptions, kind: Kind) -> None:
+    """Refuse options that do not go together in a write of this kind.
+
+    Raises:
+        OptionError: Says all that is wrong.
+    """
+    if problems := broken_rules(options, kind):
+        action = f"Cannot {'upsert into' if Kind.UPSERT in kind else 'write to'} {identifier_text(options.table)}:"
+        one = f"{action} {problems[0]}."
+        raise OptionError(one if len(problems) == 1 else "\n  - ".join([action, *(f"{text}." for text in problems)]))
