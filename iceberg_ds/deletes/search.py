@@ -17,7 +17,7 @@ before, meanwhile or later, applies to it if and only if it applied to that file
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -267,9 +267,12 @@ class KeySearch:
 
         Raises:
             DataFileError: A task failed time after time, or the whole job.
+            UnsupportedTableError: A data file would be written again that the table lists more than once.
         """
         if not work:
             return
+        if plan.encoding == "copy-on-write":
+            self.check_listed_once(item.path for item in work)
         answers = resolve(self._spark, plan, work)
         self.resolution.take(answers)
         self.read_bytes += sum(answer.read_bytes for answer in answers)
@@ -293,6 +296,23 @@ class KeySearch:
                 f"{len(live.equalities)} files of deletes by keys, such as {live.equalities[0].path}, and the rows "
                 "that they hide have no say. Take them out with iceberg_ds.convert_deletes, and let all writers of "
                 "the table use iceberg_ds.upsert."
+            )
+
+    def check_listed_once(self, paths: Iterable[str]) -> None:
+        """Refuse data files that are listed more than once: one answer does not hold for all of their entries.
+
+        Args:
+            paths: Those of data files, each as often as it is listed.
+
+        Raises:
+            UnsupportedTableError: One of them is there again.
+        """
+        path, count = next(iter(Counter(paths).most_common(1)), ("", 0))
+        if count > 1:
+            raise UnsupportedTableError(
+                f"Cannot {self._action}, nothing was committed: the table lists {path} {count} times, as after files "
+                "were added twice, so that readers see its rows as often, and some would be lost. Rewrite its files "
+                "with Iceberg's rewrite_data_files first."
             )
 
     def _check_readable(self, files: Sequence[DataFile]) -> None:
@@ -357,6 +377,7 @@ class ResolvedSwap:
 
         Raises:
             StaleWorkError: A data file has to be searched first, or a rewritten one is not as it was.
+            UnsupportedTableError: One whose rows were found is listed more than once.
         """
         read = self._search.read(table)
         if not self._goal.is_whole(read.files):
@@ -371,6 +392,8 @@ class ResolvedSwap:
                 "rows of the same keys"
             )
         rewritten = self._search.resolution.rewritten.keys()
+        at_stake = {answer.path for answer in self._search.resolution.hit if self.keeps_rows} | rewritten
+        self._search.check_listed_once(found.path for found in read.files.data if found.path in at_stake)
         gone = {found.path for found in self._goal.deletes(read.files)} | rewritten
         found = _replacement(read, gone | _left_alone(read.files, rewritten))
         self.dropped = found.removed

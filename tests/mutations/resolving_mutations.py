@@ -190,6 +190,20 @@ RESOLVING: tuple[Mutation, ...] = (
         spark_tests=(_RACES + "test_sink_that_began_before_lands_rightly",),
     ),
     Mutation(
+        name="one rewritten file takes the place of all entries that list its rows",
+        file="deletes/search.py",
+        before="        if count > 1:\n",
+        after="        if count < 0:\n",
+        tests=(_CONVERTING + "test_file_that_is_listed_twice_loses_no_row",),
+    ),
+    Mutation(
+        name="one rewritten file takes the place of an entry that came meanwhile",
+        file="deletes/search.py",
+        before="for found in read.files.data if found.path in at_stake)",
+        after="for found in () if found.path in at_stake)",
+        tests=(_CONVERTING + "test_file_that_is_listed_again_meanwhile_loses_no_row",),
+    ),
+    Mutation(
         name="a rewritten file takes the place of one that is gone",
         file="deletes/search.py",
         before="        if changed:\n",

@@ -32,9 +32,10 @@ from iceberg_ds.errors import (
     DataFileError,
     OptionError,
     RefusedRowsError,
+    UnsupportedTableError,
 )
 from iceberg_ds.fault_points import FaultPoint
-from iceberg_ds.messages import TaskCommit
+from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers.keyed import report_keyed_task
 from iceberg_ds.writers.task_writer import TaskAttempt
@@ -67,6 +68,22 @@ def check_readable(sink: Sink, encoding: RowEncoding) -> None:
     allowed = {DataFileContent.DATA}
     assert kinds <= (allowed if encoding == "copy-on-write" else allowed | {DataFileContent.POSITION_DELETES})
     check_clean(sink.table())
+
+
+def test_file_that_is_listed_twice_is_not_written_again(keyed: Sink) -> None:
+    """Its other rows, which readers see twice, would be there once."""
+    plan = keyed.plan(COLUMNS)
+    files = [found.entry.data_file for found in listed(keyed.table())[DataFileContent.DATA]]
+    counts = RowCounts(received=sum(file.record_count for file in files))
+    keyed.commit([TaskCommit(WriteIdentity.of(plan, None), 0, tuple(files), counts=counts)])
+    before = values(keyed)
+
+    with pytest.raises(UnsupportedTableError, match="parquet 2 times"):
+        upsert(keyed, "copy-on-write", *apart(SECOND))
+
+    assert values(keyed) == before
+    assert not unreferenced_files(keyed.table())
+    assert upsert(keyed, "position", *apart(SECOND)).replaced_rows == 2
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -40,7 +40,7 @@ from iceberg_ds.deletes import search as swap
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import CommitConflictError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint
-from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
 from iceberg_ds.table.specs import parse_sort_by
 
 GLOBAL = PartitionSpec(spec_id=1)
@@ -295,6 +295,45 @@ def test_rewritten_file_keeps_its_sort_order(sink: Sink) -> None:
     (after,) = listed(sink.table())[REPLACED]
     assert after.entry.data_file.sort_order_id == before.entry.data_file.sort_order_id > 0
     assert [row["id"] for row in after.rows()] == [3, 1]
+
+
+def list_again(sink: Sink) -> None:
+    """Add the first data file of the table once more, as `add_files` of other writers may."""
+    data_file = min(listed(sink.table())[DataFileContent.DATA], key=lambda found: found.number).entry.data_file
+    counts = RowCounts(received=data_file.record_count)
+    sink.commit([TaskCommit(WriteIdentity.of(sink.plan(COLUMNS), None), 0, (data_file,), counts=counts)])
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["before the deletes", "after them"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_file_that_is_listed_twice_loses_no_row(sink: Sink, encoding: RowEncoding, number: int) -> None:
+    """Rows that readers see twice would be there once, or not at all, though a conversion keeps all rows."""
+    make(sink, epochs=number)
+    list_again(sink)
+    put(sink, 5, *EPOCHS[1])
+    before = values(sink)
+
+    with pytest.raises(UnsupportedTableError, match="parquet 2 times"):
+        convert(sink, encoding)
+
+    assert values(sink) == before
+    assert not unreferenced_files(sink.table())
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.usefixtures("waits")
+def test_file_that_is_listed_again_meanwhile_loses_no_row(sink: Sink, encoding: RowEncoding) -> None:
+    """The rows that another writer brings once more would go with those that were deleted before."""
+    make(sink, epochs=2)
+
+    with (
+        meanwhile(FaultPoint.COMMIT_BEGUN, lambda: list_again(sink)),
+        pytest.raises(UnsupportedTableError, match="parquet 2 times"),
+    ):
+        convert(sink, encoding)
+
+    assert len(values(sink)) == len(AFTER) + 2 + 6
+    assert not unreferenced_files(sink.table())
 
 
 # What others do meanwhile.
