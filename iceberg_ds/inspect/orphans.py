@@ -14,6 +14,7 @@ states they follow.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import logging
 import re
@@ -291,7 +292,8 @@ def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Co
     undecided = _undecided_states(table, own, in_log)
     others = [state for state in states.values() if state.table_uuid != str(metadata.table_uuid)]
     folders = {folder for other in others for folder in _own_folders(table, other, referenced)}
-    return OfOthers(folders=tuple(folders), files=frozenset(_files_of(table, undecided, files)))
+    kept = itertools.chain(_files_of(table, undecided, files), _files_below(table, others))
+    return OfOthers(folders=tuple(folders), files=frozenset(kept))
 
 
 def _undecided_states(table: Table, states: dict[str, State], in_log: Collection[str]) -> list[State]:
@@ -330,21 +332,46 @@ def _files_of(table: Table, undecided: Sequence[State], files: _MetadataFiles) -
     for state in undecided:
         if (added := _added_by(state, files)) and added <= present:
             continue
-        lists = dict(state.snapshots)
-        known = {snapshot_id: path for snapshot_id, path in lists.items() if path is not None}
-        listed = read_listed(table.io, known)
-        # What is missing was expired, and its files with it; nothing else tells what they were.
-        problem = next((found for found in listed.every_problem() if not found.is_missing), None)
-        if problem is None and len(known) < len(lists):
-            problem = Problem(text="snapshots of it have no manifest list", is_missing=False)
-        if problem is not None:
-            raise CheckFailedError(f"what {state.path} refers to is not known: {problem}", _UNREADABLE_STEP)
+        referred = _referred(table.io, state)
         logger.warning(
             "Files that %s refers to stay: another catalog may have that state of the table, or a commit was killed. "
             "If no catalog has it, delete this metadata file by hand, and delete orphans again",
             state.path,
         )
-        yield from map(file_key, (state.path, *known.values(), *listed.listed_paths(), *state.statistics))
+        yield from referred
+
+
+def _files_below(table: Table, others: Sequence[State]) -> Iterator[str]:
+    """Yield the keys of the files that tables in folders below this one's refer to, wherever they are.
+
+    A table may have had other folders before, of which no metadata tells any more.
+
+    Raises:
+        CheckFailedError: What such a table refers to cannot be read.
+    """
+    location = folder_key(table.metadata.location)
+    followed = {key for other in others for key in other.log}
+    for other in others:
+        is_below = any(folder.startswith(location) for folder in other.folders)
+        if is_below and file_key(other.path) not in followed:
+            yield from _referred(table.io, other)
+
+
+def _referred(io: FileIO, state: State) -> list[str]:
+    """Return the keys of the files that a state refers to, and of its own.
+
+    Raises:
+        CheckFailedError: They cannot be told.
+    """
+    lists = {snapshot_id: path for snapshot_id, path in state.snapshots if path is not None}
+    listed = read_listed(io, lists)
+    # What is missing was expired, and its files with it; nothing else tells what they were.
+    problem = next((found for found in listed.every_problem() if not found.is_missing), None)
+    if problem is None and len(lists) < len(state.snapshots):
+        problem = Problem(text="snapshots of it have no manifest list", is_missing=False)
+    if problem is not None:
+        raise CheckFailedError(f"what {state.path} refers to is not known: {problem}", _UNREADABLE_STEP)
+    return [*map(file_key, (state.path, *lists.values(), *listed.listed_paths(), *state.statistics))]
 
 
 def _added_by(state: State, files: _MetadataFiles) -> set[int]:

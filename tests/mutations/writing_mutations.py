@@ -884,6 +884,13 @@ WRITING = (
         tests=(_NEIGHBOURS + "test_table_below_keeps_all_its_files_wherever_it_says_they_are",),
     ),
     Mutation(
+        name="a table below loses the rows in folders that it does not name any more",
+        file="inspect/orphans.py",
+        before="kept = itertools.chain(_files_of(table, undecided, files), _files_below(table, others))",
+        after="kept = itertools.chain(_files_of(table, undecided, files))",
+        tests=(_NEIGHBOURS + "test_table_below_keeps_rows_in_a_folder_that_it_does_not_name_any_more",),
+    ),
+    Mutation(
         name="a stale entry of a table deletes what another catalog has written",
         file="inspect/orphans.py",
         before="if state.sequence_number > newest or current in state.log:",

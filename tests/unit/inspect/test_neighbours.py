@@ -172,6 +172,30 @@ def test_table_below_keeps_all_its_files_wherever_it_says_they_are(sink: Sink) -
     assert below.ids() == [1, 2]
 
 
+def test_table_below_keeps_rows_in_a_folder_that_it_does_not_name_any_more(sink: Sink) -> None:
+    """A table in a sub-folder whose data path was changed would lose all rows from before."""
+    sink.append(1)
+    location = sink.table().metadata.location
+    below = made_at(sink, f"{location}/sub", "below")
+    with_properties(below, write__data__path=f"{location}/rows_of_sub")
+    below.append(1)
+    with_properties(below, write__data__path=f"{location}/sub/data", write__metadata__previous_versions_max="1")
+    below.append(2)
+    below.append(3)
+    named = below.table().metadata
+    in_log = {local(entry.metadata_file) for entry in named.metadata_log} | {local(below.table().metadata_location)}
+    for path in set((folder_of(below) / "metadata").glob("*.metadata.json")) - in_log:
+        path.unlink()
+    age_all(folder_of(sink))
+    path = left_behind(sink)
+
+    result = cleaned(sink)
+
+    assert result.ok, str(result)
+    assert not path.exists()
+    assert below.ids() == [1, 2, 3]
+
+
 def test_stale_entry_deletes_nothing_that_another_catalog_has_written(sink: Sink, tmp_path: Path) -> None:
     """What was written through another catalog since would be deleted as rubbish."""
     sink.append(1)
