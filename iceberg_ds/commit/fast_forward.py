@@ -26,7 +26,9 @@ from iceberg_ds.snapshots.refs import (
     branch_snapshot_id,
     contains,
     has_diverged,
+    how_moved,
     published,
+    taken_back,
     why_not_writable,
     why_untold,
 )
@@ -143,7 +145,7 @@ def fast_forward_whole(
                 f"Cannot publish snapshot {snapshot_id} of {name}: branch '{branch}' has moved on. Nothing was changed."
             )
         if has_diverged(metadata, branch, to):
-            raise DivergedError(f"'{to}' has moved on to snapshot {branch_snapshot_id(metadata, to)} meanwhile.")
+            raise DivergedError(f"'{to}' {how_moved(metadata, branch, to)} meanwhile.")
         request = _request(metadata, branch, to, _target(metadata, name, branch, to), {})
         dropped = (*dropped_marks(metadata, branch).updates, RemoveSnapshotRefUpdate(ref_name=branch))
         return CommitRequest(requirements=request.requirements, updates=(*request.updates, *dropped))
@@ -167,6 +169,13 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
         return ahead.snapshot_id
     if (reason := why_untold(metadata, branch, to)) is not None:
         raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}, nothing was changed: {reason}.")
+    if (gone := taken_back(metadata, branch, to)) is not None:
+        raise CommitConflictError(
+            f"Cannot publish branch '{branch}' of {name}, nothing was changed: branch '{to}' was set back behind "
+            f"snapshot {gone}, on which '{branch}' (snapshot {ahead.snapshot_id}) builds, and its rows would come "
+            f"back. Drop '{branch}' and write it again from '{to}'; or, if they are to come back, set '{to}' to "
+            f"snapshot {gone} again first."
+        )
     if behind is not None and has_diverged(metadata, branch, to):
         raise CommitConflictError(
             f"Cannot publish branch '{branch}' of {name}, nothing was changed: branch '{to}' has moved on to snapshot "

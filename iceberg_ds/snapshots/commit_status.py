@@ -28,6 +28,7 @@ from iceberg_ds.snapshots.refs import (
     write_base,
 )
 from iceberg_ds.snapshots.txn import (
+    EPOCHS,
     Mark,
     Marks,
     QueryMark,
@@ -208,14 +209,15 @@ def _by_marks(
 
 
 def _picked(history: BranchHistory, numbered: NumberedWrite, last: Mark | None) -> Mark | None:
-    """Return the mark of this very write if somebody has cherry-picked it, after the last mark; None if nobody has.
+    """Return the mark of this very write if somebody has cherry-picked it; None if nobody has.
 
     Iceberg's procedure makes a new snapshot with the files of the picked one, and without its mark. The picked one
-    tells as long as it has not expired.
+    tells as long as it has not expired. An epoch is looked for after the last mark alone: a query that goes on has
+    passed all others.
     """
     kind = kind_of(numbered)
     for snapshot in history:
-        if last is not None and snapshot.snapshot_id == last.snapshot_id:
+        if kind is EPOCHS and last is not None and snapshot.snapshot_id == last.snapshot_id:
             return None
         source_id = summary_entries(snapshot).get(_PICKED_KEY)
         source = (

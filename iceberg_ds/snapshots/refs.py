@@ -158,9 +158,46 @@ def published(metadata: TableMetadata, branch: str, to: str) -> Place:
 
 
 def has_diverged(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
-    """Return whether `publish_to` cannot be fast-forwarded to a staging branch that has snapshots of its own."""
+    """Return whether `publish_to` cannot be fast-forwarded to a staging branch that has snapshots of its own.
+
+    It has moved on, or somebody has set it back, so that rows would come back which were taken out.
+    """
     behind_id = branch_snapshot_id(metadata, publish_to)
-    return behind_id is not None and place_in(metadata, branch, behind_id) is Place.OUTSIDE
+    if behind_id is None:
+        return False
+    return (
+        place_in(metadata, branch, behind_id) is Place.OUTSIDE or taken_back(metadata, branch, publish_to) is not None
+    )
+
+
+def taken_back(metadata: TableMetadata, branch: str, to: str) -> int | None:
+    """Return the snapshot on which `branch` builds and behind which somebody has set `to` back, None for none."""
+    head_id = branch_snapshot_id(metadata, to)
+    for snapshot in branch_history(metadata, branch):
+        if snapshot.snapshot_id == head_id:
+            return None
+        stood_at = _stood_at(metadata, snapshot, to)
+        if stood_at is not None and place_in(metadata, to, stood_at) is Place.OUTSIDE:
+            return stood_at
+    return None
+
+
+def how_moved(metadata: TableMetadata, branch: str, to: str) -> str:
+    """Return in words where `to` has gone, to which `branch` cannot be published."""
+    is_back = taken_back(metadata, branch, to) is not None
+    return f"{'was set back' if is_back else 'has moved on'} to snapshot {branch_snapshot_id(metadata, to)}"
+
+
+def _stood_at(metadata: TableMetadata, snapshot: Snapshot, to: str) -> int | None:
+    """Return where `to` stood when a snapshot was committed on top of that, None if nothing tells."""
+    builds_on = _builds_on(snapshot)
+    if builds_on is None or not builds_on.isdecimal():
+        return None
+    # The entry does not say which branch it means, and `main` alone has a log.
+    is_meant = _summary_entry(snapshot, STAGED_FOR_KEY) == to or (
+        to == MAIN_BRANCH and any(str(entry.snapshot_id) == builds_on for entry in metadata.snapshot_log)
+    )
+    return int(builds_on) if is_meant else None
 
 
 def why_untold(metadata: TableMetadata, branch: str, to: str) -> str | None:
@@ -187,12 +224,15 @@ def why_untold(metadata: TableMetadata, branch: str, to: str) -> str | None:
 
 def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
     """Return whether every row that the staging branch alone has is of a write that is repeated until published."""
+    # Where it stands, or once stood: what was taken back is not to come again.
     published = {snapshot.snapshot_id for snapshot in branch_history(metadata, publish_to)}
     for snapshot in branch_history(metadata, branch):
         if snapshot.snapshot_id in published:
             return True
         if not _keeps_rows(snapshot) and _summary_entry(snapshot, STAGED_FOR_KEY) != publish_to:
             return False
+        if (stood_at := _stood_at(metadata, snapshot, publish_to)) is not None:
+            published.add(stood_at)
     return False  # where both came from has expired
 
 
@@ -235,11 +275,11 @@ def _why_not_publishable(metadata: TableMetadata, branch: str, publish_to: str) 
         return reason
     if not has_diverged(metadata, branch, publish_to):
         return None
-    target, staged = branch_snapshot_id(metadata, publish_to), branch_snapshot_id(metadata, branch)
+    staged = branch_snapshot_id(metadata, branch)
     return (
-        f"branch '{publish_to}' has moved on to snapshot {target}, and staging branch '{branch}' (snapshot {staged}), "
-        "which does not build on it, holds rows of a write without a number, which nothing repeats. Drop it, and write "
-        "these rows again"
+        f"branch '{publish_to}' {how_moved(metadata, branch, publish_to)}, and staging branch '{branch}' (snapshot "
+        f"{staged}), which does not build on it, holds rows of a write without a number, which nothing repeats. Drop "
+        "it, and write these rows again"
     )
 
 

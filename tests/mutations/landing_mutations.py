@@ -39,6 +39,23 @@ LANDING = (
         tests=(_LOOP + "test_failure_of_the_last_attempt_that_landed_is_a_success",),
     ),
     Mutation(
+        name="a picked version is looked for after the last mark alone",
+        file="snapshots/commit_status.py",
+        before="if kind is EPOCHS and last is not None",
+        after="if last is not None",
+        tests=(_STRAY + "test_version_that_was_picked_is_not_added_after_a_lower_one",),
+    ),
+    Mutation(
+        name="what was taken back from a branch comes back with one that builds on it",
+        file="snapshots/refs.py",
+        before="if stood_at is not None and place_in(metadata, to, stood_at) is Place.OUTSIDE:",
+        after="if stood_at is not None and stood_at < 0:",
+        tests=(
+            "unit/commit/test_publishing.py::test_what_was_taken_back_from_main_does_not_come_back_with_a_branch",
+            "unit/deletes/test_publication.py::test_main_that_is_rolled_back_while_an_epoch_waits_stays_rolled_back",
+        ),
+    ),
+    Mutation(
         name="another table of the name proves that a request for the first one did not land",
         file="snapshots/commit_status.py",
         before="if any(_may_be_elsewhere(metadata, attempt) for attempt in attempts):",

@@ -18,6 +18,7 @@ from support.faulty_catalog import (
     timed_out,
 )
 from support.invariants import check_clean
+from support.others import set_branch
 from support.regions import ids_by_region, in_region, partitioned, run, write
 from support.tables import IDENTIFIER, NAME, Sink, rows
 
@@ -154,6 +155,48 @@ def test_main_that_has_moved_on_is_a_conflict(audited: Sink) -> None:
 
     assert audited.ids() == [1, 3]
     assert head(audited, "main") == before
+
+
+def test_what_was_taken_back_from_main_does_not_come_back_with_a_branch(sink: Sink) -> None:
+    """Rows that somebody rolled back would be readers' again, because a branch was forked before that."""
+    sink.append(1)
+    good = head(sink, "main")
+    sink.append(2)
+    bad = head(sink, "main")
+    append(sink, 3, branch="audit", create_branch=True)
+    set_branch(sink, "main", good)
+
+    with pytest.raises(
+        CommitConflictError, match=f"'main' was set back behind snapshot {bad}, on which 'audit' .* builds"
+    ):
+        move(sink)
+    assert sink.ids() == [1]
+    set_branch(sink, "main", bad)
+    move(sink)
+    assert sink.ids() == [1, 2, 3]
+
+
+def test_branch_that_was_taken_back_itself_is_published_again(audited: Sink) -> None:
+    """Who rolled a publication back could never repeat it."""
+    before = head(audited, "main")
+    move(audited)
+    set_branch(audited, "main", before)
+
+    move(audited)
+
+    assert audited.ids() == [1, 2]
+
+
+def test_branch_that_was_forked_from_main_is_published_to_one_that_main_is_ahead_of(sink: Sink) -> None:
+    """A release branch that lags behind main could not get what was checked on top of main."""
+    sink.append(1)
+    set_branch(sink, "release", head(sink, "main"))
+    sink.append(2)
+    append(sink, 3, branch="audit", create_branch=True)
+
+    move(sink, "audit", "release")
+
+    assert [row["id"] for row in sink.rows_of("release")] == [1, 2, 3]
 
 
 def test_first_rows_of_main_may_come_from_a_branch(sink: Sink) -> None:

@@ -159,6 +159,18 @@ def test_version_that_somebody_cherry_picked_is_not_added_twice(audited: Sink) -
     assert audited.ids() == [1, 2, 3, 5]
 
 
+def test_version_that_was_picked_is_not_added_after_a_lower_one(audited: Sink) -> None:
+    """Rows would be there twice: the picked snapshot lies behind the mark of the lower version."""
+    append(audited, 2, 3, branch="audit")
+    cherry_pick(audited, head_of(audited, "audit"))
+
+    append(audited, 1, 2)
+    result = append(audited, 2, 3)
+
+    assert result.was_replayed
+    assert audited.ids() == [1, 2, 3]
+
+
 @pytest.mark.parametrize("cuts_parents", [False, True])
 def test_versions_survive_expiry(sink: Sink, *, cuts_parents: bool) -> None:
     """A repeated batch would be doubled, or refused for no reason."""

@@ -277,6 +277,24 @@ def test_main_that_is_rolled_back_before_the_epoch_is_staged_stays_rolled_back(k
     assert values(keyed) == applied(ROWS[1], more)
 
 
+@pytest.mark.parametrize("of_plain_write", [True, False])
+def test_main_that_is_rolled_back_while_an_epoch_waits_stays_rolled_back(keyed: Sink, *, of_plain_write: bool) -> None:
+    """Rows that somebody has taken back would be published again with the epoch that came after them."""
+    before = heads(keyed)["main"]
+    bad: Event = ("I", 50, "EU", 5, 1)
+    plainly(keyed, None, bad) if of_plain_write else put(keyed, 1, [bad])
+    more: list[Event] = [("U", 3, "US", 33, 3)]
+    staged_only(keyed, 2, more)
+    with keyed.table().manage_snapshots() as refs:
+        refs.set_current_snapshot(snapshot_id=before)
+
+    result = put(keyed, 2, more)
+
+    assert not result.was_replayed
+    assert values(keyed) == applied(ROWS[1], more)
+    assert set(heads(keyed)) == {"main"}
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_main_that_moves_on_while_an_epoch_waits_fails_it_and_the_replay_writes_it_anew(
     keyed: Sink, number: int
