@@ -270,8 +270,8 @@ class PartialRewriter:
             snapshot_id: The snapshot that they are in.
 
         Raises:
-            UnsupportedTableError: One of them is no Parquet file, has rows that equality deletes hide, or a row for
-                which the predicate has no value.
+            UnsupportedTableError: One of them is no Parquet file, is listed more than once, has rows that equality
+                deletes hide, or a row for which the predicate has no value.
         """
         new = [data_file for data_file in partial if data_file.file_path not in self._written]
         self._check_formats(new)
@@ -376,6 +376,13 @@ def _scan_tasks(
     for entry in (entry for manifest in live_manifests(table.io, head) for entry in live_entries(table.io, manifest)):
         listed = entry.data_file
         if listed.content == DataFileContent.DATA:
+            if listed.file_path in found:
+                raise UnsupportedTableError(
+                    f"Cannot write to {name} with replace-where, nothing was committed: some rows of "
+                    f"{listed.file_path} must be written again, and the table lists it more than once, as after files "
+                    "were added twice, so that deletes may hide other rows of each entry. Rewrite its files with "
+                    "Iceberg's rewrite_data_files first, or replace whole partitions."
+                )
             if listed.file_path in paths:
                 found[listed.file_path] = entry
         elif listed.content == DataFileContent.POSITION_DELETES and listed.file_format is FileFormat.PARQUET:

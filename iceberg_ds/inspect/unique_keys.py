@@ -6,6 +6,7 @@ side by side then. Position deletes and deletes by key are honoured, whoever wro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -183,6 +184,9 @@ class _Keys:
 
 
 def _check_readable(files: Sequence[DataFile]) -> None:
+    path, count = next(iter(Counter(file.file_path for file in files).most_common(1)), ("", 0))
+    if count > 1:
+        raise NotTriedError(f"{path} is listed {count} times, so that deletes may hide other rows of each entry")
     for file in files:
         if file.file_format is not FileFormat.PARQUET or file.key_metadata is not None:
             kind = "encrypted" if file.key_metadata is not None else f"of format {file.file_format.value}"

@@ -590,6 +590,13 @@ WRITING = (
         ),
     ),
     Mutation(
+        name="rows that one entry of a file hides are taken for hidden in all of its entries",
+        file="commit/overwrite.py",
+        before="            if listed.file_path in found:\n",
+        after="            if found is None:\n",
+        tests=("unit/commit/test_rewriting.py::test_file_that_is_listed_twice_is_not_rewritten",),
+    ),
+    Mutation(
         name="rows of a file that is replaced in part are not counted",
         file="commit/overwrite.py",
         before='        check_rows(f"commit {self._write}", f"{path} has", task.file.record_count, found)\n',

@@ -16,11 +16,13 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import types as spark
 from support.delete_files import delete_positions, entries
 from support.invariants import check_clean
+from support.keyed_reader import rows_of
 from support.regions import REGIONS, ids_by_region, in_region, run
 from support.tables import Row, Sink, local, rows
 
 from iceberg_ds.commit import overwrite as rewriting
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
 from iceberg_ds.writers import rolling
 
 UTC = dt.timezone.utc
@@ -199,6 +201,20 @@ def test_position_deletes_hide_the_same_rows_after_rewriting(sink: Sink) -> None
 
     gone = {*deleted, 100_000}
     assert sink.ids() == [number for number in range(count) if number not in gone]
+
+
+def test_file_that_is_listed_twice_is_not_rewritten(sink: Sink) -> None:
+    """A row that is hidden in one entry of the file and shown in the other one would be lost, or come back."""
+    sink.append(1, 2, 3)
+    (entry,) = entries(sink)
+    delete_positions(sink, entry.data_file.file_path, [0])
+    again = WriteIdentity.of(sink.plan(), None)
+    sink.commit([TaskCommit(again, 0, (entry.data_file,), counts=RowCounts(received=3))])
+
+    with pytest.raises(UnsupportedTableError, match=r"\.parquet must be written again, and the table lists it more"):
+        sink.overwrite([], replace_where="id = 3")
+
+    assert [row["id"] for row in rows_of(sink.table())] == [1, 2, 2, 3, 3]
 
 
 def test_file_without_field_ids_is_not_rewritten(sink: Sink) -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import IdentityTransform
+from support.delete_files import entries
 from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.tables import NAME, Sink
 from support.upserts import apart, upsert
@@ -18,6 +19,7 @@ import iceberg_ds
 from iceberg_ds.cli import main
 from iceberg_ds.inspect.checklist import Check
 from iceberg_ds.inspect.unique_keys import UNIQUE
+from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
 from iceberg_ds.writers import external_sort
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -123,6 +125,23 @@ def test_keys_are_compared_on_request_alone(sink: Sink) -> None:
     found = CliRunner().invoke(main, [*asked, "--unique-keys"])
     assert found.exit_code == 1
     assert "2 rows of 1 key" in " ".join(found.output.split())
+
+
+def test_keys_of_a_file_that_is_listed_twice_are_not_compared(sink: Sink) -> None:
+    """The check would end with an error of Python, beside the one that says what is wrong."""
+    sink.create(KEYED_SCHEMA)
+    append(sink, 1, 2)
+    (entry,) = entries(sink)
+    again = WriteIdentity.of(sink.plan(COLUMNS), None)
+    sink.commit([TaskCommit(again, 0, (entry.data_file,), counts=RowCounts(received=2))])
+    put(sink, ("U", 2, "EU", 0, 1))
+
+    result = iceberg_ds.verify(NAME, options={"warehouse": str(sink.options.warehouse)}, unique_keys=True)
+
+    (found,) = [check for check in result.checks if check.name == UNIQUE]
+    assert found.outcome == "skipped"
+    assert "is listed 2 times" in found.detail
+    assert not result.ok
 
 
 def test_table_without_identifier_fields_has_no_keys_to_compare(sink: Sink) -> None:
