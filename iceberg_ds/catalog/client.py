@@ -78,6 +78,11 @@ class CatalogClient:
         return CatalogClient(self._catalog, self._settings, MetadataFiles(max_snapshots=0))
 
     @property
+    def places_tables(self) -> bool:
+        """Whether new tables go where this process says, by their names; else a server gives each a place."""
+        return isinstance(self._catalog, MetastoreCatalog)
+
+    @property
     def holds_branches(self) -> bool:
         """Whether a table in it can have branches of its own."""
         return not is_nessie(self._catalog.properties)
@@ -145,7 +150,7 @@ class CatalogClient:
         def stage() -> TableMetadata | None:
             self._create_namespaces(identifier[:-1])
             location = new_table.location or self._nested_location(identifier)
-            if location is not None and isinstance(self._catalog, MetastoreCatalog):
+            if location is not None and self.places_tables:
                 return new_table_metadata(new_table.schema, new_table.spec, new_table.sort_order, location, properties)
             try:
                 return self._catalog.create_table_transaction(
@@ -166,7 +171,7 @@ class CatalogClient:
         """Return where a table below several namespaces goes, None where PyIceberg can stage it by itself."""
         warehouse = self._catalog.properties.get("warehouse")
         is_flat = len(identifier) == _FLAT_LEVELS
-        if is_flat or warehouse is None or not isinstance(self._catalog, MetastoreCatalog):
+        if is_flat or warehouse is None or not self.places_tables:
             return None
         return "/".join([warehouse.rstrip("/"), *identifier])
 

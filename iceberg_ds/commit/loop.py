@@ -174,7 +174,7 @@ class CommitLoop:
 
     def _check_target(self, table: Table, finding: StatusCheck) -> None:
         try:
-            check_target(table.metadata, self._write, self._files.spec_ids)
+            check_target(table.metadata, self._write, self._files.spec_ids, is_placed=self._catalog.places_tables)
         except IcebergSinkError as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise

@@ -22,8 +22,16 @@ from iceberg_ds.table.compatibility import can_still_read, taken_names
 _AGAIN = "Run the write again."
 
 
-def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: AbstractSet[int]) -> None:
+def check_target(
+    metadata: TableMetadata, write: WriteIdentity, spec_ids: AbstractSet[int], *, is_placed: bool = False
+) -> None:
     """Check that files of these partition specs can be added to the table as `metadata` shows it.
+
+    Args:
+        metadata: The table.
+        write: The write.
+        spec_ids: The partition specs of its files.
+        is_placed: Whether the place of a new table follows from its name, so that a later table may get it, too.
 
     Raises:
         CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
@@ -32,7 +40,9 @@ def check_target(metadata: TableMetadata, write: WriteIdentity, spec_ids: Abstra
             by keys rest on; or a name that was written, or says what is replaced, means another column by now.
     """
     is_same_table = str(metadata.table_uuid) == write.table_uuid
-    written = _written_schema(metadata, write) if is_same_table else _check_adoptable(metadata, write)
+    written = (
+        _written_schema(metadata, write) if is_same_table else _check_adoptable(metadata, write, is_placed=is_placed)
+    )
     reason = why_not_writable(metadata, write.route)
     if reason is not None:
         raise CommitConflictError(f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began.")
@@ -123,7 +133,7 @@ def _change_of_specs(metadata: TableMetadata, delete_spec_id: int) -> str | None
     return None
 
 
-def _check_adoptable(metadata: TableMetadata, write: WriteIdentity) -> Schema:
+def _check_adoptable(metadata: TableMetadata, write: WriteIdentity, *, is_placed: bool) -> Schema:
     """Return the schema of the files if they fit into a table that another writer created first."""
     if write.new_table is None:
         raise CommitMessageError(
@@ -132,6 +142,12 @@ def _check_adoptable(metadata: TableMetadata, write: WriteIdentity) -> Schema:
             "run the write again."
         )
     planned = TableMetadataUtil.parse_raw(write.new_table)
+    if is_placed and planned.location.rstrip("/") != metadata.location.rstrip("/"):
+        # The next table that is made at the place of the files would take them for rubbish.
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}: another writer created it at the same moment at {metadata.location}, and "
+            f"the rows were written to {planned.location}. Run the write again: it will be planned for that table."
+        )
     specs = [_specs(known, write) for known in (planned, metadata)]
     if _columns(planned.schema()) != _columns(metadata.schema()) or specs[0] != specs[1]:
         raise CommitConflictError(

@@ -891,6 +891,13 @@ WRITING = (
         tests=(_NEIGHBOURS + "test_table_below_keeps_all_its_files_wherever_it_says_they_are",),
     ),
     Mutation(
+        name="rows go into a table that was made elsewhere, and lie where the next one of that name is made",
+        file="commit/validate.py",
+        before='if is_placed and planned.location.rstrip("/") != metadata.location.rstrip("/"):',
+        after="if metadata is None:",
+        tests=(_NEIGHBOURS + "test_table_that_others_create_elsewhere_meanwhile_gets_no_file_at_another_place",),
+    ),
+    Mutation(
         name="a table below loses the rows in folders that it does not name any more",
         file="inspect/orphans.py",
         before="kept = itertools.chain(_files_of(table, undecided, files), _files_below(table, others))",

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFile
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import SetPropertiesUpdate
 from support.invariants import check_sound, unreferenced_files
 from support.others import expire, plain_catalog, plain_table, register_edited, register_elsewhere, rename
 from support.rest_fake import serve_rest_fake
 from support.rest_sinks import sink_of
-from support.tables import Sink, local, rows
+from support.tables import Sink, local, paths_of, rows
 
 import iceberg_ds
-from iceberg_ds.errors import OptionError
+from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.inspect.orphans import VerifyResult
 from iceberg_ds.io.listing import store_clock_ms, stored_files
 from iceberg_ds.table.names import identifier_text
@@ -477,6 +478,20 @@ def test_writers_that_create_a_table_at_once_agree_on_its_place(sink: Sink) -> N
     for plan in (first, second):
         sink.commit(sink.write(rows(2), plan=plan))
     assert sink.ids() == [2, 2]
+
+
+def test_table_that_others_create_elsewhere_meanwhile_gets_no_file_at_another_place(sink: Sink, tmp_path: Path) -> None:
+    """The next table at the place of these files would delete them as rubbish."""
+    messages = sink.write(rows(1))
+    planned = TableMetadataUtil.parse_raw(messages[0].write.new_table or "")
+    plain_catalog(sink).create_table(sink.options.table, planned.schema(), location=f"file://{tmp_path}/elsewhere")
+
+    with pytest.raises(CommitConflictError, match=r"created it at the same moment at file://.*/elsewhere"):
+        sink.commit(messages)
+    sink.append(2)
+
+    assert sink.ids() == [2]
+    assert not any(path.exists() for path in paths_of(messages))
 
 
 def test_files_of_a_killed_first_write_do_not_move_the_table(sink: Sink) -> None:
