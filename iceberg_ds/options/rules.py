@@ -75,6 +75,14 @@ def _one_branch(options: SinkOptions) -> str:
     return staging if staging is not None and staging == (options.branch or MAIN_BRANCH) else ""
 
 
+def _contradict(first: str, second: str, why: str) -> Rule:
+    return Rule(options=(first, second), problem=f"options {{options}} contradict each other: {why}")
+
+
+def _needs(option: str, other: str) -> Rule:
+    return Rule(options=(option,), unless=(other,), problem=f"option {{options}} needs '{other}'")
+
+
 _ONLY_WITH_KEYS = (
     "sequence-by",
     "sequence-scope",
@@ -95,7 +103,6 @@ _ONLY_OVERWRITING = (
     "validate-from-snapshot-id",
     "overwriteSchema",
 )
-_CONTRADICT = "options {options} contradict each other: "
 _PAIR = "options 'txn-app-id' and 'txn-version' need each other: name the application, and number its writes"
 _SOME_ROWS = (
     "option 'overwriteSchema' is for overwrites of all rows, and this one replaces some of them: drop it, and say what "
@@ -113,11 +120,7 @@ RULES: tuple[Rule, ...] = (
         options=("replace-where", "overwrite-mode=dynamic"),
         problem="options {options} name the rows to replace in two ways: drop one of them",
     ),
-    Rule(
-        options=("drop-missing-columns",),
-        unless=("schema-evolution=full",),
-        problem="option {options} needs 'schema-evolution=full'",
-    ),
+    _needs("drop-missing-columns", "schema-evolution=full"),
     # What they imply is so, unless another value is given.
     Rule(
         options=("merge-schema",),
@@ -136,15 +139,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(options=("overwriteSchema", "replace-where"), problem=_SOME_ROWS),
     Rule(options=("overwriteSchema", "overwrite-mode=dynamic"), problem=_SOME_ROWS),
-    Rule(
-        options=("evolve-partitioning",),
-        unless=("partition-by",),
-        problem="option {options} needs 'partition-by'",
-    ),
-    Rule(
-        options=("sort-by", "use-table-distribution-and-ordering=false"),
-        problem=f"{_CONTRADICT}drop one of them",
-    ),
+    _needs("evolve-partitioning", "partition-by"),
+    _contradict("sort-by", "use-table-distribution-and-ordering=false", "drop one of them"),
     Rule(
         options=("staging-branch",),
         both=_one_branch,
@@ -152,11 +148,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(options=("txn-app-id",), unless=("txn-version",), problem=_PAIR),
     Rule(options=("txn-version",), unless=("txn-app-id",), problem=_PAIR),
-    Rule(
-        options=("accept-new-checkpoint",),
-        unless=("stream-name",),
-        problem="option {options} needs 'stream-name'",
-    ),
+    _needs("accept-new-checkpoint", "stream-name"),
     # Rows with keys.
     *(
         Rule(
@@ -180,24 +172,20 @@ RULES: tuple[Rule, ...] = (
         unless=("keys", *_SAY_DELETE),
         problem="option {options} needs 'operation-column' or 'delete-when', which tell deletes from rows",
     ),
-    Rule(
-        options=(f"metadata-columns={DIFF}", "keys"),
-        problem=f"{_CONTRADICT}'{DIFF}' is for change feeds that are appended event by event",
-    ),
+    _contradict(f"metadata-columns={DIFF}", "keys", f"'{DIFF}' is for change feeds that are appended event by event"),
     Rule(
         options=("keys", "inserts-are-new"),
         unless=("operation-column",),
         problem="option 'inserts-are-new' needs 'operation-column', which tells inserts from updates",
     ),
-    Rule(options=("keys", "format-version=1"), problem=f"{_CONTRADICT}deletes need version 2"),
+    _contradict("keys", "format-version=1", "deletes need version 2"),
     Rule(
         options=("keys", "soft-delete-column"),
         unless=_SAY_DELETE,
         problem="option 'soft-delete-column' needs 'operation-column' or 'delete-when', which tell deletes",
     ),
-    Rule(
-        options=("soft-delete-column", "inserts-are-new"),
-        problem=f"{_CONTRADICT}a key that was deleted has a row, which its next insert replaces",
+    _contradict(
+        "soft-delete-column", "inserts-are-new", "a key that was deleted has a row, which its next insert replaces"
     ),
     *(
         Rule(
@@ -212,14 +200,8 @@ RULES: tuple[Rule, ...] = (
         unless=("sequence-by",),
         problem="option 'sequence-scope=table' needs 'sequence-by', which says which row is newer",
     ),
-    Rule(
-        options=("sequence-scope=table", "inserts-are-new"),
-        problem=f"{_CONTRADICT}what is late is only known of keys that are looked for",
-    ),
-    Rule(
-        options=("sequence-scope=table", "delete-encoding=copy-on-write"),
-        problem=f"{_CONTRADICT}late rows are hidden by position deletes",
-    ),
+    _contradict("sequence-scope=table", "inserts-are-new", "what is late is only known of keys that are looked for"),
+    _contradict("sequence-scope=table", "delete-encoding=copy-on-write", "late rows are hidden by position deletes"),
     *(
         Rule(
             options=("sequence-scope=table", "sequence-by", option),

@@ -307,7 +307,7 @@ WRITING = (
     ),
     Mutation(
         name="options decide for another table than the one that was named",
-        file="options/sink_options.py",
+        file="options/parse.py",
         before="if _full_identifier(named, namespace) != _full_identifier(table, namespace):",
         after="if not _full_identifier(named, namespace):",
         tests=("unit/test_public_surface.py::test_options_that_name_another_table_are_refused",),
