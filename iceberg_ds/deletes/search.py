@@ -251,6 +251,7 @@ class KeySearch:
         """
         live = self.read(table).files
         self.check_deletes(live, goal)
+        self.check_listed_once(found.path for found in goal.deletes(live))
         delete_files(table.io, [file.file_path for file in self.resolution.prune(live)], Proof.REFUSED)
         sources = goal.sources(live)
         if not sources:
@@ -299,10 +300,10 @@ class KeySearch:
             )
 
     def check_listed_once(self, paths: Iterable[str]) -> None:
-        """Refuse data files that are listed more than once: one answer does not hold for all of their entries.
+        """Refuse files that are listed more than once: one answer does not hold for all of their entries.
 
         Args:
-            paths: Those of data files, each as often as it is listed.
+            paths: Those of files, each as often as it is listed.
 
         Raises:
             UnsupportedTableError: One of them is there again.
@@ -311,7 +312,7 @@ class KeySearch:
         if count > 1:
             raise UnsupportedTableError(
                 f"Cannot {self._action}, nothing was committed: the table lists {path} {count} times, as after files "
-                "were added twice, so that readers see its rows as often, and some would be lost. Rewrite its files "
+                "were added twice, and what is found in it does not hold for all of these. Rewrite the table's files "
                 "with Iceberg's rewrite_data_files first."
             )
 

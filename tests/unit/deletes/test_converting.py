@@ -320,6 +320,18 @@ def test_file_that_is_listed_twice_loses_no_row(sink: Sink, encoding: RowEncodin
     assert not unreferenced_files(sink.table())
 
 
+def test_deletes_that_are_listed_twice_are_refused_by_name(sink: Sink) -> None:
+    """A user would be told to wait for a compaction that does not run."""
+    make(sink, epochs=1)
+    plan = plan_by_keys(sink)
+    (message,) = keyed_tasks(plan, [("D", 1, "EU", None, 5)])
+    sink.commit([message])
+    sink.commit([replace(message, write=WriteIdentity.of(plan_by_keys(sink), None))])
+
+    with pytest.raises(UnsupportedTableError, match=r"deletes\.parquet 2 times"):
+        convert(sink)
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.usefixtures("waits")
 def test_file_that_is_listed_again_meanwhile_loses_no_row(sink: Sink, encoding: RowEncoding) -> None:
