@@ -924,8 +924,8 @@ WRITING = (
     Mutation(
         name="a single commit of another catalog is taken for that of a killed writer",
         file="inspect/orphans.py",
-        before="files=frozenset(_files_of(table, undecided, files))",
-        after="files=frozenset(_files_of(table, undecided[:0], files))",
+        before="itertools.chain(_files_of(table, undecided, files),",
+        after="itertools.chain(_files_of(table, undecided[:0], files),",
         tests=(_NEIGHBOURS + "test_single_commit_of_another_catalog_keeps_all_that_it_refers_to",),
     ),
     Mutation(
