@@ -68,7 +68,7 @@ $(PEER): .ci/peer_environment.py .ci/installing.py $(TOOLS)
 .PHONY: peer
 peer: $(PEER) ## Make the environment of Iceberg's own Spark runtime, which the sink is held against
 
-$(SERVICES): .ci/services.py .ci/installing.py $(TOOLS)
+$(SERVICES): .ci/services.py .ci/installing.py .ci/find_node.py $(TOOLS)
 	@$(WITH_JAVA) $(BIN)/python .ci/services.py
 
 .PHONY: services

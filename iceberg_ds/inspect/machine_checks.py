@@ -26,7 +26,7 @@ from iceberg_ds._version import __version__
 from iceberg_ds.error_hints import Cause, diagnose
 from iceberg_ds.inspect.checklist import Check, CheckFailedError, Checklist, NotTriedError
 from iceberg_ds.io.files import file_io, is_local, is_s3, local_path
-from iceberg_ds.io.listing import list_files
+from iceberg_ds.io.listing import LISTED_PLACES, can_list, list_files, store_clock_ms
 
 PYTHON, OWN = "python", "iceberg_ds"
 # The oldest that may be used; `pyproject.toml` says the same.
@@ -192,13 +192,14 @@ def _get(io: FileIO, path: str) -> tuple[str, None]:
 
 
 def _list(properties: Mapping[str, str], folder: str, path: str) -> tuple[str, None]:
-    if not (is_local(folder) or is_s3(folder)):
-        raise NotTriedError("only local folders and S3 are listed; writing needs no listing")
+    if not can_list(folder):
+        raise NotTriedError(f"only {LISTED_PLACES} are listed; writing needs no listing")
     try:
         listed = list_files(properties, folder)
     except Exception as error:
         if diagnose(error).cause is Cause.FORBIDDEN:
-            raise NotTriedError("the right to list is missing (s3:ListBucket); writing does not need it") from None
+            right = "the right to list is missing (s3:ListBucket, storage.objects.list or the like)"
+            raise NotTriedError(f"{right}; writing does not need it") from None
         raise
     if path not in listed:
         raise CheckFailedError(
@@ -236,8 +237,10 @@ def _storage_time(properties: Mapping[str, str], path: str) -> float:
     """Return the storage's time, in seconds since 1970, as it stands in its answers."""
     if is_local(path):
         return local_path(path).stat().st_mtime
-    if not is_s3(path):
+    if not can_list(path):
         raise NotTriedError("the clock of this storage is not asked")
+    if not is_s3(path):
+        return store_clock_ms(properties, path) / 1000 + 1  # it tells whole seconds
     # It loads Amazon's libraries.
     from iceberg_ds.io.s3_client import s3_client  # noqa: PLC0415
     from iceberg_ds.io.s3_settings import s3_settings  # noqa: PLC0415

@@ -50,7 +50,8 @@ from iceberg_ds.inspect.contents import (
     within_store,
 )
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.io.listing import StoredFile, can_list, is_metadata_file, store_clock_ms, stored_files
+from iceberg_ds.io.files import StoredFile
+from iceberg_ds.io.listing import LISTED_PLACES, can_list, is_metadata_file, store_clock_ms, stored_files
 from iceberg_ds.io.places import FOLDER_PROPERTIES
 
 logger = logging.getLogger(__name__)
@@ -447,7 +448,7 @@ def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, b
     table = load()
     folders = table_folders(table.metadata)
     if unlisted := [folder for folder in folders if not can_list(folder)]:
-        raise NotTriedError(f"not looked for, because {unlisted[0]} cannot be listed: only local folders and S3 can be")
+        raise NotTriedError(f"not looked for, because {unlisted[0]} cannot be listed: only {LISTED_PLACES} can be")
     properties = table.io.properties
     # The earliest, so that no file of any of them seems older than it is.
     now_ms = min(_now_ms(properties, folder, by_store_clock=by_store_clock) for folder in folders)

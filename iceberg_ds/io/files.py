@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -56,6 +57,31 @@ class DeletesMany(Protocol):
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
         """Delete the files; return why, for each that could not be deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file that lies in a store.
+
+    Attributes:
+        path: Where it is.
+        size_bytes: Its size.
+        modified_ms: When it was last written, by the store's clock, milliseconds since the Unix epoch.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Lists(Protocol):
+    """Storage that tells what lies in it, and what time it is there."""
+
+    def stored_files(self, location: str) -> Iterator[StoredFile]:
+        """Yield what lies below `location`, in the order of the names."""
+
+    def clock_ms(self, location: str) -> int:
+        """Return what time it is for the store; ms since the Unix epoch."""
 
 
 class ObjectIO(ShippedFileIO):

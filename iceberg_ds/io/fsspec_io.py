@@ -6,25 +6,33 @@ that was not finished on purpose does not appear. What is smaller than a block i
 
 from __future__ import annotations
 
+import atexit
+import errno
 import importlib
 import json
 import os
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from fsspec import AbstractFileSystem
+from fsspec.asyn import sync
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.credential_renewal import CurrentProperties, renewing
-from iceberg_ds.io.files import ShippedFileIO
+from iceberg_ds.io.files import ShippedFileIO, StoredFile
 from iceberg_ds.io.object_streams import Download, ObjectFile, Upload
 from iceberg_ds.io.store_properties import KnownProperties, PropertyReader
 from iceberg_ds.parsing import boolean
@@ -65,6 +73,8 @@ _AZURE = KnownProperties(
 )
 # The libraries' own blocks of 50 MB would be too much for many open files.
 _BLOCK_BYTES = 8 * 1024 * 1024
+# Others write, too: neither a file system nor a listing is kept for the next one who asks.
+_NOT_KEPT = {"skip_instance_cache": True, "use_listings_cache": False}
 # What gcsfs takes for a way to find credentials, and not for a token.
 _GCS_WORDS = frozenset({"anon", "cache", "cloud", "google_default"})
 
@@ -146,6 +156,14 @@ class FsspecUpload(Upload):
         self._files = files
         self._first = bytearray()
         self._stream: Any = None  # the library's, once there is more than a block
+        _open.add(self)
+        _discard_at_exit()
+
+    def __del__(self) -> None:
+        if self._stream is not None and self._process != os.getpid():
+            # At its end the library's stream would ask the parent's thread, and wait for ever in a child of a fork.
+            self._stream.closed = True
+        super().__del__()
 
     def tell(self) -> int:
         """Return how many bytes were written."""
@@ -191,6 +209,25 @@ class FsspecUpload(Upload):
         self._files.rm_file(self._location)
 
 
+_open: WeakSet[FsspecUpload] = WeakSet()
+
+
+@cache
+def _discard_at_exit() -> None:
+    """See to it that a process gives up at its end what it left open, while the libraries' own thread still runs.
+
+    Called when a file system has been made: what is registered last runs first, and its connections are closed at
+    the end.
+    """
+    atexit.register(_discard_open)
+
+
+def _discard_open() -> None:
+    for upload in list(_open):
+        with suppress(Exception):
+            upload.discard_unfinished()
+
+
 class FsspecDownload(Download):
     """The bytes of an object, from wherever they are asked for.
 
@@ -206,7 +243,7 @@ class FsspecDownload(Download):
 
     def _find_size(self) -> int:
         if self._known_size is None:
-            self._known_size = int(self._files.info(self._location)["size"])
+            self._known_size = _size(self._files, self._location)
         return self._known_size
 
     def _whole(self) -> bytes:
@@ -215,6 +252,18 @@ class FsspecDownload(Download):
     def _bytes(self, start: int, count: int) -> bytes:
         end = min(start + count, self._find_size())
         return bytes(self._files.cat_file(self._location, start=start, end=end)) if start < end else b""
+
+
+def _size(files: AbstractFileSystem, location: str) -> int:
+    """Return the size in bytes of an object.
+
+    Raises:
+        FileNotFoundError: There is none; with objects below it, it is a folder for the libraries.
+    """
+    found = files.info(location)
+    if found["type"] != "file":
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location)
+    return int(found["size"])
 
 
 class FsspecFile(ObjectFile):
@@ -226,13 +275,35 @@ class FsspecFile(ObjectFile):
 
     def __len__(self) -> int:
         """Return the size in bytes."""
-        return int(self._files.info(self.location)["size"])
+        return _size(self._files, self.location)
 
     def _download(self) -> FsspecDownload:
         return FsspecDownload(self._files, self.location)
 
     def _upload(self, *, if_absent: bool) -> FsspecUpload:
         return FsspecUpload(self._files, self.location, if_absent=if_absent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """A part of what a store lists.
+
+    Attributes:
+        entries: Key, size in bytes and time of the last change (ms since the Unix epoch) of each object.
+        next: Where the next page starts, None after the last one.
+        date: The header `Date` of the answer.
+    """
+
+    entries: Sequence[tuple[str, int, int]]
+    next: str | None
+    date: str
+
+
+def _ms(text: str) -> int:
+    """Return a time such as `2026-11-23T07:30:00.25Z` in milliseconds since the Unix epoch."""
+    second, _, fraction = text.rstrip("Z").partition(".")
+    moment = datetime.fromisoformat(second).replace(tzinfo=timezone.utc)
+    return int(moment.timestamp()) * 1000 + int(fraction[:3].ljust(3, "0"))
 
 
 class _FsspecFileIO(ShippedFileIO):
@@ -261,6 +332,24 @@ class _FsspecFileIO(ShippedFileIO):
         text = location if isinstance(location, str) else location.location
         self._files(text).rm_file(self._plain(text))
 
+    def stored_files(self, location: str) -> Iterator[StoredFile]:
+        """Yield what lies below `location`, in the order of the names; a request for each page."""
+        scheme, _, rest = location.partition("://")
+        root = f"{scheme}://{rest.partition('/')[0]}"
+        folder = f"{self._plain(location).rstrip('/')}/"
+        page = self._list(self._files(location), folder, None)
+        while True:
+            for key, size_bytes, modified_ms in page.entries:
+                yield StoredFile(path=f"{root}/{key}", size_bytes=size_bytes, modified_ms=modified_ms)
+            if page.next is None:
+                return
+            page = self._list(self._files(location), folder, page.next)
+
+    def clock_ms(self, location: str) -> int:
+        """Return what time it is for the store, as its answer to a listing says; ms since the Unix epoch."""
+        page = self._list(self._files(location), self._plain(location), None, size=1)
+        return int(parsedate_to_datetime(page.date).timestamp() * 1000)
+
     def _files(self, location: str) -> AbstractFileSystem:
         host = location.partition("://")[2].partition("/")[0].rpartition("@")[2]
         with self._lock:
@@ -275,6 +364,11 @@ class _FsspecFileIO(ShippedFileIO):
     def _plain(location: str) -> str:
         """Return the location as the library understands it."""
         return location
+
+    @staticmethod
+    @abstractmethod
+    def _list(files: Any, location: str, start: str | None, size: int | None = None) -> _Page:  # noqa: ANN401  # of each library
+        """Return a page of what begins with `location`: the first one, or the one at `start`."""
 
     @staticmethod
     @abstractmethod
@@ -298,6 +392,14 @@ class GcsFileIO(_FsspecFileIO):
         _library("gcsfs", "gcs")
 
     @staticmethod
+    def _list(files: Any, location: str, start: str | None, size: int | None = None) -> _Page:  # noqa: ANN401  # of a library
+        bucket, key, _ = files.split_path(location)
+        headers, content = files.call("GET", "b/{}/o", bucket, prefix=key, pageToken=start, maxResults=size)
+        found = json.loads(content)
+        entries = [(item["name"], int(item["size"]), _ms(item["updated"])) for item in found.get("items", [])]
+        return _Page(entries=entries, next=found.get("nextPageToken"), date=headers["Date"])
+
+    @staticmethod
     def _connect(properties: Mapping[str, str], host: str) -> AbstractFileSystem:  # noqa: ARG004  # Azure's is told
         arguments = gcs_arguments(properties)
         token = arguments["token"]
@@ -305,7 +407,8 @@ class GcsFileIO(_FsspecFileIO):
             # As text, the library sends it in a URL to be checked by another server than the store.
             arguments["token"] = _library("google.oauth2.credentials", "gcs").Credentials(token)
         # The class that gcsfs itself names asks for the layout of each bucket first.
-        return _library("gcsfs.core", "gcs").GCSFileSystem(**arguments, skip_instance_cache=True)
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return _library("gcsfs.core", "gcs").GCSFileSystem(**given, **_NOT_KEPT)
 
 
 class AzureFileIO(_FsspecFileIO):
@@ -329,11 +432,51 @@ class AzureFileIO(_FsspecFileIO):
         return location.replace("wasb", "abfs", 1) if location.startswith("wasb") else location
 
     @staticmethod
+    def _list(files: Any, location: str, start: str | None, size: int | None = None) -> _Page:  # noqa: ANN401  # of a library
+        container, key, _ = files.split_path(location)
+        dates: list[str] = []
+
+        async def ask() -> _Page:
+            async with files.service_client.get_container_client(container) as client:
+                pages = client.list_blobs(
+                    name_starts_with=key,
+                    include=["metadata"],  # by which folders of a hierarchical namespace are told
+                    results_per_page=size,
+                    raw_response_hook=lambda answer: dates.append(answer.http_response.headers["Date"]),
+                ).by_page(start)
+                found = [blob async for blob in await anext(pages)]
+            entries = [
+                (blob.name, blob.size, int(blob.last_modified.timestamp() * 1000))
+                for blob in found
+                if (blob.metadata or {}).get("hdi_isfolder") != "true"
+            ]
+            return _Page(entries=entries, next=pages.continuation_token or None, date=dates[-1])
+
+        page: _Page = sync(files.loop, ask)
+        return page
+
+    @staticmethod
     def _connect(properties: Mapping[str, str], host: str) -> AbstractFileSystem:
         arguments = azure_arguments(properties, host)
         if (token := properties.get("adls.token")) is not None:
             arguments["credential"] = _GivenToken(token)
-        return _library("adlfs", "azure").AzureBlobFileSystem(**arguments, skip_instance_cache=True)
+        return _azure_files()(**arguments, **_NOT_KEPT)
+
+
+@cache
+def _azure_files() -> Any:  # noqa: ANN401  # a class of a library that may be absent
+    """Return the class of adlfs without its look for the folder of what it has written, whose listing is not kept.
+
+    It takes the first folder of a key for a host, and fails after the write if there is a colon in it.
+    """
+    base: Any = _library("adlfs", "azure").AzureBlobFileSystem
+
+    class AzureFiles(base):  # type: ignore[misc]  # see above
+        @classmethod
+        def _parent(cls, path: str) -> str:  # noqa: ARG003  # fsspec's signature
+            return ""
+
+    return AzureFiles
 
 
 class _GivenToken:

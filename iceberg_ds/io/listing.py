@@ -1,17 +1,17 @@
-"""Lists what lies below a location, in local folders and in S3, and tells metadata files of tables by their names."""
+"""Lists what lies below a location, locally and in object stores, and tells metadata files by their names."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from iceberg_ds.io.files import is_local, is_s3, local_path, local_scheme
+from iceberg_ds.io.files import Lists, ObjectIO, StoredFile, is_local, is_s3, local_path, local_scheme
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -19,26 +19,15 @@ if TYPE_CHECKING:
 
 # Packed ones end with `.gz.metadata.json`, or, as older versions of Iceberg's Java library write them, with the last.
 _SUFFIXES = (".metadata.json", ".metadata.json.gz")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
-    """A file that lies in a store.
-
-    Attributes:
-        path: Where it is.
-        size_bytes: Its size.
-        modified_ms: When it was last written, by the store's clock, milliseconds since the Unix epoch.
-    """
-
-    path: str
-    size_bytes: int
-    modified_ms: int
+# The stores whose FileIO lists by itself.
+_LISTING = re.compile("(gs|gcs|abfss?|wasbs?)://")
+# The places that can be listed, in words.
+LISTED_PLACES = "local folders, S3, Google Cloud Storage and Azure"
 
 
 def can_list(location: str) -> bool:
     """Return whether what lies below `location` can be found out."""
-    return is_local(location) or is_s3(location)
+    return is_local(location) or is_s3(location) or _LISTING.match(location) is not None
 
 
 def list_files(properties: Mapping[str, str], location: str) -> list[str]:
@@ -57,13 +46,15 @@ def stored_files(properties: Mapping[str, str], location: str) -> Iterator[Store
         yield from _local_files(local_path(location), local_scheme(location))
     elif is_s3(location):
         yield from _objects(properties, location.rstrip("/") + "/")
+    elif can_list(location):
+        yield from _listing(frozenset(properties.items()), location).stored_files(location)
 
 
 def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
     """Return what time it is for a store, by which it says when files were written; ms since the Unix epoch.
 
-    S3 says so with each answer, in whole seconds. In a local folder, which may be another machine's, a hidden file is
-    made for a moment.
+    Object stores say so with each answer, in whole seconds. In a local folder, which may be another machine's, a hidden
+    file is made for a moment.
 
     Args:
         properties: What opens the storage.
@@ -76,6 +67,8 @@ def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
     if is_local(location):
         with NamedTemporaryFile(prefix=".clock-", dir=local_path(location)) as probe:
             return os.fstat(probe.fileno()).st_mtime_ns // 1_000_000
+    if not is_s3(location):
+        return _listing(frozenset(properties.items()), location).clock_ms(location)
     bucket, key = _bucket_and_key(location)
     answer = _client(frozenset(properties.items())).list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
     date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
@@ -116,6 +109,11 @@ def _client(properties: frozenset[tuple[str, str]]) -> BaseClient:
     from iceberg_ds.io.s3_settings import s3_settings  # noqa: PLC0415
 
     return s3_client(s3_settings(dict(properties)))
+
+
+@lru_cache(maxsize=4)
+def _listing(properties: frozenset[tuple[str, str]], location: str) -> Lists:
+    return cast("Lists", ObjectIO(dict(properties)).store_of(location))
 
 
 def is_metadata_file(path: str) -> bool:

@@ -955,7 +955,9 @@ WRITING = (
         before="by_store_clock=wish.delete",
         after="by_store_clock=False",
         tests=(_NEIGHBOURS + "test_clock_ahead_of_the_store_deletes_no_young_files",),
-        spark_tests=("integration/stores/test_verify.py::test_age_of_objects_is_told_by_the_clock_of_their_store",),
+        spark_tests=(
+            "integration/stores/test_every_store.py::test_age_of_objects_is_told_by_the_clock_of_their_store",
+        ),
     ),
     Mutation(
         name="a table is made in the folder of one that was renamed",

@@ -37,13 +37,18 @@ class Bucket:
         return self.store.bucket(self.name)
 
     @property
+    def properties(self) -> dict[str, str]:
+        """PyIceberg's properties of its owner."""
+        return self.store.properties
+
+    @property
     def client(self) -> Any:
         """The owner's client."""
-        return _client(tuple(self.store.properties.items()))
+        return _client(tuple(self.properties.items()))
 
     def io(self, **properties: str) -> FileIO:
         """Return the owner's door to files, with some properties more."""
-        return ObjectIO({**self.store.properties, **properties})
+        return ObjectIO({**self.properties, **properties})
 
     def object_keys(self) -> list[str]:
         """Return the keys of all objects."""

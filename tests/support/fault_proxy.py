@@ -77,12 +77,14 @@ class FaultProxy:
         upstream: The server's.
         requests: What it was asked since the last `begin`, and by which kind of fault it was struck.
         lied: Whether a commit was refused since then for a race that nobody won.
+        authorizations: Who has asked since then, as the requests say.
     """
 
     uri: str
     upstream: str
     requests: list[tuple[Request, Kind | None]] = field(default_factory=list)
     lied: bool = False
+    authorizations: set[str] = field(default_factory=set)
     _faults: tuple[WireFault, ...] = ()
     _counts: Counter[WireFault] = field(default_factory=Counter)
     _answers: dict[str, list[Answer]] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class FaultProxy:
         with self._lock:
             self.requests = []
             self.lied = False
+            self.authorizations = set()
             self._counts.clear()
             self._faults = faults
 
@@ -155,6 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         request = Request(method=self.command, target=self.path)
         body = self._body()
+        self.proxy.authorizations.add(self.headers.get("Authorization", ""))
         kind = self.proxy.kind_for(request)
         if request.method not in {"GET", "HEAD"}:
             self.proxy.deliver(Effect.BEFORE_NEXT_COMMIT)
@@ -223,7 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in answer.headers.items():
             if name.lower() not in _OF_A_CONNECTION:
                 self.send_header(name, value)
-        length = answer.headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(answer.body))
+        told = {name.lower(): text for name, text in answer.headers.items()}
+        length = told.get("content-length", "0") if self.command == "HEAD" else str(len(answer.body))
         if answer.status != http.client.NO_CONTENT:
             self.send_header("Content-Length", length)
         self.end_headers()

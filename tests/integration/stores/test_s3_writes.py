@@ -13,11 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 from support.bucket import Bucket
 from support.server_process import free_port
-from support.spark_jobs import numbered
-from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, rows, write_batches
+from support.tables import NAME, SCHEMA, Sink, arrow_batch, rows, write_batches
 
 from iceberg_ds import DataFileError, OptionError
 from iceberg_ds.catalog.client import connect
@@ -63,16 +61,6 @@ def failure_of(sink: Sink, **changed: Any) -> str:
     return str(raised.value)
 
 
-def test_dataframe_is_written_and_read_back(spark: SparkSession, bucket: Bucket, tmp_path: Path) -> None:
-    """A user could not write to S3 at all."""
-    options = options_of(bucket, tmp_path)
-    numbered(spark, 0, 100).write.format("icebergsink").mode("append").options(**options).save()
-    sink = Sink(catalog=connect(catalog_settings(parse_options(options))), options=parse_options(options))
-
-    assert sink.ids() == list(range(100))
-    assert bucket.pending_uploads() == []
-
-
 def test_commit_asks_the_store_for_no_more_than_it_needs(sink: Sink, bucket: Bucket) -> None:
     """Each micro-batch would take longer and cost more."""
     planner = Sink(catalog=sink.catalog.another(), options=sink.options)  # a process of its own, as with Spark
@@ -104,19 +92,6 @@ def test_writes_list_nothing_and_look_for_nothing(sink: Sink, bucket: Bucket) ->
     assert set(bucket.requests()[len(before) :]) == {"PUT", "GET"}
 
 
-@pytest.mark.parametrize("name", ["a b", "100%", "a%20b", "a+b", "a:b;c", "ü日本", "a&b=c,d*'\"", "a\\b"])
-def test_objects_in_such_folders_are_found_again(sink: Sink, bucket: Bucket, name: str) -> None:
-    """A second append would take the place of the first, or of a stranger's object."""
-    folder = f"{bucket.location}/{name}"
-    named = Sink(catalog=sink.catalog, options=replace(sink.options, location=folder))
-
-    named.append(1, 2)
-    named.append(3)
-
-    assert named.ids() == [1, 2, 3]
-    assert name in {key.split("/")[0] for key in bucket.object_keys()}
-
-
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a\nb", "..", "."])
 def test_objects_that_readers_do_not_agree_on_are_refused(sink: Sink, bucket: Bucket, name: str) -> None:
     """Iceberg's Java library would look for another object, and some servers would write one elsewhere."""
@@ -144,23 +119,6 @@ def test_failed_task_leaves_nothing(sink: Sink, bucket: Bucket) -> None:
 
     assert bucket.requests() == before
     assert bucket.object_keys() == []
-
-
-def test_failed_task_deletes_its_finished_files(sink: Sink, bucket: Bucket) -> None:
-    """Files of failed tasks would fill the bucket."""
-    plan = sink.plan()
-    plan = replace(plan, files=replace(plan.files, target_file_size_bytes=1))
-
-    def upstream() -> Iterator[pa.RecordBatch]:
-        for number in range(3):
-            yield arrow_batch(rows(number), SCHEMA)
-        raise KeyError("upstream")
-
-    with pytest.raises(DataFileError, match="upstream"):
-        write_task(plan, upstream(), TaskAttempt(partition_id=0, task_attempt_id=0))
-
-    assert "PUT" in bucket.requests()
-    assert [key for key in bucket.object_keys() if key.endswith(".parquet")] == []
 
 
 def test_wrong_key_is_named(sink: Sink) -> None:
@@ -269,14 +227,3 @@ def test_absent_credentials_are_named(sink: Sink, monkeypatch: pytest.MonkeyPatc
     plan = sink.plan()
     with pytest.raises(DataFileError, match=r"Give 's3\.access-key-id'"):
         write_batches(replace(plan, io_properties=read_only(plan.io_properties)), rows(1), SCHEMA)
-
-
-def test_rows_of_many_partitions_go_to_their_own_objects(bucket: Bucket, tmp_path: Path) -> None:
-    """A partitioned table could not be written to S3, or values with special characters would be lost."""
-    options = parse_options({**options_of(bucket, tmp_path), "partition-by": "name"})
-    sink = Sink(catalog=connect(catalog_settings(options)), options=options)
-    data: list[Row] = [{"id": 1, "name": "a/b c"}, {"id": 2, "name": "ü&=?#"}, {"id": 3, "name": None}]
-    sink.commit(sink.write(data))
-
-    assert sink.rows() == data
-    assert sum(key.endswith(".parquet") for key in bucket.object_keys()) == 3

@@ -18,6 +18,7 @@ import iceberg_ds
 from iceberg_ds import OptionError
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.inspect.orphans import VerifyResult
+from iceberg_ds.io.listing import LISTED_PLACES
 
 DAY_S = 86_400
 
@@ -272,14 +273,14 @@ def test_catalog_with_branches_of_its_own_is_not_cleaned_up(sink: Sink, monkeypa
 def test_store_that_cannot_be_listed_is_said_to_be_so(sink: Sink) -> None:
     """No orphans would be found, and the user take it for none."""
     sink.append(1)
-    folder = {"write.data.path": "gs://bucket/data"}
+    folder = {"write.data.path": "hdfs://bucket/data"}
     sink.catalog.send(sink.table(), (), (SetPropertiesUpdate(updates=folder),))
 
     result = verified(sink, delete_orphans=True)
 
     assert outcome(result, "orphans") == (
         "skipped",
-        "not looked for, because gs://bucket/data cannot be listed: only local folders and S3 can be",
+        f"not looked for, because hdfs://bucket/data cannot be listed: only {LISTED_PLACES} can be",
     )
     assert [check.name for check in result.failures] == ["deletion of orphans"]
 
