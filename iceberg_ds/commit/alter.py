@@ -15,10 +15,10 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, stays_refused
+from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.metadata_files import tidying_metadata
-from iceberg_ds.commit.retry import Pace, RetryPolicy
+from iceberg_ds.commit.loop import bring_in
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.table.names import identifier_text
@@ -61,49 +61,56 @@ def alter_table(
         CommitConflictError: Other writers were faster each time; nothing was changed.
         CommitStateUnknownError: The last answers were lost, and the change may still be made.
     """
-    return _Alteration(catalog, identifier, propose, hear).run(loaded)
+    return bring_in(_Alteration(catalog, identifier, propose, loaded=loaded, hear=hear))
 
 
 class _Alteration:
     """One change on its way into the table."""
 
-    def __init__(self, catalog: CatalogClient, identifier: Sequence[str], propose: Propose, hear: Hear | None) -> None:
+    def __init__(
+        self,
+        catalog: CatalogClient,
+        identifier: Sequence[str],
+        propose: Propose,
+        *,
+        loaded: Table | None,
+        hear: Hear | None,
+    ) -> None:
         self._catalog = catalog
         self._identifier = tuple(identifier)
         self._name = identifier_text(identifier)
         self._propose = propose
         self._hear = hear
+        self._loaded = loaded
+        self._request: CommitRequest | None = None  # what the last look proposed
         self._lost: list[CommitRequest] = []
         self._confirmed: CommitTableResponse | None = None  # the table after the last change that the catalog confirmed
         self._attempts = 0
         self._started = time.monotonic()
 
-    def run(self, loaded: Table | None) -> Table:
-        """Load, propose and send, again and again, until the table shows that nothing is left to change."""
-        pace = Pace()
-        base: Table | None = None
-        problem: Exception | None = None
-        while True:
-            is_exhausted = pace.begin_attempt()
-            try:
-                table, loaded = loaded or self._catalog.load_table(self._identifier), None
-            except CatalogError as unreachable:
-                problem = unreachable
-                if is_exhausted or not self._attempts:
-                    self._give_up_unseen(unreachable)
-            else:
-                pace.policy = RetryPolicy.of(table.metadata.properties)
-                request = self._propose(table.metadata)
-                if request is None:
-                    return self._succeed(table)
-                if is_exhausted or stays_refused(problem, base, table):
-                    self._give_up(table, problem)
-                base = table
-                problem = self._send(table, request)
-            pace.wait_after(problem)
+    def load(self) -> Table:
+        """Return the table; the first time the one that the caller has loaded."""
+        loaded, self._loaded = self._loaded, None
+        return loaded or self._catalog.load_table(self._identifier)
 
-    def _send(self, table: Table, request: CommitRequest) -> Exception | None:
-        """Send one request. Return the failure, whose truth the next look finds out, None if there was none."""
+    def waits_for_catalog(self) -> bool:
+        """Return whether a request was sent, so that the table must be seen."""
+        return self._attempts > 0
+
+    def look(self, table: Table, base: Table | None) -> Table | None:  # noqa: ARG002  # what was proposed before is past
+        """Return the table if nothing is left to change, else None."""
+        self._request = self._propose(table.metadata)
+        if self._request is not None:
+            return None
+        if self._attempts:
+            elapsed_ms = (time.monotonic() - self._started) * 1000
+            logger.info("Changed table %s, attempt %d, %.0f ms", self._name, self._attempts, elapsed_ms)
+        return table
+
+    def send(self, table: Table) -> Exception | None:
+        """Send what was proposed. Return the failure, whose truth the next look finds out, None if there was none."""
+        request = self._request
+        assert request is not None  # noqa: S101  # the look before has proposed it
         self._attempts += 1
         failure: CommitRefusedError | CommitAnswerLostError | None = None
         try:
@@ -120,13 +127,8 @@ class _Alteration:
         logger.debug("Attempt %d to change table %s failed: %s", self._attempts, self._name, failure)
         return failure
 
-    def _succeed(self, table: Table) -> Table:
-        if self._attempts:
-            elapsed_ms = (time.monotonic() - self._started) * 1000
-            logger.info("Changed table %s, attempt %d, %.0f ms", self._name, self._attempts, elapsed_ms)
-        return table
-
-    def _give_up(self, table: Table, problem: Exception | None) -> NoReturn:
+    def give_up(self, table: Table, problem: Exception | None) -> NoReturn:
+        """Raise what is known of the change, for `problem` failed the last attempt."""
         if any(_may_still_land(request, table.metadata) for request in self._lost):
             self._raise_unknown(f"the last request may still be carried out ({problem})")
         if self._confirmed is not None and not _follows(table, self._confirmed):
@@ -139,7 +141,8 @@ class _Alteration:
             f"{summary} Run the write again; many writers at once need more commit.retry.num-retries."
         ) from problem
 
-    def _give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
+    def give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
+        """Raise what is known of the change, for the table cannot be loaded."""
         if self._attempts:
             self._raise_unknown(str(unreachable))
         raise unreachable

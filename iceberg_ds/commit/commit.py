@@ -41,7 +41,8 @@ nothing that a task does can be seen in the table. Then, on the driver:
    a look counts only if it is younger than the request, because a catalog may answer from a cache.
 
 Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `commit_status.check_commit_status`, the request of
-step 3 is `snapshot.commit_request`, the loop is `loop.CommitLoop`, and `cleanup.Proof` names the cases of step 6.
+step 3 is `snapshot.commit_request`, the loop is `loop.bring_in`, the write that it brings in is a
+`snapshot_update.SnapshotUpdate`, and `cleanup.Proof` names the cases of step 6.
 `abort` follows the same rules for a write that Spark gives up. It runs in a process that does not know
 what the commit did, so it may delete only if a message is missing, because then no commit began.
 
@@ -66,8 +67,9 @@ from iceberg_ds.commit.abort import delete_reported_files
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.fast_forward import publish_branch
-from iceberg_ds.commit.loop import CommitLoop, CommitResult
+from iceberg_ds.commit.loop import bring_in
 from iceberg_ds.commit.overwrite import Swap
+from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
@@ -128,7 +130,7 @@ def commit_write(
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)
     _check_visible(catalog, commits, added, *([] if swap is None else [swap.added]))
-    result = CommitLoop(catalog, write, WriteFiles(added, gathered, keys, row_count=row_count), swap).run()
+    result = bring_in(SnapshotUpdate(catalog, write, WriteFiles(added, gathered, keys, row_count=row_count), swap))
     route = write.route
     if route.publish_to is not None and not route.converts and result.snapshot_id is not None:
         _publish(catalog, write, route.publish_to, result.snapshot_id)
@@ -154,7 +156,7 @@ def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> Com
     fault_point(FaultPoint.COMMIT_BEGUN)
     if (unseen := _unseen(swap.added)) is not None:
         raise DataFileError(f"Cannot commit to {write.table}: {unseen}")
-    return CommitLoop(catalog, write, WriteFiles(Added(())), swap).run()
+    return bring_in(SnapshotUpdate(catalog, write, WriteFiles(Added(())), swap))
 
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:

@@ -15,8 +15,8 @@ from pyiceberg.table.snapshots import Operation
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
+from iceberg_ds.commit.loop import bring_in
 from iceberg_ds.commit.requests import reply_of
-from iceberg_ds.commit.retry import Pace
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.io.cleanup import Proof, delete_files
@@ -41,25 +41,58 @@ def create_without_rows(catalog: CatalogClient, identifier: Sequence[str], metad
         CatalogError: The catalog cannot be reached, or refuses; the table was not created.
         CommitStateUnknownError: The last answers were lost, and the table may still come into being.
     """
-    identifier = tuple(identifier)
-    pace = Pace()
-    is_lost = False  # a request without an answer
-    while True:
-        is_exhausted = pace.begin_attempt()
-        problem = _send(catalog, identifier, metadata)
-        if problem is None:
-            return
-        is_lost = is_lost or isinstance(problem, CommitAnswerLostError)
+    bring_in(_Creation(catalog, identifier, metadata))
+
+
+class _Creation:
+    """A table without rows on its way into the catalog."""
+
+    def __init__(self, catalog: CatalogClient, identifier: Sequence[str], metadata: TableMetadata) -> None:
+        self._catalog = catalog
+        self._identifier = tuple(identifier)
+        self._staged = catalog.staged_table(identifier, metadata)
+        self._found: Table | None = None
+        self._is_lost = False  # whether a request is without an answer
+        self._attempts = 0
+
+    def load(self) -> Table:
+        """Return the table that the catalog has, or the one that is to be created."""
+        self._found = self._catalog.find_table(self._identifier) if self._attempts else None
+        return self._found or self._staged
+
+    def waits_for_catalog(self) -> bool:
+        """Return that a catalog that cannot be reached is asked again."""
+        return True
+
+    def look(self, table: Table, base: Table | None) -> Table | None:  # noqa: ARG002  # there is but one request
+        """Return the table that the catalog has, whoever made it, else None."""
+        return self._found
+
+    def send(self, table: Table) -> Table | Exception:
+        """Send the request. Return the table, or the failure."""
+        self._attempts += 1
+        request = creation_request(table.metadata)
         try:
-            if catalog.find_table(identifier) is not None:
-                return
-        except CatalogError as unreachable:
-            if is_exhausted:
-                _give_up(identifier, unreachable, is_lost=is_lost)
-        else:
-            if is_exhausted or (isinstance(problem, CommitRefusedError) and problem.is_lasting):
-                _give_up(identifier, problem, is_lost=is_lost)
-        pace.wait_after(problem)
+            self._catalog.send(table, request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            self._is_lost = self._is_lost or isinstance(failure, CommitAnswerLostError)
+            return failure
+        return table
+
+    def give_up(self, table: Table, problem: Exception | None) -> NoReturn:  # noqa: ARG002  # it is not there
+        """Raise what is known of the table, for `problem` failed the last attempt."""
+        name = identifier_text(self._identifier)
+        if self._is_lost:
+            raise CommitStateUnknownError(
+                f"Whether table {name} was created is unknown: the catalog's answer was lost, and it may still "
+                f"carry the request out ({problem}). No rows were written. Run the write again: it finds out."
+            ) from problem
+        step = _TO_CHECK if problem is None else advice(problem, otherwise=_TO_CHECK)
+        raise CatalogError(f"Cannot create {name}, nothing was committed: {problem}. {step}") from problem
+
+    def give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
+        """Raise what is known of the table, for the catalog cannot be reached."""
+        self.give_up(self._staged, unreachable)
 
 
 def with_first_snapshot(catalog: CatalogClient, options: SinkOptions, table: Table) -> Table:
@@ -142,24 +175,3 @@ def _first_write(options: SinkOptions, metadata: TableMetadata) -> WriteIdentity
         files=file_settings(options, metadata, identifier_text(options.table)),
         snapshot_properties=options.snapshot_properties,
     )
-
-
-def _send(catalog: CatalogClient, identifier: tuple[str, ...], metadata: TableMetadata) -> Exception | None:
-    """Send one request. Return its failure, None if there was none."""
-    request = creation_request(metadata)
-    try:
-        catalog.send(catalog.staged_table(identifier, metadata), request.requirements, request.updates)
-    except (CommitRefusedError, CommitAnswerLostError) as failure:
-        return failure
-    return None
-
-
-def _give_up(identifier: Sequence[str], problem: Exception, *, is_lost: bool) -> NoReturn:
-    name = identifier_text(identifier)
-    if is_lost:
-        raise CommitStateUnknownError(
-            f"Whether table {name} was created is unknown: the catalog's answer was lost, and it may still "
-            f"carry the request out ({problem}). No rows were written. Run the write again: it finds out."
-        ) from problem
-    step = advice(problem, otherwise=_TO_CHECK)
-    raise CatalogError(f"Cannot create {name}, nothing was committed: {problem}. {step}") from problem

@@ -26,7 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.commit.fast_forward import DivergedError, StagedMeanwhileError, fast_forward_whole
-from iceberg_ds.commit.loop import CommitResult
+from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes.convert import Conversion
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point

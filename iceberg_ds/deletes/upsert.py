@@ -33,8 +33,8 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.abort import delete_reported_files
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.commit.cross_task import KeyReports
-from iceberg_ds.commit.loop import CommitResult
 from iceberg_ds.commit.overwrite import StaleWorkError
+from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes.index import KeySource, key_types
 from iceberg_ds.deletes.job import job_failure
 from iceberg_ds.deletes.search import Goal, KeySearch, ResolvedSwap

@@ -336,7 +336,7 @@ LANDING = (
     ),
     Mutation(
         name="a lost answer is taken for a success",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="            return failure\n        fault_point(FaultPoint.REQUEST_ANSWERED)",
         after="""            if reply_of(failure).name == "LOST":
                 return CommitResult(snapshot_id=snapshot.snapshot_id)
@@ -346,14 +346,14 @@ LANDING = (
     ),
     Mutation(
         name="files are deleted without proof",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="        if finding.is_final:\n            proof",
         after="        if True:\n            proof",
         tests=(_BATCHES + "test_files_that_the_table_has_stay_when_a_later_version_hides_that_they_landed",),
     ),
     Mutation(
         name="a write that may have landed is said to be refused",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="""        if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out, and""",
         after="""        if finding is None:
@@ -362,28 +362,28 @@ LANDING = (
     ),
     Mutation(
         name="an unknown outcome is reported as a failure",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="        if not finding.is_final:\n            self._raise_unknown(\n",
         after="        if finding is None:\n            self._raise_unknown(\n",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
     ),
     Mutation(
         name="a certain failure leaves its files",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="        self._delete_if(finding, table)\n        if isinstance(problem, DataFileError)",
         after="        if isinstance(problem, DataFileError)",
         tests=(_LOOP + "test_refusals_up_to_the_limit_leave_nothing_behind",),
     ),
     Mutation(
         name="a skipped epoch leaves its files",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="        self._delete_if(finding, table)\n        if not finding.is_recorded:",
         after="        if not finding.is_recorded:",
         tests=(_LOOP + "test_replayed_epoch_is_skipped_and_its_files_deleted",),
     ),
     Mutation(
         name="lost attempts leave their manifest lists",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
         after="superseded = self._files.lost_paths",
         tests=(_LOOP + "test_writer_that_loses_the_race_commits_after_the_winner",),
@@ -412,7 +412,7 @@ LANDING = (
     ),
     Mutation(
         name="a table that another writer has made meanwhile is not taken",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="        if table is not None:\n            return table, False\n",
         after="",
         tests=(_LOOP + "test_two_first_writers_both_succeed",),

@@ -347,7 +347,7 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="files of late rows alone stay beside the table",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
         after="superseded = self._producer.superseded_paths(snapshot)",
         tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),

@@ -573,7 +573,7 @@ WRITING = (
     ),
     Mutation(
         name="rows that tasks hand over are not counted",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before='            self._files.check_rows(f"commit {self._write}")\n',
         after="",
         tests=(_COUNTS + "test_gathered_rows_that_are_not_all_written_are_refused",),
@@ -809,7 +809,7 @@ WRITING = (
     ),
     Mutation(
         name="a query that may have taken over from another one is not warned of",
-        file="commit/loop.py",
+        file="commit/snapshot_update.py",
         before="self._is_first_of_writer = finding.mark is None",
         after="self._is_first_of_writer = False",
         tests=("unit/commit/test_stream_names.py::test_new_query_beside_another_is_warned_of_once",),

@@ -24,7 +24,7 @@ from support.tables import NAME, Sink, embedded_options
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.loop import CommitResult
+from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
 # A comparison's name in SQL, and what it makes of two values.

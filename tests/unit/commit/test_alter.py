@@ -23,8 +23,8 @@ from support.faulty_catalog import (
 )
 from support.tables import IDENTIFIER, SCHEMA, Sink, rows
 
-from iceberg_ds.commit import alter
 from iceberg_ds.commit.alter import Propose, alter_table
+from iceberg_ds.commit.retry import RetryPolicy
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -79,7 +79,7 @@ def _table(sink: Sink) -> None:
 @pytest.fixture
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the table be tried `RETRIES` times again."""
-    monkeypatch.setattr(alter.RetryPolicy, "of", lambda _: alter.RetryPolicy(num_retries=RETRIES))
+    monkeypatch.setattr(RetryPolicy, "of", lambda _: RetryPolicy(num_retries=RETRIES))
 
 
 def test_change_is_one_commit_and_the_table_is_returned_with_it(
@@ -420,7 +420,7 @@ def test_change_outlasts_as_many_lost_races_as_a_commit(
     sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
 ) -> None:
     """A stream could not start beside writers that its commits hold their own against."""
-    faulty_catalog.fail_next(alter.RetryPolicy().num_other_retries + 10, refusal)
+    faulty_catalog.fail_next(RetryPolicy().num_other_retries + 10, refusal)
 
     alter_table(faulty_sink.catalog, IDENTIFIER, wanting(new=spark.LongType()))
 

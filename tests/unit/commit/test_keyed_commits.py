@@ -30,7 +30,7 @@ import iceberg_ds
 from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
 from iceberg_ds.commit import cross_task
 from iceberg_ds.commit.commit import commit_write
-from iceberg_ds.commit.loop import CommitResult
+from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, IcebergSinkError, RefusedRowsError
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import TaskCommit

@@ -19,7 +19,7 @@ from support.upserter import Upsert
 from support.upserts import ENCODINGS, apart, commit_upsert, upsert, upsert_plan
 
 from iceberg_ds.commit.commit import commit_write
-from iceberg_ds.commit.loop import CommitResult
+from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes import search
 from iceberg_ds.deletes import upsert as committing
 from iceberg_ds.deletes import upsert as upserting

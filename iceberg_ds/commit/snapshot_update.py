@@ -1,0 +1,307 @@
+"""One write on its way into the table, as the loop brings it in: what is looked for, sent, tidied up and told."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import NoReturn
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.commit.outcomes import (
+    fate_of_files,
+    given_up,
+    needs_a_warning,
+    neighbour_warning,
+    renamed,
+    skipped,
+    unknown,
+    why_refused,
+)
+from iceberg_ds.commit.overwrite import StaleWorkError, Swap
+from iceberg_ds.commit.producer import SnapshotProducer
+from iceberg_ds.commit.requests import mark_request, reply_of, with_new_schema, write_request
+from iceberg_ds.commit.retry import would_fail_again
+from iceberg_ds.commit.validate import check_target
+from iceberg_ds.commit.write_files import WriteFiles
+from iceberg_ds.errors import (
+    CatalogError,
+    CommitConflictError,
+    CommitMessageError,
+    CommitStateUnknownError,
+    DataFileError,
+    IcebergSinkError,
+    RefusedRowsError,
+    RowCountError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.secrets import masked_cause
+from iceberg_ds.snapshots.commit_status import (
+    Attempt,
+    CommitStatus,
+    StatusCheck,
+    check_commit_status,
+    unknown_neighbour,
+)
+from iceberg_ds.snapshots.history import timed, warn_of_growth
+from iceberg_ds.snapshots.manifest_merge import merge_for_next_commit
+from iceberg_ds.snapshots.manifests import manifest_paths
+from iceberg_ds.snapshots.refs import branch_head, find_snapshot
+from iceberg_ds.snapshots.snapshot import dropped_metadata_files
+from iceberg_ds.table.names import parse_identifier
+
+logger = logging.getLogger(__name__)
+
+# What no other attempt would mend.
+_REFUSALS = (CommitConflictError, CommitMessageError, RefusedRowsError, RowCountError, UnsupportedTableError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """The outcome of a commit that did not fail.
+
+    Attributes:
+        snapshot_id: The snapshot that holds the rows; None if there were none to add.
+        was_replayed: The table had this epoch, or this version of the application's; this one added nothing.
+        record_count: How many rows the table got, None if that is not known; those that the snapshot hides are none.
+        lost_files: How many data files were left out and deleted, because they had late rows alone.
+    """
+
+    snapshot_id: int | None
+    was_replayed: bool = False
+    record_count: int | None = None
+    lost_files: int = 0
+
+
+class SnapshotUpdate:
+    """One write on its way into the table.
+
+    Args:
+        catalog: The catalog of the table.
+        write: The write.
+        files: What it brings.
+        swap: What takes the place of what besides, None for nothing.
+    """
+
+    def __init__(
+        self, catalog: CatalogClient, write: WriteIdentity, files: WriteFiles, swap: Swap | None = None
+    ) -> None:
+        self._catalog = catalog
+        self._write = write
+        self._files = files
+        if swap is not None:
+            files.include(swap.added)
+        self._identifier = parse_identifier(write.table)
+        self._attempts: list[Attempt] = []
+        self._producer = SnapshotProducer(write, files.added, swap)
+        self._is_first_of_writer = False
+        self._is_new = False  # whether this commit creates the table, as of the last load
+        self._finding = StatusCheck(status=CommitStatus.ABSENT, is_final=True)  # of the last look
+        self._load_ms = 0.0
+        self._started = time.monotonic()
+
+    def load(self) -> Table:
+        """Return the table, or the one that this commit has to create."""
+        (table, self._is_new), self._load_ms = timed(self._load)
+        fault_point(FaultPoint.TABLE_LOADED)
+        return table
+
+    def waits_for_catalog(self) -> bool:
+        """Return that a catalog that cannot be reached is asked again: files are written already."""
+        return True
+
+    def _load(self) -> tuple[Table, bool]:
+        """Return the table, and whether this commit has to create it."""
+        if self._write.new_table is None:
+            return self._load_existing(), False
+        table = self._catalog.find_table(self._identifier)
+        if table is not None:
+            return table, False
+        staged = TableMetadataUtil.parse_raw(self._write.new_table)
+        return self._catalog.staged_table(self._identifier, staged), True
+
+    def _load_existing(self) -> Table:
+        try:
+            return self._catalog.load_table(self._identifier)
+        except TableNotFoundError as gone:
+            raise CommitConflictError(
+                f"Cannot commit {self._write}: the table was dropped while the rows were written. "
+                "Its files were left where they are."
+            ) from gone
+
+    def look(self, table: Table, base: Table | None) -> CommitResult | None:
+        """Return the result if the write has landed or is done, None if it may be sent; raise if it cannot land."""
+        self._finding = finding = self._check(table)
+        if finding.status is CommitStatus.REPLAYED:
+            return self._skip(table, finding)
+        if finding.status is CommitStatus.SUCCESS:
+            return self._succeed(table, base=(base or table).metadata, committed=table.metadata)
+        return None
+
+    def _check(self, table: Table) -> StatusCheck:
+        """Ask the table what became of the write, and raise if it can no longer land."""
+        write, metadata = self._write, table.metadata
+        finding = check_commit_status(metadata, write, self._attempts, lambda: self._shares_manifest(table))
+        if (reason := why_refused(write, finding)) is not None:
+            refusal = CommitConflictError(reason)
+            self._clean_up_refused(finding, table, refusal)
+            raise refusal
+        if finding.status is CommitStatus.UNKNOWN:
+            self._raise_unknown("the snapshots that would show it have expired")
+        if finding.status is CommitStatus.ELSEWHERE:
+            raise CommitStateUnknownError(renamed(write))
+        if finding.status is CommitStatus.ABSENT:
+            self._check_target(table, finding)
+        return finding
+
+    def _check_target(self, table: Table, finding: StatusCheck) -> None:
+        try:
+            check_target(table.metadata, self._write, self._files.spec_ids, is_placed=self._catalog.places_tables)
+        except IcebergSinkError as refusal:
+            self._clean_up_refused(finding, table, refusal)
+            raise
+
+    def send(self, table: Table) -> CommitResult | Exception:
+        """Send one request. Return the result, or the failure, whose truth the next look finds out."""
+        finding = self._finding
+        try:
+            if self._files.complete(table, is_new=self._is_new):
+                self._producer.take(self._files.added)
+            self._files.check_rows(f"commit {self._write}")
+            snapshot = self._producer.produce(with_new_schema(table, self._write))
+        except _REFUSALS as refusal:
+            self._clean_up_refused(finding, table, refusal)
+            raise
+        except Exception as failure:  # of whatever storage library; nothing was sent
+            return masked_cause(failure, table.io.properties)
+        if snapshot is None:
+            delete_files(table.io, self._files.lost_paths, Proof.NEVER_SENT)
+            return CommitResult(snapshot_id=None)
+        fault_point(FaultPoint.MANIFESTS_WRITTEN)
+        self._is_first_of_writer = finding.mark is None
+        count = self._files.record_count
+        request = write_request(table, self._write, snapshot, finding, is_new=self._is_new, record_count=count)
+        try:
+            committed = self._catalog.send(table, request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure), creates=self._is_new))
+            logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
+            return failure
+        fault_point(FaultPoint.REQUEST_ANSWERED)
+        return self._succeed(table, base=table.metadata, committed=committed.metadata)
+
+    def _shares_manifest(self, table: Table) -> bool:
+        head = branch_head(table.metadata, self._write.branch)
+        return head is not None and not self._producer.manifest_paths.isdisjoint(manifest_paths(table.io, head))
+
+    def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
+        """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
+        snapshot = find_snapshot(committed, self._write.snapshot_id)
+        if snapshot is not None:  # else it has expired already, and its manifest list is not known
+            superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]
+            delete_files(table.io, superseded, Proof.SUPERSEDED)
+        delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
+        fault_point(FaultPoint.LANDED)
+        if self._is_first_of_writer and (neighbour := unknown_neighbour(base, self._write)) is not None:
+            logger.warning("%s", neighbour_warning(self._write, neighbour))
+        logger.info(
+            "Committed %s: snapshot %d, %d files, %s rows, %d bytes, attempt %d, %.0f ms",
+            self._write,
+            self._write.snapshot_id,
+            self._files.added.file_count,
+            self._files.record_count,
+            self._files.added.size_bytes,
+            self._producer.attempts,
+            (time.monotonic() - self._started) * 1000,
+        )
+        if self._write.epoch is not None:
+            merge_for_next_commit(table.io, committed, self._producer.listed, self._write)
+        warn_of_growth(self._write.table, committed, len(self._producer.listed), self._load_ms)
+        return CommitResult(
+            snapshot_id=self._write.snapshot_id,
+            record_count=self._files.record_count,
+            lost_files=len(self._files.lost_paths),
+        )
+
+    def _skip(self, table: Table, finding: StatusCheck) -> CommitResult:
+        """Drop the files of a write that was done before."""
+        count = self._files.record_count
+        self._delete_if(finding, table)
+        if not finding.is_recorded:
+            self._record(table, finding)
+        fault_point(FaultPoint.SKIPPED)
+        level = logging.WARNING if needs_a_warning(self._write, finding, count) else logging.INFO
+        logger.log(level, "%s. %s", skipped(self._write, finding, count), fate_of_files(finding))
+        return CommitResult(snapshot_id=None, was_replayed=True)
+
+    def _record(self, table: Table, finding: StatusCheck) -> None:
+        """Write the mark that only the branch's history holds into the table's properties, because history expires.
+
+        Tried once: what proves the write now proves it as well without.
+        """
+        request = mark_request(table.metadata, self._write, finding)
+        if request is None:
+            return
+        try:
+            self._catalog.send(table, request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            logger.info(
+                "The mark of %s is in the branch's history alone, and was not recorded: %s", self._write, failure
+            )
+
+    def _delete_if(self, finding: StatusCheck, table: Table) -> None:
+        """Delete all files of this write if it can neither be in the table nor come into it."""
+        if finding.is_final:
+            proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
+            delete_files(table.io, self._all_paths(table.io), proof)
+
+    def _all_paths(self, io: FileIO) -> list[str]:
+        return [*self._files.lost_paths, *self._producer.all_paths(io)]
+
+    def _clean_up_refused(self, finding: StatusCheck, table: Table, refusal: Exception) -> None:
+        """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands.
+
+        Files that tasks have made for a swap are used again.
+        """
+        if not finding.is_final:
+            self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
+        if isinstance(refusal, StaleWorkError):
+            own = [*self._files.own_paths, *self._producer.own_paths]
+            delete_files(table.io, own, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
+        else:
+            self._delete_if(finding, table)
+
+    def give_up(self, table: Table, problem: Exception | None) -> NoReturn:
+        """Raise what is known of the write, for `problem` failed the last attempt."""
+        finding = self._finding
+        if not finding.is_final:
+            self._raise_unknown(
+                f"the catalog says that another one was faster ({problem}), and the table shows none"
+                if is_lost_race(problem)
+                else f"the last request may still be carried out ({problem})"
+            )
+        self._delete_if(finding, table)
+        if isinstance(problem, DataFileError) and would_fail_again(problem):  # as a task would
+            raise problem
+        raise given_up(self._write, len(self._attempts), problem) from problem
+
+    def give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
+        """Raise what is known of the write, for the table cannot be loaded."""
+        if self._attempts:
+            self._raise_unknown(str(unreachable))
+        if (path := self._producer.any_path or next(iter(self._files.lost_paths), None)) is not None:
+            io = self._catalog.storage_of(path)
+            delete_files(io, self._all_paths(io), Proof.NEVER_SENT)
+        raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
+
+    def _raise_unknown(self, reason: str) -> NoReturn:
+        raise CommitStateUnknownError(unknown(self._write, reason))
