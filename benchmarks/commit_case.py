@@ -39,8 +39,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import CatalogSettings
 from iceberg_ds.commit.loop import CommitLoop
 from iceberg_ds.commit.write_files import Added, WriteFiles
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId, FileSettings, Route
+from iceberg_ds.plan import EpochId, FileSettings, Route, WriteIdentity
 
 _BRANCH = "main"
 _ROWS_PER_FILE = 1_000_000

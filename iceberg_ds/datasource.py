@@ -207,7 +207,7 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
-    from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, WriteIdentity
+    from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit
     from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
     from iceberg_ds.writers.inline_rows import write_or_hand_over
     from iceberg_ds.writers.reporting import report_files
@@ -220,16 +220,15 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     batches = in_zone_of_option(plan, batches)
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
     plan = plan.in_epoch(epoch)
-    if plan.changes is not None:
-        return _write_keyed_task(plan, batches, attempt, epoch)
+    if plan.write.changes is not None:
+        return _write_keyed_task(plan, batches, attempt)
     check, arriving = RangeCheck(plan), CountedBatches(acknowledging(batches))
     data_files, rows = write_or_hand_over(plan, arriving, attempt, check)
     report = report_files(plan, attempt, data_files)
-    write = WriteIdentity.of(plan, epoch)
     fault_point(FaultPoint.TASK_WRITTEN)
     ease_worker()
     return TaskCommit(
-        write,
+        plan.write,
         attempt.partition_id,
         report.data_files,
         check.refused,
@@ -239,12 +238,10 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     )
 
 
-def _write_keyed_task(
-    plan: WritePlan, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, epoch: EpochId | None
-) -> WriterCommitMessage:
+def _write_keyed_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt) -> WriterCommitMessage:
     from iceberg_ds.writers.keyed import report_keyed_task
 
-    commit = report_keyed_task(plan, acknowledging(batches), attempt, epoch)
+    commit = report_keyed_task(plan, acknowledging(batches), attempt)
     ease_worker()
     return commit
 

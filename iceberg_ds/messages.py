@@ -18,22 +18,9 @@ from pyiceberg.manifest import DataFile, ManifestFile
 from pyspark.sql.datasource import WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError, RowCountError
-from iceberg_ds.plan import (
-    NO_SPEC,
-    ChangeFeed,
-    EpochId,
-    FileSettings,
-    NumberedWrite,
-    Overwrite,
-    Route,
-    SchemaChange,
-    StreamName,
-    TaskKeys,
-    TxnId,
-    WritePlan,
-)
+from iceberg_ds.plan import TaskKeys, WriteIdentity
 
-WIRE_VERSION = 8
+WIRE_VERSION = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,85 +125,6 @@ class TaskManifest:
     def path(self) -> str:
         """Where the manifest is."""
         return self.file.manifest_path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteIdentity:
-    """What all messages of one write have in common.
-
-    Attributes:
-        table: Identifier of the table, as `identifier_text` writes it.
-        table_uuid: UUID of the table that the files were written for.
-        route: Branch that is written, and what happens to that before and after.
-        overwrite: Which rows are replaced, None to append.
-        operation_id: Part of the name of every file of the write.
-        snapshot_id: Id of the snapshot to add.
-        schema_id: Schema that the files were written with.
-        schema_change: The change that makes it the table's schema, None if it is already.
-        files: How data files are written.
-        snapshot_properties: Entries to add to the summary of the snapshot.
-        epoch: The micro-batch, None for a batch write.
-        new_table: Metadata (JSON) of the table to create with this commit, None when it exists.
-        txn: The number that the application gave to this batch, None if it did not, and in a stream.
-        stream: The name of the stream, None if it has none, and in a batch.
-        changes: How rows change keys of the table, None for a write that knows no keys.
-        delete_spec_id: Partition spec of the files of equality deletes, None if the table gets none of them.
-        location_provider: The class that decides where files go, None for Iceberg's own layouts.
-    """
-
-    table: str
-    table_uuid: str
-    route: Route
-    operation_id: str
-    snapshot_id: int
-    schema_id: int
-    files: FileSettings
-    overwrite: Overwrite | None = None
-    schema_change: SchemaChange | None = None
-    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
-    epoch: EpochId | None = None
-    new_table: str | None = None
-    txn: TxnId | None = None
-    stream: StreamName | None = None
-    changes: ChangeFeed | None = None
-    delete_spec_id: int | None = None
-    location_provider: str | None = None
-
-    @classmethod
-    def of(cls, plan: WritePlan, epoch: EpochId | None) -> WriteIdentity:
-        """Return the identity of a write by `plan`, in micro-batch `epoch` or in a batch (None)."""
-        return cls(
-            table=plan.table,
-            table_uuid=plan.table_uuid,
-            route=plan.route,
-            overwrite=plan.overwrite,
-            schema_change=plan.schema_change,
-            operation_id=plan.operation_id,
-            snapshot_id=plan.snapshot_id,
-            schema_id=plan.schema.schema_id,
-            files=plan.files,
-            snapshot_properties=plan.snapshot_properties,
-            epoch=epoch,
-            new_table=plan.new_table,
-            txn=plan.txn,
-            stream=plan.stream,
-            changes=plan.changes,
-            delete_spec_id=None if plan.delete_spec in (None, NO_SPEC) else plan.delete_spec.spec_id,
-            location_provider=plan.location_provider,
-        )
-
-    @property
-    def branch(self) -> str:
-        """Branch that is written."""
-        return self.route.branch
-
-    @property
-    def numbered(self) -> NumberedWrite | None:
-        """The writer and its number, None for a batch that nobody numbers."""
-        return self.epoch or self.txn
-
-    def __str__(self) -> str:
-        return f"{self.table} (branch {self.branch}, {self.numbered or 'batch'}, operation {self.operation_id})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

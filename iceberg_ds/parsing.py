@@ -149,8 +149,3 @@ def whole_number(properties: Mapping[str, str], name: str, otherwise: int, *, mo
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
         return otherwise
     return int(text)
-
-
-def write_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a table's properties that say how and where files are written."""
-    return {name: value for name, value in properties.items() if name.startswith("write.")}

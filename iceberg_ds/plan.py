@@ -9,12 +9,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.types import NestedField
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 # Keys that a message shows at most.
 MAX_EXAMPLES = 5
@@ -326,6 +329,62 @@ class FileSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteIdentity:
+    """What the driver and all tasks of one write know it by: a part of its plan, and of every message.
+
+    Attributes:
+        table: Identifier of the table, as `identifier_text` writes it.
+        table_uuid: UUID of the table that the files were written for.
+        route: Branch that is written, and what happens to that before and after.
+        overwrite: Which rows are replaced, None to append.
+        operation_id: Part of the name of every file of the write.
+        snapshot_id: Id of the snapshot to add.
+        schema_id: Schema that the files were written with.
+        schema_change: The change that makes it the table's schema, None if it is already.
+        files: How data files are written.
+        snapshot_properties: Entries to add to the summary of the snapshot.
+        epoch: The micro-batch, None for a batch write.
+        new_table: Metadata (JSON) of the table to create with this commit, None when it exists.
+        txn: The number that the application gave to this batch, None if it did not, and in a stream.
+        stream: The name of the stream, None if it has none, and in a batch.
+        changes: How rows change keys of the table, None for a write that knows no keys.
+        delete_spec_id: Partition spec of the files of equality deletes, None if the table gets none of them.
+        location_provider: The class that decides where files go, None for Iceberg's own layouts.
+    """
+
+    table: str
+    table_uuid: str
+    route: Route
+    operation_id: str
+    snapshot_id: int
+    schema_id: int
+    files: FileSettings
+    overwrite: Overwrite | None = None
+    schema_change: SchemaChange | None = None
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    epoch: EpochId | None = None
+    new_table: str | None = None
+    txn: TxnId | None = None
+    stream: StreamName | None = None
+    changes: ChangeFeed | None = None
+    delete_spec_id: int | None = None
+    location_provider: str | None = None
+
+    @property
+    def branch(self) -> str:
+        """Branch that is written."""
+        return self.route.branch
+
+    @property
+    def numbered(self) -> NumberedWrite | None:
+        """The writer and its number, None for a batch that nobody numbers."""
+        return self.epoch or self.txn
+
+    def __str__(self) -> str:
+        return f"{self.table} (branch {self.branch}, {self.numbered or 'batch'}, operation {self.operation_id})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestLayout:
     """How manifests of one partition spec are written.
 
@@ -370,74 +429,67 @@ class WritePlan:
     """Everything that the tasks of one write are told.
 
     Attributes:
-        table: Identifier of the table, as `identifier_text` writes it.
-        table_uuid: The table that was planned for; a commit into another one is refused.
-        route: Branch that the snapshot is added to, and what happens to that before and after.
-        overwrite: Which rows are replaced, None to append.
+        write: What the messages of these tasks tell again.
         schema: Schema that the files are written with.
-        schema_change: The change that makes it the table's schema, None if it is already.
         spec: Partition spec that the files are written with.
-        sort_order: Order of the rows within a file, None for the order in which they come.
-        case_sensitive: How names of columns are matched; None for exactly, else as the only one that differs in case.
         location: Location of the table.
         properties: The table's properties that decide where data files go (`write.*`).
-        location_provider: The class that the table names and the user trusts to decide it, None for Iceberg's layouts.
         io_properties: What opens storage, its credentials among them, without any of a catalog; never shown.
-        operation_id: Part of the name of every file of this write.
-        snapshot_id: Id of the snapshot that the commit will add, fixed before any attempt.
-        files: How data files are written.
-        snapshot_properties: Entries to add to the summary of the snapshot.
-        new_table: Metadata (JSON) of the table that the commit creates, None when it exists.
-        txn: The number that the application gave to this batch, None if it did not, and in a stream.
-        stream: The name of the stream, None if it has none, and in a batch.
+        sort_order: Order of the rows within a file, None for the order in which they come.
+        case_sensitive: How names of columns are matched; None for exactly, else as the only one that differs in case.
         manifests: How a task with many files writes a manifest of them; None if the commit must see each file.
         small_task_size_bytes: Arrow bytes of rows that a task hands over instead of writing files, 0 for none.
         driver_host: Name of the driver's machine, None if it does not matter where a file is written.
-        changes: How rows change keys of the table, None for a write that knows no keys. Never with `overwrite`.
         delete_spec: Partition spec that files of equality deletes are written with, `NO_SPEC` if the table gets none of
-            them, None without `changes`.
+            them, None for a write that knows no keys.
         time_zone: Where times without a zone are in `delete_when`, None if that is not known.
-        frame: The columns of the DataFrame that `delete_when` of `changes` or `added` is bound to, by their names
-            there; None without it.
+        frame: The columns of the DataFrame that `delete_when` of the change feed or of `added` is bound to, by their
+            names there; None without it.
         added: The columns that tasks fill in, None for none.
         is_audited: Whether settings of the session may send writes of the table to another branch.
     """
 
-    table: str
-    table_uuid: str
-    route: Route
+    write: WriteIdentity
     schema: Schema
     spec: PartitionSpec
     location: str
     properties: Mapping[str, str]
     io_properties: Mapping[str, str] = field(repr=False)
-    operation_id: str
-    snapshot_id: int
-    files: FileSettings
-    overwrite: Overwrite | None = None
-    schema_change: SchemaChange | None = None
     sort_order: SortOrder | None = None
     case_sensitive: bool | None = None
-    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
-    new_table: str | None = None
-    txn: TxnId | None = None
-    stream: StreamName | None = None
     manifests: ManifestLayout | None = None
     small_task_size_bytes: int = 0
     driver_host: str | None = None
-    changes: ChangeFeed | None = None
     delete_spec: PartitionSpec | None = None
     time_zone: str | None = None
     frame: Schema | None = None
     added: AddedColumns | None = None
-    location_provider: str | None = None
     is_audited: bool = False
 
+    @classmethod
+    def into(cls, metadata: TableMetadata, write: WriteIdentity, io_properties: Mapping[str, str]) -> WritePlan:
+        """Return the plan of files in the table's own layout, in the order in which rows come.
+
+        Args:
+            metadata: The table.
+            write: The write whose files they are.
+            io_properties: What opens storage.
+        """
+        return cls(
+            write=write,
+            schema=metadata.schema(),
+            spec=metadata.spec(),
+            location=metadata.location,
+            properties={name: value for name, value in metadata.properties.items() if name.startswith("write.")},
+            io_properties=io_properties,
+        )
+
     def in_epoch(self, epoch: EpochId | None) -> WritePlan:
-        """Return what the tasks of a micro-batch do, of a batch if it is None: as planned, with its number."""
-        if self.added is None or epoch is None:
+        """Return what the tasks of a micro-batch do, with its number; the plan itself for a batch (None)."""
+        if epoch is None:
             return self
-        return replace(self, added=replace(self.added, number=epoch.epoch_id))
+        added = None if self.added is None else replace(self.added, number=epoch.epoch_id)
+        return replace(self, write=replace(self.write, epoch=epoch), added=added)
 
 
 def new_operation() -> tuple[str, int]:

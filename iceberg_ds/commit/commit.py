@@ -74,8 +74,8 @@ from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.files import is_local, local_size
-from iceberg_ds.messages import TaskCommit, WriteIdentity, check_rows, complete_commits
-from iceberg_ds.plan import OverwriteByFilter
+from iceberg_ds.messages import TaskCommit, check_rows, complete_commits
+from iceberg_ds.plan import OverwriteByFilter, WriteIdentity
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)

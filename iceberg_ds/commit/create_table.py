@@ -20,10 +20,9 @@ from iceberg_ds.commit.requests import reply_of
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.options.file_settings import file_settings
+from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import Route, new_operation
+from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, check_commit_status
 from iceberg_ds.snapshots.manifests import metadata_path, write_list
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
@@ -122,7 +121,7 @@ class _FirstSnapshot:
         self._identifier = options.table
         self._table = table
         self._seen = table.metadata  # as it was loaded last
-        self._write = _first_write(options, table.metadata)
+        self._write = new_write(options, table.metadata, Route(branch=MAIN_BRANCH))
         self._attempts: list[Attempt] = []
         path = metadata_path(table.metadata, f"snap-{self._write.snapshot_id}-0-{self._write.operation_id}.avro")
         nothing = change_summary(table.metadata, Change(added=()))
@@ -161,17 +160,3 @@ class _FirstSnapshot:
         finding = check_commit_status(self._seen, self._write, self._attempts, lambda: False)
         if finding.is_final and finding.status is not CommitStatus.SUCCESS:
             delete_files(self._table.io, [self._snapshot.manifest_list], Proof.REFUSED)
-
-
-def _first_write(options: SinkOptions, metadata: TableMetadata) -> WriteIdentity:
-    operation_id, snapshot_id = new_operation()
-    return WriteIdentity(
-        table=identifier_text(options.table),
-        table_uuid=str(metadata.table_uuid),
-        route=Route(branch=MAIN_BRANCH),
-        operation_id=operation_id,
-        snapshot_id=snapshot_id,
-        schema_id=metadata.current_schema_id,
-        files=file_settings(options, metadata, identifier_text(options.table)),
-        snapshot_properties=options.snapshot_properties,
-    )

@@ -29,8 +29,8 @@ from iceberg_ds.cdc.reader import key_texts
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.messages import TaskCommit, WriteIdentity, check_rows
-from iceberg_ds.plan import TaskKeys
+from iceberg_ds.messages import TaskCommit, check_rows
+from iceberg_ds.plan import TaskKeys, WriteIdentity
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.projection import field_id

@@ -7,8 +7,7 @@ from datetime import datetime, timezone
 from iceberg_ds.catalog.answers import CommitRefusedError
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import TxnId
+from iceberg_ds.plan import TxnId, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, Holder, StatusCheck
 from iceberg_ds.snapshots.txn import Mark, QueryMark, StrayMark
 

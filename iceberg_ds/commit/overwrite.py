@@ -30,8 +30,8 @@ from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange, PartitionRange, Range
 from iceberg_ds.expressions.parser import parse_predicate
 from iceberg_ds.expressions.row_filter import RowFilter
-from iceberg_ds.messages import CountedBatches, WriteIdentity, check_rows, rows_in
-from iceberg_ds.plan import Overwrite, OverwriteByFilter, WritePlan
+from iceberg_ds.messages import CountedBatches, check_rows, rows_in
+from iceberg_ds.plan import Overwrite, OverwriteByFilter, WriteIdentity, WritePlan
 from iceberg_ds.pyiceberg_inner import deleted_positions
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.refs import snapshots_since, write_base
@@ -307,22 +307,7 @@ class PartialRewriter:
         check_rows(f"commit {self._write}", f"{path} has", task.file.record_count, found)
 
     def _plan(self, table: Table) -> WritePlan:
-        metadata, write = table.metadata, self._write
-        return WritePlan(
-            table=write.table,
-            table_uuid=write.table_uuid,
-            route=write.route,
-            schema=metadata.schema(),
-            spec=metadata.spec(),
-            location=metadata.location,
-            properties=metadata.properties,
-            io_properties=table.io.properties,
-            operation_id=write.operation_id,
-            snapshot_id=write.snapshot_id,
-            files=write.files,
-            case_sensitive=True,
-            location_provider=write.location_provider,
-        )
+        return replace(WritePlan.into(table.metadata, self._write, table.io.properties), case_sensitive=True)
 
 
 def _failing(row_filter: RowFilter, path: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,8 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.commit.overwrite import PartialRewriter, Replacement, Swap, find_replacement
 from iceberg_ds.commit.requests import check_no_row_stays
 from iceberg_ds.commit.write_files import Added
-from iceberg_ds.messages import WriteIdentity, check_rows, rows_in
+from iceberg_ds.messages import check_rows, rows_in
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.manifest_merge import Merged, merged_for
 from iceberg_ds.snapshots.manifests import (
     draft_added,

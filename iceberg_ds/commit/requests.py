@@ -20,8 +20,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetProp
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.errors import CommitConflictError, SchemaMismatchError
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import Route, SchemaChange
+from iceberg_ds.plan import Route, SchemaChange, WriteIdentity
 from iceberg_ds.snapshots.commit_status import Reply, StatusCheck
 from iceberg_ds.snapshots.manifests import live_manifests
 from iceberg_ds.snapshots.refs import base_branch, branch_snapshot_id

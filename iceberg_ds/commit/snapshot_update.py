@@ -43,7 +43,7 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.commit_status import (
     Attempt,

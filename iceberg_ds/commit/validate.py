@@ -14,8 +14,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError
 from iceberg_ds.expressions.row_filter import RowFilter
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import ChangeFeed, OverwriteByFilter
+from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity
 from iceberg_ds.snapshots.refs import why_not_writable
 from iceberg_ds.table.compatibility import can_still_read, taken_names
 

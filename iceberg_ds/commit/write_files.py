@@ -23,9 +23,8 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.errors import CommitMessageError
-from iceberg_ds.messages import HandedOverRows, TaskCommit, TaskManifest, WriteIdentity, check_rows, rows_in
-from iceberg_ds.parsing import write_properties
-from iceberg_ds.plan import WritePlan
+from iceberg_ds.messages import HandedOverRows, TaskCommit, TaskManifest, check_rows, rows_in
+from iceberg_ds.plan import WriteIdentity, WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.writers.task_writer import TaskAttempt, TaskWriter, discarding
@@ -218,20 +217,12 @@ def _plan(
     # Another writer may have created the table first, as the same one: the ids are those that were planned.
     planned = metadata if write.new_table is None else TableMetadataUtil.parse_raw(write.new_table)
     schema = write.schema_change.schema if write.schema_change else planned.schema_by_id(write.schema_id)
-    return WritePlan(
-        table=write.table,
-        table_uuid=write.table_uuid,
-        route=write.route,
+    io_properties = catalog.io_properties if is_new else catalog.plan_properties(table)
+    return replace(
+        WritePlan.into(metadata, write, io_properties),
         schema=schema or planned.schema(),
         spec=planned.specs()[part.spec_id],
         sort_order=None if part.sort_order_id is None else planned.sort_order_by_id(part.sort_order_id),
-        location=metadata.location,
-        properties=write_properties(metadata.properties),
-        io_properties=catalog.io_properties if is_new else catalog.plan_properties(table),
-        operation_id=write.operation_id,
-        snapshot_id=write.snapshot_id,
-        files=write.files,
-        location_provider=write.location_provider,
     )
 
 

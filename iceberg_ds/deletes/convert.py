@@ -25,15 +25,12 @@ from iceberg_ds.deletes.search import Goal, KeySearch, ResolvedSwap
 from iceberg_ds.deletes.work import ResolvePlan, RowEncoding
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.options.file_settings import file_settings
+from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.parsing import write_properties
-from iceberg_ds.plan import Route, WritePlan, new_operation
-from iceberg_ds.planning.supported import check_supported
+from iceberg_ds.plan import Route, WritePlan
+from iceberg_ds.planning.decide import check_supported
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, branch_snapshot_id, why_not_writable
-from iceberg_ds.table.locations import trusted_provider
 from iceberg_ds.table.names import identifier_text
 
 if TYPE_CHECKING:
@@ -197,7 +194,7 @@ class Conversion:
             except BaseException:
                 self._search.discard(table.io)
                 raise
-            swap, write = ResolvedSwap(goal, self._search), WriteIdentity.of(plan.write, None)
+            swap, write = ResolvedSwap(goal, self._search), plan.writing.write
             try:
                 committed = commit_swap(self._catalog, write, swap)
             except StaleWorkError as stale:
@@ -239,24 +236,9 @@ class Conversion:
         return Goal(paths=frozenset(found.path for found in deletes), key_types=types)
 
     def _plan(self, table: Table, goal: Goal) -> ResolvePlan:
-        metadata = table.metadata
-        operation_id, snapshot_id = new_operation()
-        write = WritePlan(
-            table=self._name,
-            table_uuid=str(metadata.table_uuid),
-            route=Route(branch=self._branch),
-            schema=metadata.schema(),
-            spec=metadata.spec(),
-            location=metadata.location,
-            properties=write_properties(metadata.properties),
-            io_properties=self._catalog.plan_properties(table),
-            operation_id=operation_id,
-            snapshot_id=snapshot_id,
-            files=file_settings(self._options, metadata, self._name),
-            snapshot_properties=self._options.snapshot_properties,
-            location_provider=trusted_provider(metadata.properties, self._options.table_properties),
-        )
-        return ResolvePlan.of(write, metadata, goal.key_types, self._encoding)
+        write = new_write(self._options, table.metadata, Route(branch=self._branch))
+        plan = WritePlan.into(table.metadata, write, self._catalog.plan_properties(table))
+        return ResolvePlan.of(plan, table.metadata, goal.key_types, self._encoding)
 
     @property
     def _seconds(self) -> float:

@@ -19,7 +19,7 @@ from iceberg_ds._version import __version__
 from iceberg_ds.deletes.tasks import answer_of_task, resolve_group
 from iceberg_ds.deletes.work import FileWork, GroupAnswer, ResolvePlan
 from iceberg_ds.errors import DataFileError
-from iceberg_ds.plan import WritePlan
+from iceberg_ds.plan import WriteIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,17 +94,17 @@ def _run(spark: SparkSession | None, plan: ResolvePlan, groups: Sequence[Sequenc
         function = F.udf(_task(plan), BinaryType(), useArrow=False).asNondeterministic()
         answered = _frame(spark, rows).select(function("number", "work").alias("answer")).collect()
     except Exception as error:  # Spark's own
-        raise job_failure(f"search {plan.write.table} for keys", plan.write, error) from error
+        raise job_failure(f"search {plan.writing.write.table} for keys", plan.writing.write, error) from error
     given = dict(pickle.loads(row["answer"]) for row in answered)  # noqa: S301  # made by our own tasks
     return [given[number] for number in range(len(groups))]
 
 
-def job_failure(action: str, write: WritePlan, error: Exception) -> DataFileError:
+def job_failure(action: str, write: WriteIdentity, error: Exception) -> DataFileError:
     """Return what is to be raised where a job that writes files failed as a whole.
 
     Args:
         action: What cannot be done, such as `upsert into db.t`.
-        write: How its tasks write.
+        write: The write whose tasks failed.
         error: What Spark raised.
     """
     return DataFileError(

@@ -229,13 +229,13 @@ class SequenceRule:
     @classmethod
     def of(cls, plan: WritePlan) -> SequenceRule | None:
         """Return the rule of a write, None if the rows that it finds give way in any case."""
-        feed = plan.changes
+        feed = plan.write.changes
         if feed is None or not feed.counts_stored:
             return None
         return cls(
             types={field.field_id: field.field_type for field in feed.sequence},
             key_types={number: plan.schema.find_type(number) for number in feed.key_ids},
-            seed=digest_seed(plan.operation_id),
+            seed=digest_seed(plan.write.operation_id),
         )
 
     def comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:

@@ -30,8 +30,9 @@ from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes.convert import Conversion
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.messages import WriteIdentity, reported_commits
+from iceberg_ds.messages import reported_commits
 from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.refs import contains, waits
 from iceberg_ds.snapshots.txn import find_last_mark, kind_of
 from iceberg_ds.table.names import parse_identifier

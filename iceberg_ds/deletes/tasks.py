@@ -68,7 +68,7 @@ def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> G
     except Exception as error:  # of whatever storage library
         task.discard()
         text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
-        return GroupAnswer(problem=mask_text(text, plan.write.io_properties))
+        return GroupAnswer(problem=mask_text(text, plan.writing.io_properties))
     except BaseException:
         task.discard()
         raise
@@ -90,12 +90,12 @@ class _Found:
 class _Task:
     def __init__(self, plan: ResolvePlan, attempt: TaskAttempt) -> None:
         self._plan = plan
-        self._io: FileIO = file_io(plan.write.io_properties, plan.write.location)
-        self._matcher = Matcher(self._io, plan.key_types, SequenceRule.of(plan.write))
-        self._rewriter = FileRewriter(self._io, plan.write, attempt)
-        prefix, write = name_prefix(plan.write, attempt), plan.write
-        places = data_locations(write.location, write.properties, write.location_provider)
-        self._paths = FilePaths(places, write.schema, prefix, are_deletes=True)
+        self._io: FileIO = file_io(plan.writing.io_properties, plan.writing.location)
+        self._matcher = Matcher(self._io, plan.key_types, SequenceRule.of(plan.writing))
+        self._rewriter = FileRewriter(self._io, plan.writing, attempt)
+        prefix, writing = name_prefix(plan.writing, attempt), plan.writing
+        places = data_locations(writing.location, writing.properties, writing.write.location_provider)
+        self._paths = FilePaths(places, writing.schema, prefix, are_deletes=True)
         self._marks: list[Marks] = []
         self._rewritten: list[DataFile] = []
         self._waiting: list[HiddenRows] = []
@@ -162,7 +162,7 @@ class _Task:
             return
         first = self._waiting[0].data_file
         path = self._paths.next(self._plan.specs[first.spec_id], first.partition)
-        file = write_position_deletes(self._io, path, self._waiting, self._plan.write.files)
+        file = write_position_deletes(self._io, path, self._waiting, self._plan.writing.write.files)
         self._marks.append(Marks(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting)))
         self._waiting, self._waiting_count = [], 0
         fault_point(FaultPoint.FILE_CLOSED)

@@ -51,7 +51,7 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WritePlan, new_operation
@@ -151,11 +151,11 @@ def write_by_keys(df: DataFrame, plan: WritePlan) -> list[Answer]:
             rows = df.mapInArrow(_task(plan, _tries(df.sparkSession)), f"{_ANSWER} BINARY").collect()
     except ImportError as missing:
         raise DataFileError(
-            f"Cannot upsert into {plan.table}, nothing was written: Spark's mapInArrow needs pandas ({missing}). "
+            f"Cannot upsert into {plan.write.table}, nothing was written: Spark's mapInArrow needs pandas ({missing}). "
             "Install it here: pip install 'iceberg-ds[upserts]'."
         ) from missing
     except Exception as error:  # Spark's own
-        raise job_failure(f"upsert into {plan.table}", plan, error) from error
+        raise job_failure(f"upsert into {plan.write.table}", plan.write, error) from error
     return [pickle.loads(row[_ANSWER]) for row in rows]  # noqa: S301  # made by our own tasks
 
 
@@ -224,8 +224,9 @@ class UpsertCommit:
         self._catalog = catalog
         self._plan = plan
         self._encoding: RowEncoding = encoding
-        self._identifier = parse_identifier(plan.table)
-        self._search = KeySearch(f"upsert into {plan.table}", spark, _base_of(plan))
+        self._name = plan.write.table
+        self._identifier = parse_identifier(self._name)
+        self._search = KeySearch(f"upsert into {self._name}", spark, _base_of(plan))
         self._started = time.monotonic()
 
     def run(self, commits: Sequence[TaskCommit]) -> UpsertResult:
@@ -250,7 +251,7 @@ class UpsertCommit:
             paths=frozenset(),
             key_types=key_types([self._plan.schema], keys),
             written=keys,
-            counts_stored=self._plan.changes is not None and self._plan.changes.counts_stored,
+            counts_stored=self._plan.write.changes is not None and self._plan.write.changes.counts_stored,
         )
         swap = ResolvedSwap(goal, self._search) if keys else None
         stale: StaleWorkError | None = None
@@ -261,7 +262,7 @@ class UpsertCommit:
                 late_keys = self._search.resolution.late_keys
                 committed = commit_write(self._catalog, named, swap=swap, late_keys=late_keys)
             except StaleWorkError as problem:
-                logger.info("Searching %s again: %s", self._plan.table, problem)
+                logger.info("Searching %s again: %s", self._name, problem)
                 stale = problem
             except (CommitMessageError, DataFileError, RowCountError):
                 # Where there was no request yet, files of the write's own tasks alone were deleted.
@@ -271,7 +272,7 @@ class UpsertCommit:
                 return self._result(commits, committed, 0 if late_keys is None else late_keys.num_rows)
         self._give_up(commits)
         raise CommitConflictError(
-            f"Cannot upsert into {self._plan.table} in {ROUNDS} tries, nothing was committed: {stale}. Run it again."
+            f"Cannot upsert into {self._name} in {ROUNDS} tries, nothing was committed: {stale}. Run it again."
         ) from stale
 
     def _check_losers(self, commits: Sequence[TaskCommit]) -> None:
@@ -279,7 +280,7 @@ class UpsertCommit:
         if self._encoding == "copy-on-write" and self._count_losers(commits):
             self._give_up(commits)
             raise RefusedRowsError(
-                f"Cannot upsert into {self._plan.table}, nothing was committed: rows of one key came to several tasks, "
+                f"Cannot upsert into {self._name}, nothing was committed: rows of one key came to several tasks, "
                 "because Spark and the table tell these keys apart in different ways, such as UUIDs as text. Bring "
                 "them into one form, or write with delete-encoding=position."
             )
@@ -290,7 +291,7 @@ class UpsertCommit:
         except Exception as problem:  # of any storage library: keys in doubt are read from files
             self._give_up(commits)
             raise DataFileError(
-                f"Cannot upsert into {self._plan.table}, nothing was committed: keys that came to several tasks cannot "
+                f"Cannot upsert into {self._name}, nothing was committed: keys that came to several tasks cannot "
                 f"be read again: {self._catalog.describe(problem)}."
             ) from None  # its own text may have secrets
 
@@ -333,16 +334,16 @@ class UpsertCommit:
         found = self._search.resolution
         if committed.snapshot_id is None:
             return UpsertResult(
-                table=self._plan.table,
-                branch=self._plan.route.branch,
+                table=self._name,
+                branch=self._plan.write.route.branch,
                 was_replayed=committed.was_replayed,
                 late_rows=0 if committed.was_replayed else late_count,
                 seconds=time.monotonic() - self._started,
             )
         data_files = [file for commit in commits for file in commit.data_files]
         return UpsertResult(
-            table=self._plan.table,
-            branch=self._plan.route.branch,
+            table=self._name,
+            branch=self._plan.write.route.branch,
             snapshot_id=committed.snapshot_id,
             rows=committed.record_count or 0,
             late_rows=late_count,
@@ -356,7 +357,7 @@ class UpsertCommit:
 
 
 def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:
-    return partial(write_base, route=plan.route)
+    return partial(write_base, route=plan.write.route)
 
 
 def _renamed(commits: Sequence[TaskCommit]) -> list[TaskCommit]:
@@ -481,7 +482,7 @@ class _Upsert:
             check(plan, lambda key: self._df.sparkSession.conf.get(key, None))
         fault_point(FaultPoint.PLANNED)
         if self._has_landed(plan):
-            result = UpsertResult(table=plan.table, branch=plan.route.branch, was_replayed=True)
+            result = UpsertResult(table=plan.write.table, branch=plan.write.route.branch, was_replayed=True)
         else:
             encoding: RowEncoding = "copy-on-write" if self._options.delete_encoding == "copy-on-write" else "position"
             commit = UpsertCommit(self._catalog, plan, encoding, self._df.sparkSession)
@@ -490,12 +491,10 @@ class _Upsert:
 
     def _has_landed(self, plan: WritePlan) -> bool:
         """Return whether the table has this `txn-version` of the application already."""
-        table = None if plan.txn is None else self._catalog.find_table(self._options.table)
+        table = None if plan.write.txn is None else self._catalog.find_table(self._options.table)
         if table is None:
             return False
-        return (
-            check_commit_status(table.metadata, WriteIdentity.of(plan, None), [], bool).status is CommitStatus.REPLAYED
-        )
+        return check_commit_status(table.metadata, plan.write, [], bool).status is CommitStatus.REPLAYED
 
     def _give_up(self, commits: Sequence[TaskCommit]) -> None:
         try:
@@ -505,7 +504,7 @@ class _Upsert:
 
     def _written(self, plan: WritePlan) -> list[TaskCommit]:
         """Write rows and keys, and return the messages of the tasks."""
-        key_ids = plan.changes.key_ids if plan.changes else ()
+        key_ids = plan.write.changes.key_ids if plan.write.changes else ()
         keys = [str(plan.schema.find_column_name(number)) for number in key_ids]
         answers = write_by_keys(distribute(self._df, keys=keys), plan)
         commits = [answer for answer in answers if isinstance(answer, TaskCommit)]
@@ -518,6 +517,4 @@ class _Upsert:
 
 
 def _of_no_rows(plan: WritePlan) -> TaskCommit:
-    return TaskCommit(
-        WriteIdentity.of(plan, None), 0, (), keys=TaskKeys(count=0, modulus=0), counts=RowCounts(received=0)
-    )
+    return TaskCommit(plan.write, 0, (), keys=TaskKeys(count=0, modulus=0), counts=RowCounts(received=0))

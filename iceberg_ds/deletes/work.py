@@ -82,14 +82,14 @@ class ResolvePlan:
     """Everything that tasks are told of a search.
 
     Attributes:
-        write: How files are written, and what opens storage.
+        writing: How files are written, and what opens storage.
         specs: The table's partition specs, by id.
         sort_orders: Its sort orders, by id.
         key_types: The types of key columns as the table has them now, by field id.
         encoding: What becomes of the rows that are found: marked by position, or left out of a new file.
     """
 
-    write: WritePlan
+    writing: WritePlan
     specs: Mapping[int, PartitionSpec]
     key_types: Mapping[int, IcebergType]
     sort_orders: Mapping[int, SortOrder] = field(default_factory=dict)
@@ -97,14 +97,14 @@ class ResolvePlan:
 
     @classmethod
     def of(
-        cls, write: WritePlan, metadata: TableMetadata, key_types: Mapping[int, IcebergType], encoding: RowEncoding
+        cls, writing: WritePlan, metadata: TableMetadata, key_types: Mapping[int, IcebergType], encoding: RowEncoding
     ) -> ResolvePlan:
         """Return the plan of a search in a table as its metadata describe it.
 
         Files are written again with the columns of the table, whatever the rows were written with that replace theirs.
         """
         return cls(
-            write=replace(write, schema=metadata.schema()),
+            writing=replace(writing, schema=metadata.schema()),
             specs=metadata.specs(),
             sort_orders={order.order_id: order for order in metadata.sort_orders},
             key_types=key_types,
@@ -114,7 +114,7 @@ class ResolvePlan:
     @property
     def is_by_file(self) -> bool:
         """Whether each file of position deletes is of one data file only."""
-        return self.write.properties.get(_GRANULARITY, "").lower() == "file"
+        return self.writing.properties.get(_GRANULARITY, "").lower() == "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

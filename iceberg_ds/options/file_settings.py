@@ -1,4 +1,4 @@
-"""How data files are written: the options, else the table's properties, else the defaults, as `FileSettings`.
+"""How a write begins, and how its data files are written: the options, else the table's properties, else the defaults.
 
 Runs on the driver, before any task; refuses what no file could be written with. Reads neither catalog
 nor storage.
@@ -19,8 +19,10 @@ from pyiceberg.types import BooleanType, PrimitiveType
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.options.sink_options import COMPRESSION_CODECS, SinkOptions
 from iceberg_ds.parsing import boolean
-from iceberg_ds.plan import FileSettings
+from iceberg_ds.plan import FileSettings, Route, WriteIdentity, new_operation
+from iceberg_ds.table.locations import trusted_provider
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
+from iceberg_ds.table.names import identifier_text
 from iceberg_ds.writers.parquet_options import BLOOM_FILTERS, PAGE_ROW_LIMIT, can_honour
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,27 @@ _MOST = 2**31 - 1  # Iceberg's own writers read these properties as 32-bit integ
 _DELETE_FILE_SIZE = "write.delete.target-file-size-bytes"
 _LEVELLED_CODECS = ("zstd", "gzip", "brotli")
 _DELETE_FILE_SIZE_DEFAULT = 64 * 1024 * 1024
+
+
+def new_write(options: SinkOptions, metadata: TableMetadata, route: Route) -> WriteIdentity:
+    """Return a write that begins: it appends with the table's present schema, unless it is told more.
+
+    Raises:
+        OptionError, UnsupportedTableError: As `file_settings`.
+    """
+    name = identifier_text(options.table)
+    operation_id, snapshot_id = new_operation()
+    return WriteIdentity(
+        table=name,
+        table_uuid=str(metadata.table_uuid),
+        route=route,
+        operation_id=operation_id,
+        snapshot_id=snapshot_id,
+        schema_id=metadata.current_schema_id,
+        files=file_settings(options, metadata, name),
+        snapshot_properties=options.snapshot_properties,
+        location_provider=trusted_provider(metadata.properties, options.table_properties),
+    )
 
 
 def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> FileSettings:

@@ -7,29 +7,23 @@ table is staged so; what is to change in an existing one is proposed, if options
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, UnknownType
 from pyspark.sql.types import StructType
 
 from iceberg_ds.options.readers import DeleteEncoding, describe, pick_encoding, unable_readers
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.plan import NO_SPEC, ChangeFeed
-from iceberg_ds.planning.columns import (
-    FeedOptions,
-    WrittenColumns,
-    delete_spec,
-    keyed_schema,
-    make_feed,
-    with_stored_sequence,
-)
-from iceberg_ds.planning.prepare import spec_request
+from iceberg_ds.planning.columns import WrittenColumns, find_column, find_operation
 from iceberg_ds.table.names import identifier_text
-from iceberg_ds.table.requests import CommitRequest
+from iceberg_ds.table.requests import CommitRequest, spec_request
 from iceberg_ds.table.schema_evolution import schema_request
 from iceberg_ds.table.spark_types import iceberg_schema
 from iceberg_ds.table.specs import describes
@@ -39,12 +33,97 @@ logger = logging.getLogger(__name__)
 _KEYED_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedKeys:
-    """What tasks are told of keys: the entries of `WritePlan` of the same names."""
+def make_feed(options: SinkOptions, table: Schema, dataframe: Schema, *, format_version: int) -> ChangeFeed:
+    """Return how rows of a DataFrame change a table.
 
-    changes: ChangeFeed
-    delete_spec: PartitionSpec
+    Args:
+        options: The options of the write, which name keys.
+        table: The table's schema, that of a new table with its keys as identifier fields already (`keyed_schema`).
+        dataframe: The DataFrame's columns as Iceberg types, the operation column and all.
+        format_version: The table's.
+
+    Raises:
+        ValueError: The options do not fit each other, the table or the DataFrame; says all reasons.
+    """
+    problems: list[str] = []
+    if format_version < _KEYED_VERSION:
+        problems.append(
+            f"the table's format version is {format_version}, and deletes need version 2: upgrade it, in Spark with "
+            "ALTER TABLE ... SET TBLPROPERTIES ('format-version'='2')"
+        )
+    keys = _find_keys(options, table, problems)
+    _check_identifiers(options, table, keys, problems)
+    for key in keys:
+        find_column(key.name, dataframe, "key column", problems, case_sensitive=options.case_sensitive)
+    sequence = _find_sequence(options, dataframe, problems)
+    operation = find_operation(options, dataframe, keys, problems)
+    if problems:
+        raise ValueError("; ".join(dict.fromkeys(problems)))
+    return ChangeFeed(
+        key_ids=tuple(key.field_id for key in keys),
+        sequence=tuple(sequence),
+        operation_column=operation.name if operation is not None else None,
+        delete_when=options.delete_when,
+        is_enforced=not options.keys_not_enforced,
+        trusts_inserts=options.inserts_are_new,
+        keeps_deleted=options.soft_delete_column is not None,
+        are_identifiers=all(key.required for key in keys),
+    )
+
+
+def with_stored_sequence(feed: ChangeFeed, table: Schema, *, case_sensitive: bool | None) -> ChangeFeed:
+    """Return a feed whose events lose to rows of a higher sequence that the table has.
+
+    Raises:
+        ValueError: The table lacks a sequence column.
+    """
+    problems: list[str] = []
+    found = [
+        find_column(field.name, table, "sequence column", problems, case_sensitive=case_sensitive, place="table")
+        for field in feed.sequence
+    ]
+    if problems:
+        raise ValueError("; ".join(problems))
+    sequence = tuple(
+        NestedField(stored.field_id, field.name, stored.field_type, required=False)
+        for field, stored in zip(feed.sequence, found, strict=True)
+        if stored is not None
+    )
+    return replace(feed, sequence=sequence, counts_stored=True)
+
+
+def keyed_schema(schema: Schema, options: SinkOptions) -> Schema:
+    """Return the schema of a new table with the keys as identifier fields, which are required.
+
+    Raises:
+        ValueError: A key is missing, or cannot be one; says all reasons.
+    """
+    problems: list[str] = []
+    keys = [key.field_id for key in _find_keys(options, schema, problems)]
+    if problems:
+        raise ValueError("; ".join(dict.fromkeys(problems)))
+    fields = (
+        field.model_copy(update={"required": True}) if field.field_id in keys else field for field in schema.fields
+    )
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=keys)
+
+
+def delete_spec(specs: Mapping[int, PartitionSpec], default: PartitionSpec, feed: ChangeFeed) -> PartitionSpec | None:
+    """Return the partition spec to write equality deletes with, None if an unpartitioned one must be added.
+
+    Deletes of one partition reach files of the same spec only. So they are written by partition where its values
+    follow from the key and no file can be of another spec; else for the whole table.
+
+    Args:
+        specs: All specs of the table, by id.
+        default: The one that new files are written with.
+        feed: How rows are read.
+    """
+    unpartitioned = (spec for spec in specs.values() if spec.is_unpartitioned())
+    sources = {field.source_id for field in default.fields if not isinstance(field.transform, VoidTransform)}
+    if len(specs) == 1 and sources <= set(feed.key_ids):
+        return default
+    return next(unpartitioned, None)
 
 
 class KeyedWrite:
@@ -63,25 +142,13 @@ class KeyedWrite:
     def __init__(
         self, options: SinkOptions, dataframe: StructType, written: WrittenColumns, *, looks_for_rows: bool = False
     ) -> None:
-        self._table = options.table
         self._looks_for_rows = looks_for_rows
         self._offered = _offered(options, looks_for_rows=looks_for_rows)
         self._name = identifier_text(options.table)
         self._dataframe = dataframe
         self._written = written
-        self._sink = options
+        self._options = options
         self._frame = written.frame
-        self._options = FeedOptions(
-            keys=options.keys or (),
-            sequence_by=options.sequence_by,
-            operation_column=options.operation_column,
-            delete_when=options.delete_when,
-            keys_not_enforced=options.keys_not_enforced,
-            trusts_inserts=options.inserts_are_new,
-            evolve_keys=options.evolve_keys,
-            keeps_deleted=options.soft_delete_column is not None,
-            case_sensitive=options.case_sensitive,
-        )
 
     @classmethod
     def of(
@@ -151,8 +218,8 @@ class KeyedWrite:
             return None
         return PartitionSpec(spec_id=1 + max(metadata.specs()))
 
-    def plan(self, metadata: TableMetadata) -> PlannedKeys:
-        """Return what tasks are told.
+    def plan(self, metadata: TableMetadata) -> tuple[ChangeFeed, PartitionSpec]:
+        """Return how tasks read rows, and the spec of equality deletes, `NO_SPEC` if the table gets none.
 
         Args:
             metadata: The table as `staged`, or `rekeying` and `adding_delete_spec`, leave it.
@@ -162,11 +229,11 @@ class KeyedWrite:
         """
         with self._naming():
             feed = self._feed(metadata)
-            if self._sink.sequence_scope == "table":
+            if self._options.sequence_scope == "table":
                 feed = with_stored_sequence(feed, metadata.schema(), case_sensitive=self._options.case_sensitive)
             self._pick(metadata)
         spec = delete_spec(metadata.specs(), metadata.spec(), feed)
-        return PlannedKeys(changes=feed, delete_spec=NO_SPEC if spec is None else spec)
+        return feed, NO_SPEC if spec is None else spec
 
     def foresee(self, metadata: TableMetadata) -> str:
         """Return, in words, what the write does to an existing table because of its keys; changes nothing.
@@ -177,7 +244,7 @@ class KeyedWrite:
         with self._naming():
             schema = self._rekeyed(metadata)
             picked = self._pick(metadata)
-        keys = f"rows are written by key ({', '.join(self._options.keys)})"
+        keys = f"rows are written by key ({', '.join(self._options.keys or ())})"
         changes = [
             *(["they become the table's identifier fields"] if schema is not None else []),
             *(["it gets an unpartitioned spec for deletes"] if self._missing_spec(metadata) is not None else []),
@@ -186,19 +253,21 @@ class KeyedWrite:
 
     def foresee_new(self) -> str:
         """Return, in words, how a new table is written, as `foresee`."""
-        keys = {key.lower() for key in self._options.keys}
-        terms = self._sink.partition_by or ()
+        keys = {key.lower() for key in self._options.keys or ()}
+        terms = self._options.partition_by or ()
         with self._naming():
             are_global = any(term.source.lower() not in keys for term in terms)
-            picked = _pick_for(self._sink.readers, self._offered, are_global=are_global)
-        return "; ".join([f"by key ({', '.join(self._options.keys)})", *self._published, *([picked] if picked else [])])
+            picked = _pick_for(self._options.readers, self._offered, are_global=are_global)
+        return "; ".join(
+            [f"by key ({', '.join(self._options.keys or ())})", *self._published, *([picked] if picked else [])]
+        )
 
     @property
     def _published(self) -> list[str]:
-        return ["readers get them with their deletes converted"] if self._sink.publish_converted else []
+        return ["readers get them with their deletes converted"] if self._options.publish_converted else []
 
     def _pick(self, metadata: TableMetadata) -> str:
-        return _pick(self._sink, metadata, self._feed(metadata), self._offered) if self._sink.readers else ""
+        return _pick(self._options, metadata, self._feed(metadata), self._offered) if self._options.readers else ""
 
     def announce(self, metadata: TableMetadata) -> None:
         """Say in the log which deletes the named readers will meet."""
@@ -208,7 +277,7 @@ class KeyedWrite:
     def _feed(self, metadata: TableMetadata) -> ChangeFeed:
         return self._check(self._options, metadata.schema(), metadata.format_version)
 
-    def _check(self, options: FeedOptions, table: Schema, format_version: int) -> ChangeFeed:
+    def _check(self, options: SinkOptions, table: Schema, format_version: int) -> ChangeFeed:
         """Return the feed; raise ValueError for all that is wrong with it."""
         problems = []
         try:
@@ -227,11 +296,71 @@ class KeyedWrite:
         return naming_action(f"write to {self._name}")
 
 
+def _find_keys(options: SinkOptions, table: Schema, problems: list[str]) -> list[NestedField]:
+    found = [
+        find_column(name, table, "key column", problems, case_sensitive=options.case_sensitive, place="table")
+        for name in options.keys or ()
+    ]
+    keys = [field for field in found if field is not None]
+    if len({field.field_id for field in keys}) < len(keys):
+        problems.append(f"option 'keys' names a column twice ({', '.join(options.keys or ())})")
+    for field in keys:
+        if isinstance(field.field_type, FloatType | DoubleType):
+            problems.append(
+                f"column '{field.name}' is {field.field_type} and cannot be a key, because NaN and -0 differ"
+            )
+        elif not isinstance(field.field_type, PrimitiveType) or isinstance(field.field_type, UnknownType):
+            problems.append(
+                f"column '{field.name}' is {field.field_type} and cannot be a key: name columns of one value"
+            )
+    return keys
+
+
+def _check_identifiers(options: SinkOptions, table: Schema, keys: Iterable[NestedField], problems: list[str]) -> None:
+    keys = list(keys)
+    wanted, own = {key.field_id for key in keys}, set(table.identifier_field_ids)
+    optional = [key.name for key in keys if not key.required]
+    if optional and not own:
+        return  # the keys of this write alone: nothing of the table changes
+    if wanted != own and not options.evolve_keys and len(keys) == len(options.keys or ()):
+        names = ", ".join(sorted(str(table.find_column_name(field_id)) for field_id in own)) or "none"
+        problems.append(
+            f"option 'keys' is {', '.join(options.keys or ())}, and the table's identifier fields are {names}: give "
+            "evolve-keys=true to change them, or the same keys"
+        )
+    if optional:
+        problems.append(
+            f"key columns {', '.join(map(repr, optional))} are optional in the table, and identifier fields, which the "
+            "table has, must be required: make them required if they hold no null"
+        )
+
+
+def _find_sequence(options: SinkOptions, dataframe: Schema, problems: list[str]) -> list[NestedField]:
+    found = [
+        find_column(name, dataframe, "sequence column", problems, case_sensitive=options.case_sensitive)
+        for name in options.sequence_by
+    ]
+    fields = [field for field in found if field is not None]
+    problems += [
+        f"sequence column '{field.name}' is {field.field_type}, whose values have no order"
+        for field in fields
+        if not isinstance(field.field_type, PrimitiveType) or isinstance(field.field_type, UnknownType)
+    ]
+    if len({field.field_id for field in fields}) < len(fields):
+        problems.append(f"option 'sequence-by' names a column twice ({', '.join(options.sequence_by)})")
+    return fields
+
+
 def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
     """Return why a table cannot be written by the keys of `options`, whatever the DataFrame; None if it can."""
     if options.keys is None:
         return None
-    asked = FeedOptions(keys=options.keys, evolve_keys=options.evolve_keys, case_sensitive=options.case_sensitive)
+    asked = SinkOptions(  # what looks for no column of the DataFrame
+        table=options.table,
+        keys=options.keys,
+        evolve_keys=options.evolve_keys,
+        case_sensitive=options.case_sensitive,
+    )
     try:
         feed = make_feed(asked, metadata.schema(), metadata.schema(), format_version=metadata.format_version)
         _pick(options, metadata, feed, _offered(options, looks_for_rows=False))

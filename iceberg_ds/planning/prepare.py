@@ -1,51 +1,33 @@
-"""Brings a table into the shape that a write asks for, before any row is written: made, or changed.
+"""Step two of `plan_write`: brings the table into the shape that a write asks for, before any row is written.
 
-A new table is only staged here; it comes into being in the commit of its first rows. What is to change in an existing
-one is foreseen step by step, each from the table as the one before leaves it, and asked for in one request: all of it
-is made, or nothing.
+A new table is only staged; it comes into being in the commit of its first rows. What is to change in an existing one is
+asked for in one request: all of it is made, or nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from uuid import NAMESPACE_URL, uuid5
 
-from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import (
-    AddPartitionSpecUpdate,
-    AddSortOrderUpdate,
-    AssertDefaultSortOrderId,
-    AssertDefaultSpecId,
-    AssertLastAssignedPartitionId,
-    AssertTableUUID,
-    SetDefaultSpecUpdate,
-    update_table_metadata,
-)
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.alter import Propose
+from iceberg_ds.commit.alter import alter_table
+from iceberg_ds.commit.create_table import create_without_rows, with_first_snapshot
 from iceberg_ds.errors import OptionError, TableNotFoundError
 from iceberg_ds.io.listing import metadata_file_in
 from iceberg_ds.io.places import misplaced, why_not_a_place
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.options.table_properties import new_table_properties
 from iceberg_ds.plan import NewTable
+from iceberg_ds.planning.decide import Decision, Target, forks_at_once
 from iceberg_ds.table.names import identifier_text
-from iceberg_ds.table.requests import LAST_ADDED, CommitRequest, joined
-from iceberg_ds.table.specs import (
-    SortTerm,
-    describes,
-    describes_order,
-    evolved_spec,
-    new_sort_order,
-    new_spec,
-    spec_text,
-)
+from iceberg_ds.table.requests import CommitRequest
+from iceberg_ds.table.specs import new_sort_order, new_spec
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +40,39 @@ NEW_TABLE_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "commit.manifest-merge.enabled": "true",
 }
+
+
+def prepare(
+    catalog: CatalogClient, options: SinkOptions, target: Target, decide: Callable[[Target], Decision]
+) -> tuple[Target, Decision]:
+    """Change the table until nothing is left to change, and return it with what is decided for it as it then is.
+
+    A table that others change meanwhile is decided on anew: what is refused then changes nothing.
+
+    Raises:
+        IcebergSinkError: What `decide` raises.
+        CatalogError, CommitConflictError, CommitStateUnknownError: A change could not be committed.
+    """
+    decision = decide(target)
+    if target.table is None:
+        if not forks_at_once(options):
+            return target, decision
+        create_without_rows(catalog, options.table, target.metadata)
+        target = Target.of(catalog, catalog.load_table(options.table))
+        decision = decide(target)
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        nonlocal decision
+        if metadata is not decision.found:
+            decision = decide(replace(target, metadata=metadata))
+        return decision.change
+
+    if decision.change is not None:
+        target = Target.of(catalog, alter_table(catalog, options.table, propose, loaded=target.table))
+    if target.table is not None and forks_at_once(options) and not target.metadata.snapshots:
+        target = Target.of(catalog, with_first_snapshot(catalog, options, target.table))
+        decision = decide(target)
+    return target, decision
 
 
 def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:
@@ -125,111 +140,3 @@ def _held_by(catalog: CatalogClient, location: str) -> str | None:
     except Exception as error:  # writing does not need the right to list
         logger.debug("Cannot tell whether another table is at %s: %s", location, catalog.describe(error))
         return None
-
-
-def repartitioning(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
-    """Return the request that partitions the table as `partition-by` asks, or None if it is so, or is not asked for.
-
-    Raises:
-        OptionError: The table's spec is another one and `evolve-partitioning` is false.
-        ValueError: The columns do not fit.
-    """
-    terms = options.partition_by
-    if terms is None or describes(terms, metadata.spec(), metadata.schema()):
-        return None
-    if not options.evolve_partitioning:
-        asked = ", ".join(map(str, terms)) or "empty"
-        present = spec_text(metadata.spec(), metadata.schema()) or "nothing"
-        raise OptionError(
-            f"Cannot write to {identifier_text(options.table)}: option 'partition-by' is {asked}, and the table is "
-            f"partitioned by {present}. Drop the option, or change the table with evolve-partitioning=true."
-        )
-    return spec_request(metadata, evolved_spec(terms, metadata))
-
-
-def spec_request(metadata: TableMetadata, spec: PartitionSpec, *, is_default: bool = True) -> CommitRequest:
-    """Return the request that gives the table a partition spec, unless it has it, as its default or beside that."""
-    is_known = spec.spec_id in metadata.specs()
-    default = SetDefaultSpecUpdate(spec_id=spec.spec_id if is_known else LAST_ADDED)
-    return CommitRequest(
-        requirements=(
-            AssertTableUUID(uuid=metadata.table_uuid),
-            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
-            AssertLastAssignedPartitionId(
-                last_assigned_partition_id=metadata.last_partition_id or PARTITION_FIELD_ID_START - 1
-            ),
-        ),
-        updates=(*(() if is_known else (AddPartitionSpecUpdate(spec=spec),)), *((default,) if is_default else ())),
-    )
-
-
-def order_of_rows(options: SinkOptions, metadata: TableMetadata, *, is_new: bool) -> SortOrder | None:
-    """Return the order of rows within a file, or None for no order.
-
-    Args:
-        options: The options of the write.
-        metadata: The table as it was staged, or as `reordering` leaves it.
-        is_new: Whether the commit of the write creates it.
-    """
-    if not options.use_table_distribution_and_ordering:
-        return None
-    if is_new or options.sort_by is None:
-        return _default_order(metadata)
-    return _recorded_order(options.sort_by, metadata)
-
-
-def _default_order(metadata: TableMetadata) -> SortOrder | None:
-    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
-    return None if order is None or order.is_unsorted else order
-
-
-def _recorded_order(terms: Sequence[SortTerm], metadata: TableMetadata) -> SortOrder | None:
-    schema = metadata.schema()
-    return next((order for order in metadata.sort_orders if describes_order(terms, order, schema)), None)
-
-
-def reordering(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
-    """Return the request that records the order of `sort-by`, or None if it is recorded, or is not asked for.
-
-    Raises:
-        ValueError: The columns do not fit.
-    """
-    terms = options.sort_by if options.use_table_distribution_and_ordering else None
-    if terms is None or _recorded_order(terms, metadata) is not None:
-        return None
-    highest = max((order.order_id for order in metadata.sort_orders), default=0)
-    order = new_sort_order(terms, metadata.schema(), highest + 1)
-    return CommitRequest(
-        requirements=(
-            AssertTableUUID(uuid=metadata.table_uuid),
-            AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
-        ),
-        updates=(AddSortOrderUpdate(sort_order=order),),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
-    """A table as a write needs it.
-
-    Attributes:
-        metadata: The table with all changes that the write needs.
-        request: Makes these changes, None if there are none.
-    """
-
-    metadata: TableMetadata
-    request: CommitRequest | None
-
-
-def foreseen(metadata: TableMetadata, steps: Sequence[Propose]) -> Foreseen:
-    """Return the table after `steps`, each of which proposes its change of what the one before leaves; sends nothing.
-
-    Raises:
-        Exception: What a step raises: then none of them is to be made.
-    """
-    requests: list[CommitRequest] = []
-    for propose in steps:
-        if (request := propose(metadata)) is not None:
-            metadata = update_table_metadata(metadata, request.updates)
-            requests.append(request)
-    return Foreseen(metadata=metadata, request=joined(requests))

@@ -14,8 +14,7 @@ from uuid import UUID
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId, NumberedWrite, TxnId
+from iceberg_ds.plan import EpochId, NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import (
     BranchHistory,

@@ -27,8 +27,8 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.messages import WriteIdentity
 from iceberg_ds.parsing import whole_number
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifests import draft_merged, live_entries, live_manifests, metadata_path, write_manifests
 from iceberg_ds.snapshots.refs import branch_head

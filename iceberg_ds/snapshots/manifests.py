@@ -38,7 +38,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType
 
-from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, layout_of, write_manifest
 from iceberg_ds.snapshots.manifest_lists import KNOWN_LISTS, copy_of
 from iceberg_ds.table.locations import metadata_locations

@@ -42,8 +42,9 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from iceberg_ds._version import __version__
-from iceberg_ds.messages import TaskManifest, WriteIdentity
+from iceberg_ds.messages import TaskManifest
 from iceberg_ds.parsing import whole_number
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.history import latest_ms
 from iceberg_ds.snapshots.refs import (
     BUILDS_ON_KEY,

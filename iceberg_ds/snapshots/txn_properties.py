@@ -21,8 +21,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId, NumberedWrite
+from iceberg_ds.plan import EpochId, NumberedWrite, WriteIdentity
 from iceberg_ds.snapshots.refs import (
     MAIN_BRANCH,
     PUBLISHED_PREFIX,

@@ -39,14 +39,14 @@ def check_audit_settings(plan: WritePlan, setting: Callable[[str], str | None]) 
     cause = f"the session has {{}}, and the table has {_ENABLED}=true"
     if audit_id := setting(_ID):
         raise OptionError(
-            f"Cannot write to {plan.table}: {cause.format(f'{_ID}={audit_id}')}. Snapshots that belong to no branch "
-            "are not made: unset it, write with option 'branch' and create-branch=true, and publish the branch with "
-            "iceberg_ds.publish."
+            f"Cannot write to {plan.write.table}: {cause.format(f'{_ID}={audit_id}')}. Snapshots that belong to no "
+            "branch are not made: unset it, write with option 'branch' and create-branch=true, and publish the branch "
+            "with iceberg_ds.publish."
         )
-    branch, target = setting(_BRANCH), plan.route.publish_to or plan.route.branch
+    branch, target = setting(_BRANCH), plan.write.route.publish_to or plan.write.route.branch
     if branch and branch != target:
         raise OptionError(
-            f"Cannot write to {plan.table}: {cause.format(f'{_BRANCH}={branch}')}, but the write goes to branch "
+            f"Cannot write to {plan.write.table}: {cause.format(f'{_BRANCH}={branch}')}, but the write goes to branch "
             f"'{target}'. Give option branch={branch}, with create-branch=true if it is new, or unset the "
             "setting."
         )
@@ -68,9 +68,9 @@ def check_time_zone(plan: WritePlan, zone: str | None) -> None:
 
     if not is_same_zone(plan.time_zone, zone):
         raise OptionError(
-            f"Cannot write to {plan.table}: option 'time-zone' is {plan.time_zone}, and the session's time zone is "
-            f"{zone}, so that times without a zone in the predicate would be other moments than in the DataFrame. Give "
-            f"option time-zone={zone}, set {_TIME_ZONE}={plan.time_zone}, or write the zone into the predicate."
+            f"Cannot write to {plan.write.table}: option 'time-zone' is {plan.time_zone}, and the session's time zone "
+            f"is {zone}, so that times without a zone in the predicate would be other moments than in the DataFrame. "
+            f"Give option time-zone={zone}, set {_TIME_ZONE}={plan.time_zone}, or write the zone into the predicate."
         )
 
 

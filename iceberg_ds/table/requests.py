@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import Field
-from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AssertDefaultSpecId,
+    AssertLastAssignedPartitionId,
+    AssertTableUUID,
+    SetDefaultSpecUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 # What a request calls a schema, spec or order that it adds itself.
 LAST_ADDED = -1
@@ -45,4 +56,20 @@ def joined(requests: Sequence[CommitRequest]) -> CommitRequest | None:
     return CommitRequest(
         requirements=tuple(required.values()),
         updates=tuple(update for request in requests for update in request.updates),
+    )
+
+
+def spec_request(metadata: TableMetadata, spec: PartitionSpec, *, is_default: bool = True) -> CommitRequest:
+    """Return the request that gives the table a partition spec, unless it has it, as its default or beside that."""
+    is_known = spec.spec_id in metadata.specs()
+    default = SetDefaultSpecUpdate(spec_id=spec.spec_id if is_known else LAST_ADDED)
+    return CommitRequest(
+        requirements=(
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            AssertLastAssignedPartitionId(
+                last_assigned_partition_id=metadata.last_partition_id or PARTITION_FIELD_ID_START - 1
+            ),
+        ),
+        updates=(*(() if is_known else (AddPartitionSpecUpdate(spec=spec),)), *((default,) if is_default else ())),
     )

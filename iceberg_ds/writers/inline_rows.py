@@ -73,12 +73,12 @@ def _with_added_columns(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> I
 def share_of(plan: WritePlan, partition_id: int) -> int:
     """Return how many bytes of rows the task of that partition may hand over."""
     # The commit hides a row whose key won in another task by its file and position.
-    if plan.changes is not None:
+    if plan.write.changes is not None:
         return 0
     # Files on a disk that the driver does not see are the task's to write, and the commit's to refuse.
     if is_local(plan.location) and plan.driver_host not in (None, platform.node()):
         return 0
-    share = min(plan.small_task_size_bytes, plan.files.target_file_size_bytes)
+    share = min(plan.small_task_size_bytes, plan.write.files.target_file_size_bytes)
     return share * FULL_SHARES // max(FULL_SHARES, partition_id + 1)
 
 

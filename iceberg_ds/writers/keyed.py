@@ -19,8 +19,8 @@ from iceberg_ds.cdc.keys import digest_seed
 from iceberg_ds.cdc.task_changes import TaskChanges
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, WriteIdentity, check_rows, rows_in
-from iceberg_ds.plan import ChangeFeed, EpochId, TaskKeys, WritePlan
+from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, check_rows, rows_in
+from iceberg_ds.plan import ChangeFeed, TaskKeys, WritePlan
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
 from iceberg_ds.writers.external_sort import ExternalSort
 from iceberg_ds.writers.rolling import TaskFiles
@@ -71,23 +71,19 @@ def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt
         return writer.close()
 
 
-def report_keyed_task(
-    plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt, epoch: EpochId | None = None
-) -> TaskCommit:
+def report_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> TaskCommit:
     """Write the changes of one task as `write_keyed_task` does, and return what it reports.
 
     Args:
         plan: What the driver decided for this micro-batch, or for a batch.
         batches: As there.
         attempt: As there.
-        epoch: The micro-batch, None for a batch.
     """
     arriving = CountedBatches(batches)
     written = write_keyed_task(plan, arriving, attempt)
-    write = WriteIdentity.of(plan, epoch)
     fault_point(FaultPoint.TASK_WRITTEN)
     return TaskCommit(
-        write,
+        plan.write,
         attempt.partition_id,
         written.data_files,
         delete_files=written.delete_files,
@@ -106,7 +102,7 @@ class KeyedTaskWriter:
             plan.schema,
             case_sensitive=plan.case_sensitive,
             partition_id=attempt.partition_id,
-            seed=digest_seed(plan.operation_id),
+            seed=digest_seed(plan.write.operation_id),
             sorter=ExternalSort,
             spool=Spool,
             is_delete=delete_test(feed.delete_when, plan),
@@ -119,7 +115,7 @@ class KeyedTaskWriter:
         deletes = _plan_of_deletes(plan, feed, spec)
         self._delete_files = TaskFiles(deletes, prefix, self._changes.delete_schema, feed.key_ids)
         self._deletes = FanoutWriter(deletes, self._delete_files)
-        self._action = f"write to {plan.table}"
+        self._action = f"write to {plan.write.table}"
         self._task = f"task {attempt.partition_id}"
         self._received = 0
 
@@ -167,19 +163,21 @@ class KeyedTaskWriter:
 
 
 def _by_keys(plan: WritePlan) -> tuple[ChangeFeed, PartitionSpec]:
-    if plan.changes is None or plan.delete_spec is None:
-        raise CommitMessageError(f"Cannot write to {plan.table} by keys: the plan names none. Nothing was committed.")
-    return plan.changes, plan.delete_spec
+    if plan.write.changes is None or plan.delete_spec is None:
+        raise CommitMessageError(
+            f"Cannot write to {plan.write.table} by keys: the plan names none. Nothing was committed."
+        )
+    return plan.write.changes, plan.delete_spec
 
 
 def _plan_of_deletes(plan: WritePlan, feed: ChangeFeed, spec: PartitionSpec) -> WritePlan:
     """Return the plan of files that have the columns of keys alone, and of the sequence if the table's row counts."""
     files = replace(
-        plan.files,
-        target_file_size_bytes=plan.files.delete_file_size_bytes,
+        plan.write.files,
+        target_file_size_bytes=plan.write.files.delete_file_size_bytes,
         metrics_properties=_METRICS,
         bloom_filter_fpp={},
     )
     sequence = [field.field_id for field in feed.sequence] if feed.counts_stored else []
     columns = Schema(*(plan.schema.find_field(field_id) for field_id in (*feed.key_ids, *sequence)))
-    return replace(plan, schema=columns, spec=spec, sort_order=None, files=files)
+    return replace(plan, write=replace(plan.write, files=files), schema=columns, spec=spec, sort_order=None)

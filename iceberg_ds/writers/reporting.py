@@ -55,10 +55,10 @@ def report_files(plan: WritePlan, attempt: TaskAttempt, data_files: Sequence[Dat
     """
     singly = Report(data_files=tuple(data_files))
     # Of a write by keys the commit must see each file, because it hides rows by file and position.
-    if plan.manifests is None or plan.changes is not None or len(data_files) < MANY_FILES:
+    if plan.manifests is None or plan.write.changes is not None or len(data_files) < MANY_FILES:
         return singly
     io = file_io(plan.io_properties, plan.location)
-    name = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}-m0.avro"
+    name = f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.write.operation_id}-m0.avro"
     path = metadata_locations(plan.location, plan.properties).new_metadata_location(name)
     try:
         return Report(manifests=(_write(io, plan, plan.manifests, path, data_files),))
@@ -75,10 +75,10 @@ def report_files(plan: WritePlan, attempt: TaskAttempt, data_files: Sequence[Dat
 def _write(
     io: FileIO, plan: WritePlan, layout: ManifestLayout, path: str, data_files: Sequence[DataFile]
 ) -> TaskManifest:
-    entries = tuple(added_entry(data_file, plan.snapshot_id) for data_file in data_files)
+    entries = tuple(added_entry(data_file, plan.write.snapshot_id) for data_file in data_files)
     draft = ManifestDraft(path=path, spec_id=plan.spec.spec_id, entries=entries)
     return TaskManifest(
-        file=write_manifest(io, layout, draft, plan.snapshot_id),
+        file=write_manifest(io, layout, draft, plan.write.snapshot_id),
         format_version=layout.format_version,
         totals=totals_of(data_files, {plan.spec.spec_id: plan.spec}, plan.schema),
         example=(data_files[0].file_path, data_files[0].file_size_in_bytes),

@@ -130,7 +130,9 @@ class FileRewriter:
                 "left out": count_positions(left_out, data_file.record_count),
                 f"in {len(written)} new files": rows_in(written),
             }
-            check_rows(f"write to {self._plan.table}", f"{data_file.file_path} has", data_file.record_count, found)
+            check_rows(
+                f"write to {self._plan.write.table}", f"{data_file.file_path} has", data_file.record_count, found
+            )
         except BaseException:
             files.discard_all()
             raise

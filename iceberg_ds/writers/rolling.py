@@ -280,18 +280,18 @@ class TaskFiles:
     ) -> None:
         self.finished: list[DataFile] = []
         self.hidden: list[pa.RecordBatch] = []  # columns behind those of the files, row by row of `finished`
-        self.buffers = Buffers(plan.files)
-        self.target_file_size_bytes = plan.files.target_file_size_bytes
-        self.row_group_size_bytes = plan.files.row_group_size_bytes
-        self.has_one_file = plan.files.max_open_files == 1
+        self.buffers = Buffers(plan.write.files)
+        self.target_file_size_bytes = plan.write.files.target_file_size_bytes
+        self.row_group_size_bytes = plan.write.files.row_group_size_bytes
+        self.has_one_file = plan.write.files.max_open_files == 1
         self._plan = plan
         self._schema = schema
         self._equality_ids = equality_ids
         self._io = file_io(plan.io_properties, plan.location)
-        places = data_locations(plan.location, plan.properties, plan.location_provider)
+        places = data_locations(plan.location, plan.properties, plan.write.location_provider)
         self._paths = FilePaths(places, plan.schema, name_prefix, are_deletes=equality_ids is not None)
-        self._leaves = leaf_columns(plan.schema, plan.files.metrics_properties, plan.sort_order)
-        self._encodings = ChosenEncodings(self._leaves, plan.files, layout_options(plan.files))
+        self._leaves = leaf_columns(plan.schema, plan.write.files.metrics_properties, plan.sort_order)
+        self._encodings = ChosenEncodings(self._leaves, plan.write.files, layout_options(plan.write.files))
         # In the order of use: the first is the least recently used.
         self._open: dict[RollingWriter, ParquetFile] = {}
         self._last_used: dict[RollingWriter, int] = {}
@@ -306,7 +306,7 @@ class TaskFiles:
             rows: Its first row group, which is to be written next.
             is_last: Whether none follows in this file.
         """
-        while len(self._open) >= self._plan.files.max_open_files:
+        while len(self._open) >= self._plan.write.files.max_open_files:
             next(iter(self._open)).close()
         path = self._paths.next(self._plan.spec, writer.key.record())
         count = sum(batch.num_rows for batch in rows)
@@ -315,7 +315,7 @@ class TaskFiles:
             path,
             self._schema,
             self._leaves,
-            self._plan.files,
+            self._plan.write.files,
             group_rows=count if is_last else None,
             encodings=self._encodings.of(pa.Table.from_batches(rows).select(range(len(self._schema)))),
         )
@@ -330,7 +330,7 @@ class TaskFiles:
         A file that is the only one may be finished: whoever allows for one says that partitions come one by one.
         So may one whose partition got no row for long.
         """
-        if writer.has_open_file or self.has_one_file or len(self._open) < self._plan.files.max_open_files:
+        if writer.has_open_file or self.has_one_file or len(self._open) < self._plan.write.files.max_open_files:
             return True
         return self._received_bytes - self._last_used[next(iter(self._open))] > IDLE_BYTES
 

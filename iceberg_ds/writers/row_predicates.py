@@ -37,7 +37,7 @@ class RangeCheck:
         self._count = 0
         self.left_out = 0
         self._example = ""
-        overwrite = plan.overwrite
+        overwrite = plan.write.overwrite
         if isinstance(overwrite, OverwriteByFilter) and overwrite.predicate != EVERY_ROW:
             from iceberg_ds.expressions.row_filter import RowFilter  # noqa: PLC0415  # most tasks need no predicates
 

@@ -107,7 +107,7 @@ def naming_failure(plan: WritePlan) -> Iterator[None]:
         reason = mask_text(f"{type(error).__name__}: {error}", plan.io_properties)
         ended = why_ended(plan.io_properties, int(time.time() * 1000))
         raise DataFileError(
-            f"Cannot write a data file of {plan.table} below {plan.location}: {reason}. "
+            f"Cannot write a data file of {plan.write.table} below {plan.location}: {reason}. "
             "Nothing was committed; files of this attempt were deleted. "
             f"{f'{ended}.' if ended else advice(error)}".rstrip()
         ) from masked_cause(error, plan.io_properties)
@@ -121,7 +121,7 @@ class TaskWriter:
         self._check = check
         self._files = TaskFiles(plan, name_prefix(plan, attempt), self._shape.schema)
         self._rows = task_rows(plan, self._files)
-        self._action = f"write to {plan.table}"
+        self._action = f"write to {plan.write.table}"
         self._task = attempt.partition_id
         self._received = 0
 
@@ -164,7 +164,7 @@ class TaskWriter:
 def name_prefix(plan: WritePlan, attempt: TaskAttempt) -> str:
     """Return what the names of all files of an attempt begin with."""
     # partition, attempt, write and a counter: one search finds everything that a dead attempt left.
-    return f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}"
+    return f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.write.operation_id}"
 
 
 def task_rows(plan: WritePlan, files: TaskFiles) -> PartitioningWriter:

@@ -23,7 +23,7 @@ from support.shared_catalog import SharedCatalog
 from support.spark_tables import read_with_chdb
 from support.tables import IDENTIFIER, Row, Sink, arrow_batch, local
 
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.table.spark_types import iceberg_schema
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -35,7 +35,7 @@ def write(sink: Sink, batch: pa.RecordBatch, schema: spark.StructType) -> None:
     plan = sink.plan(schema)
     files = write_task(plan, [batch], TaskAttempt(partition_id=0, task_attempt_id=0))
     counts = RowCounts(received=batch.num_rows)
-    sink.commit([TaskCommit(write=WriteIdentity.of(plan, None), partition_id=0, data_files=files, counts=counts)])
+    sink.commit([TaskCommit(write=plan.write, partition_id=0, data_files=files, counts=counts)])
 
 
 def create(sink: Sink, schema: Schema, *partition_columns: str) -> None:

@@ -71,8 +71,8 @@ WRITING = (
     Mutation(
         name="an upsert writes files again without columns that it does not know",
         file="deletes/work.py",
-        before="write=replace(write, schema=metadata.schema()),",
-        after="write=write,",
+        before="writing=replace(writing, schema=metadata.schema()),",
+        after="writing=writing,",
         tests=(_COLUMNS + "test_values_of_a_column_that_is_new_survive_an_upsert_that_does_not_know_it",),
     ),
     Mutation(
@@ -114,7 +114,7 @@ WRITING = (
     ),
     Mutation(
         name="the properties of an existing table lead its files elsewhere",
-        file="planning/supported.py",
+        file="planning/decide.py",
         before="problems = misplaced(metadata.location, properties)",
         after="problems = misplaced(metadata.location, {})",
         tests=(_PLACES + "test_property_that_is_set_later_is_refused",),
@@ -143,7 +143,7 @@ WRITING = (
     ),
     Mutation(
         name="identifier fields are given up for optional keys",
-        file="planning/columns.py",
+        file="planning/keys.py",
         before="    if optional and not own:\n",
         after="    if optional:\n",
         tests=("unit/deletes/test_optional_keys.py::test_identifier_fields_are_not_given_up_for_optional_keys",),
@@ -153,7 +153,7 @@ WRITING = (
         file="spark/session_settings.py",
         before="    if branch and branch != target:",
         after="    if branch and not target:",
-        tests=("unit/test_session_settings.py::test_write_that_goes_elsewhere_is_refused",),
+        tests=("unit/spark/test_session_settings.py::test_write_that_goes_elsewhere_is_refused",),
     ),
     Mutation(
         name="the levels of a table's name are cut at each dot",
@@ -396,7 +396,7 @@ WRITING = (
         file="plan.py",
         before="replace(self.added, number=epoch.epoch_id)",
         after="self.added",
-        tests=("unit/test_written_columns.py::test_rows_of_an_epoch_have_its_number",),
+        tests=("unit/planning/test_columns.py::test_rows_of_an_epoch_have_its_number",),
         spark_tests=("integration/test_filled_columns.py::test_stream_marks_deleted_rows_and_tells_its_epochs",),
     ),
     Mutation(
@@ -404,14 +404,16 @@ WRITING = (
         file="cdc/added_columns.py",
         before="pa.scalar(-1, pa.int32())",
         after="pa.scalar(1, pa.int32())",
-        tests=("unit/test_written_columns.py::test_feed_is_appended_with_differences",),
+        tests=("unit/planning/test_columns.py::test_feed_is_appended_with_differences",),
     ),
     Mutation(
         name="deletes of whole tables are taken for those of partitions",
         file="options/readers.py",
         before="Deletes.KEYS_OF_ALL if are_global else Deletes.KEYS",
         after="Deletes.KEYS",
-        tests=("unit/test_key_planning.py::test_deletes_that_a_named_reader_cannot_read_are_refused_with_the_way_out",),
+        tests=(
+            "unit/planning/test_keys.py::test_deletes_that_a_named_reader_cannot_read_are_refused_with_the_way_out",
+        ),
     ),
     Mutation(
         name="deletes stand in a manifest of rows",
@@ -470,8 +472,8 @@ WRITING = (
     Mutation(
         name="two attempts of a task write the same file",
         file="writers/task_writer.py",
-        before='return f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.operation_id}"',
-        after='return f"{attempt.partition_id:05d}-{plan.operation_id}"',
+        before='return f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.write.operation_id}"',
+        after='return f"{attempt.partition_id:05d}-{plan.write.operation_id}"',
         tests=("unit/writers/test_writers.py::test_two_attempts_of_one_task_share_no_path",),
     ),
     Mutation(
@@ -514,17 +516,17 @@ WRITING = (
     ),
     Mutation(
         name="a table is changed before all that can be refused was",
-        file="planning/plan_write.py",
-        before="lambda metadata: self._decide(metadata, table)[0].request,",
-        after="lambda metadata: foreseen(metadata, self._steps()).request,",
-        tests=("unit/test_refused_writes.py::test_table_that_others_change_meanwhile_is_looked_at_anew",),
+        file="planning/decide.py",
+        before="        new_write(options, metadata, route),",
+        after="        new_write(options, metadata.model_copy(update={'properties': {}} if change else {}), route),",
+        tests=("unit/planning/test_refused_writes.py::test_table_that_others_change_meanwhile_is_looked_at_anew",),
     ),
     Mutation(
         name="a change of a table requires what only its own first half makes true",
         file="table/requests.py",
         before="required.setdefault(type(requirement), requirement)",
         after="required[type(requirement)] = requirement",
-        tests=("unit/test_refused_writes.py::test_keys_and_columns_change_in_one_commit",),
+        tests=("unit/planning/test_refused_writes.py::test_keys_and_columns_change_in_one_commit",),
     ),
     Mutation(
         name="a time zone that is not the session's is believed",
@@ -532,16 +534,16 @@ WRITING = (
         before="is_checked = plan.time_zone is None",
         after="is_checked = True",
         tests=(
-            "unit/test_session_settings.py::test_rows_of_another_zone_than_the_option_names_are_refused",
+            "unit/spark/test_session_settings.py::test_rows_of_another_zone_than_the_option_names_are_refused",
             "unit/test_datasource.py::test_task_refuses_a_time_zone_that_is_not_the_sessions",
         ),
     ),
     Mutation(
         name="rows without columns are dropped",
-        file="planning/plan_write.py",
-        before="    if not dataframe.fields:\n",
-        after="    if dataframe is None:\n",
-        tests=("unit/test_planning.py::test_rows_without_columns_are_refused",),
+        file="planning/decide.py",
+        before="        if not dataframe.fields:\n",
+        after="        if dataframe is None:\n",
+        tests=("unit/planning/test_plan_write.py::test_rows_without_columns_are_refused",),
     ),
     Mutation(
         name="rows of a task are not counted",
@@ -606,8 +608,8 @@ WRITING = (
     Mutation(
         name="rows of a file that a conversion rewrites are not counted",
         file="writers/rewriting.py",
-        before="data_file.record_count, found)",
-        after="sum(found.values()), found)",
+        before="data_file.record_count, found\n",
+        after="sum(found.values()), found\n",
         tests=(_COUNTS + "test_conversion_by_rewriting_misses_a_row",),
     ),
     Mutation(
@@ -735,8 +737,8 @@ WRITING = (
     Mutation(
         name="rows that tasks hand over are written with other rights than those that the catalog vends",
         file="commit/write_files.py",
-        before="io_properties=catalog.io_properties if is_new else catalog.plan_properties(table),",
-        after="io_properties={key: it for key, it in catalog.plan_properties(table).items() if 'access' not in key},",
+        before="io_properties = catalog.io_properties if is_new else catalog.plan_properties(table)",
+        after="io_properties = {key: it for key, it in catalog.plan_properties(table).items() if 'access' not in key}",
         spark_tests=(
             "integration/catalogs/test_rest_vended.py::test_handed_over_rows_are_written_with_vended_credentials",
             "integration/catalogs/test_rest_vended.py::test_handed_over_rows_are_never_written_with_the_process_keys",

@@ -41,7 +41,7 @@ from support.tables import Row, Sink, arrow_batch, embedded_options, local
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_write
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.table.spark_types import iceberg_schema
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -120,7 +120,7 @@ def run(sink: Sink, job: Job) -> tuple[Sink, list[DataFile]]:
     plan = own.plan(job.frame.schema, target_file_size_bytes=job.target_file_size_bytes)
     messages = [
         TaskCommit(
-            write=WriteIdentity.of(plan, None),
+            write=plan.write,
             partition_id=number,
             data_files=write_task(plan, batches, TaskAttempt(partition_id=number, task_attempt_id=number)),
             counts=RowCounts(received=sum(batch.num_rows for batch in batches)),

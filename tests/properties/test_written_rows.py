@@ -20,7 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, StringType
 from support.tables import local
 
-from iceberg_ds.plan import FileSettings, Route, WritePlan
+from iceberg_ds.plan import FileSettings, Route, WriteIdentity, WritePlan
 from iceberg_ds.writers import external_sort, rolling, task_writer
 from iceberg_ds.writers import rolling as buffers
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
@@ -94,18 +94,23 @@ class Case:
         """Return the plan of the write."""
         by_p = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
         return WritePlan(
-            table="db.t",
-            table_uuid="",
-            route=Route(branch="main"),
+            write=WriteIdentity(
+                table="db.t",
+                table_uuid="",
+                route=Route(branch="main"),
+                operation_id="op",
+                snapshot_id=1,
+                schema_id=0,
+                files=FileSettings(
+                    compression_codec="zstd", compression_level=None, metrics_properties={}, **self.files
+                ),
+            ),
             schema=self.schema,
             spec=by_p if self.is_partitioned else PartitionSpec(),
             sort_order=SortOrder(SortField(3, IdentityTransform())) if self.is_sorted else None,
             location=f"file://{folder}",
             properties={},
             io_properties={},
-            operation_id="op",
-            snapshot_id=1,
-            files=FileSettings(compression_codec="zstd", compression_level=None, metrics_properties={}, **self.files),
         )
 
 

@@ -20,7 +20,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId
 from support.metadata import identity
 from support.tables import Sink, local
 
-from iceberg_ds.messages import WriteIdentity
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.manifests import ManifestDraft, live_manifests, metadata_path, write_list, write_manifests
 from iceberg_ds.snapshots.snapshot import Change, change_summary, move_branch, new_snapshot
 

@@ -16,8 +16,8 @@ from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 from support.tables import Sink, arrow_batch, local
 
-from iceberg_ds.messages import TaskCommit, WriteIdentity
-from iceberg_ds.plan import ChangeFeed, EpochId, TaskKeys, WritePlan
+from iceberg_ds.messages import TaskCommit
+from iceberg_ds.plan import ChangeFeed, EpochId, TaskKeys, WriteIdentity, WritePlan
 from iceberg_ds.writers.keyed import report_keyed_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -26,9 +26,14 @@ NO_KEYS = TaskKeys(count=0, modulus=0)
 _numbers = count()
 
 
+def reading_changes(plan: WritePlan, feed: ChangeFeed, spec: PartitionSpec) -> WritePlan:
+    """Return the plan of a write by keys, whose deletes are of a partition spec."""
+    return replace(plan, write=replace(plan.write, changes=feed, delete_spec_id=spec.spec_id), delete_spec=spec)
+
+
 def by_keys(plan: WritePlan) -> WritePlan:
     """Return the plan of the same rows by key `id`, the table's first column."""
-    return replace(plan, changes=FEED, delete_spec=plan.spec)
+    return reading_changes(plan, FEED, plan.spec)
 
 
 def with_deletes(message: TaskCommit) -> TaskCommit:
@@ -86,7 +91,7 @@ def plan_by_keys(
 ) -> WritePlan:
     """Plan a write by keys into a table of `KEYED_SCHEMA`; deletes have the spec of rows if not told otherwise."""
     plan = sink.plan(COLUMNS, **options)
-    return replace(plan, changes=feed or events_feed(), delete_spec=delete_spec or plan.spec)
+    return reading_changes(plan, feed or events_feed(), delete_spec or plan.spec)
 
 
 def keyed_tasks(plan: WritePlan, *parts: Sequence[Event], of_epoch: EpochId | None = None) -> list[TaskCommit]:
@@ -105,7 +110,7 @@ def _batch(part: Sequence[Event]) -> pa.RecordBatch:
 def keyed_task(plan: WritePlan, number: int, batch: pa.RecordBatch, of_epoch: EpochId | None) -> TaskCommit:
     """Run a task with these rows, and return what it reports."""
     attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_numbers))
-    return report_keyed_task(plan, [batch], attempt, of_epoch)
+    return report_keyed_task(plan.in_epoch(of_epoch), [batch], attempt)
 
 
 def equality_deletes(written: DataFile, key_ids: Sequence[int]) -> DataFile:

@@ -18,7 +18,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTra
 from support.change_feeds import SCHEMA, Key, Row, TaskOutput, feed
 from support.tables import local
 
-from iceberg_ds.plan import ChangeFeed, FileSettings, Route, WritePlan
+from iceberg_ds.plan import ChangeFeed, FileSettings, Route, WriteIdentity, WritePlan
 from iceberg_ds.writers.keyed import KeyedFiles, write_keyed_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -51,21 +51,26 @@ def keyed_plan(folder: Path, change_feed: ChangeFeed | None = None, **changed: A
         **settings,
     }
     plan = WritePlan(
-        table="db.t",
-        table_uuid="",
-        route=Route(branch="main"),
+        write=WriteIdentity(
+            table="db.t",
+            table_uuid="",
+            route=Route(branch="main"),
+            operation_id="op",
+            snapshot_id=1,
+            schema_id=0,
+            files=FileSettings(**files),
+            changes=change_feed or feed(),
+            delete_spec_id=GLOBAL.spec_id,
+        ),
         schema=SCHEMA,
         spec=GLOBAL,
         location=f"file://{folder}",
         properties={},
         io_properties={},
-        operation_id="op",
-        snapshot_id=1,
-        files=FileSettings(**files),
-        changes=change_feed or feed(),
         delete_spec=GLOBAL,
     )
-    return replace(plan, **changed)
+    identity = {key: changed.pop(key) for key in list(changed) if key in WriteIdentity.__slots__}
+    return replace(plan, write=replace(plan.write, **identity), **changed)
 
 
 def write(plan: WritePlan, batches: Sequence[pa.RecordBatch], partition_id: int = 0) -> KeyedFiles:

@@ -14,8 +14,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId, FileSettings, Route
+from iceberg_ds.plan import EpochId, FileSettings, Route, WriteIdentity
 
 TABLE_UUID = UUID(int=1)
 OUR_SNAPSHOT = 777

@@ -24,7 +24,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import CommitResult, commit_write
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.publish import commit_converted
-from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId, WritePlan
@@ -100,22 +100,21 @@ class Sink:
 
         They write files, unless they may hand over their rows instead, or the plan is one by keys.
         """
-        plan = plan or self.plan(schema)
-        identity = WriteIdentity.of(plan, of_epoch)
+        plan = (plan or self.plan(schema)).in_epoch(of_epoch)
         work = write_or_hand_over if may_hand_over else _write_files
         messages = []
         for number, part in enumerate(parts):
             check = RangeCheck(plan)
             attempt = TaskAttempt(partition_id=number, task_attempt_id=next(_attempts))
             batches = CountedBatches([arrow_batch(part, schema)] if part else [])
-            if plan.changes is not None:
-                messages.append(report_keyed_task(plan, batches, attempt, of_epoch))
+            if plan.write.changes is not None:
+                messages.append(report_keyed_task(plan, batches, attempt))
                 continue
             files, left = work(plan, batches, attempt, check)
             report = report_files(plan, attempt, files)
             messages.append(
                 TaskCommit(
-                    identity,
+                    plan.write,
                     number,
                     report.data_files,
                     check.refused,

@@ -23,7 +23,7 @@ ENCODINGS: tuple[RowEncoding, ...] = ("position", "copy-on-write")
 def upsert_plan(sink: Sink, **options: Any) -> WritePlan:
     """Plan an upsert of events into a table of `KEYED_SCHEMA`."""
     plan = sink.plan(COLUMNS, WriteMode.UPSERT, keys=("id",), **options)
-    return replace(plan, changes=events_feed())
+    return replace(plan, write=replace(plan.write, changes=events_feed()))
 
 
 def apart(events: Sequence[Event], count: int = 3) -> list[list[Event]]:

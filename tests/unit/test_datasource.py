@@ -157,7 +157,7 @@ def test_a_task_of_a_write_by_keys_tells_of_its_keys(sink: Sink, in_task: Callab
         assert [file.content for file in message.data_files] == [DataFileContent.DATA]
         assert [file.content for file in message.delete_files] == [DataFileContent.EQUALITY_DELETES]
         assert message.keys.count == 2
-        assert (message.partition_id, message.rows, message.write.changes) == (3, None, plan.changes)
+        assert (message.partition_id, message.rows, message.write.changes) == (3, None, plan.write.changes)
     assert messages[1].write.epoch.epoch_id == 4
 
 
@@ -352,7 +352,7 @@ def test_sparks_mode_decides_what_becomes_of_the_old_rows(
     """A user who asks for a replacement would get an append, or lose a table by an append."""
     writer = getattr(source(warehouse), kind)(SCHEMA, overwrite=overwrite)
 
-    assert (writer._plan.overwrite is None) == kept
+    assert (writer._plan.write.overwrite is None) == kept
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_option_names_are_taken_in_any_case(warehouse: Path) -> None:
         SCHEMA, overwrite=False
     )
 
-    assert writer._plan.files.target_file_size_bytes == 7
+    assert writer._plan.write.files.target_file_size_bytes == 7
 
 
 def test_making_the_source_touches_no_catalog(tmp_path: Path) -> None:

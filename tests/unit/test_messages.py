@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.partitioning import PartitionSpec
-from support.keyed_messages import FEED, NO_KEYS, by_keys, keyed_identity, with_deletes
+from support.keyed_messages import NO_KEYS, keyed_identity, with_deletes
 from support.metadata import identity
 from support.tables import Sink, epoch, rows
 
 from iceberg_ds.errors import CommitMessageError
-from iceberg_ds.messages import WIRE_VERSION, RowCounts, TaskCommit, WriteIdentity, complete_commits, reported_commits
-from iceberg_ds.plan import TaskKeys
+from iceberg_ds.messages import WIRE_VERSION, RowCounts, TaskCommit, complete_commits, reported_commits
+from iceberg_ds.plan import TaskKeys, WriteIdentity
 from iceberg_ds.writers import reporting
 
 
@@ -178,16 +177,14 @@ def test_message_of_a_write_by_keys_survives_the_trip(sink: Sink) -> None:
     assert "evidence" not in repr(arrived.keys)
 
 
-def test_identity_tells_how_the_plan_reads_changes(sink: Sink) -> None:
-    """The commit would take upserts for rows to add."""
+def test_message_tells_the_epoch_in_which_its_task_wrote(sink: Sink) -> None:
+    """The commit would take the rows of one micro-batch for those of another one."""
     plan = sink.plan()
-    spec = PartitionSpec(spec_id=5)
 
-    found = WriteIdentity.of(replace(by_keys(plan), delete_spec=spec), None)
+    told = plan.in_epoch(epoch(5)).write
 
-    assert (found.changes, found.delete_spec_id) == (FEED, 5)
-    plain = WriteIdentity.of(plan, None)
-    assert (plain.changes, plain.delete_spec_id) == (None, None)
+    assert told == replace(plan.write, epoch=epoch(5))
+    assert plan.in_epoch(None).write.epoch is None
 
 
 def test_identity_names_table_branch_and_epoch() -> None:

@@ -22,7 +22,7 @@ from support.peer_writes import check, found, operations, put, replace, sink_of,
 from support.tables import arrow_batch, local
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.writers.row_predicates import RangeCheck
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -591,7 +591,7 @@ def test_many_batches_of_one_task(table: PeerTable) -> None:
     batches = [arrow_batch(sent[start : start + 10], PAIR) for start in range(0, 50, 10)]
     attempt = TaskAttempt(partition_id=0, task_attempt_id=0)
     files = write_task(plan, batches, attempt, RangeCheck(plan))
-    sink.commit([TaskCommit(WriteIdentity.of(plan, None), 0, files, counts=RowCounts(received=50))])
+    sink.commit([TaskCommit(plan.write, 0, files, counts=RowCounts(received=50))])
 
     check(table, *rows)
 

@@ -25,8 +25,8 @@ def planned(sink: Sink, *keys: str) -> WritePlan:
     options = {"keys": keys, "partition_by": parse_partition_by("region")}
     sink = replace(sink, options=replace(sink.options, **options))  # type: ignore[arg-type]  # each has its type
     plan = sink.plan(COLUMNS)
-    if plan.new_table is not None:
-        create_without_rows(sink.catalog, sink.options.table, TableMetadataUtil.parse_raw(plan.new_table))
+    if plan.write.new_table is not None:
+        create_without_rows(sink.catalog, sink.options.table, TableMetadataUtil.parse_raw(plan.write.new_table))
     return plan
 
 
@@ -44,7 +44,7 @@ def test_table_is_created_with_its_keys_and_a_spec_for_deletes(table: CatalogTab
     assert plan.delete_spec == again.delete_spec
     assert plan.delete_spec is not None
     assert [spec for spec in metadata.partition_specs if spec.is_unpartitioned()] == [plan.delete_spec]
-    assert again.changes == plan.changes
+    assert again.write.changes == plan.write.changes
     assert len(metadata.partition_specs) == 2
 
 

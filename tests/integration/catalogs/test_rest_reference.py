@@ -30,7 +30,7 @@ def test_table_comes_into_being_with_its_first_rows(sink: Sink) -> None:
     """Readers would see an empty table while the first rows are written."""
     plan = sink.plan()
 
-    assert plan.new_table is not None
+    assert plan.write.new_table is not None
     assert sink.catalog.find_table(sink.options.table) is None
 
     sink.append(1)

@@ -21,7 +21,7 @@ from support.vended_users import VendedUsers
 from iceberg_ds.commit.abort import abort_write
 from iceberg_ds.errors import CatalogError, DataFileError, OptionError
 from iceberg_ds.io.vended_credentials import REFRESH_ENABLED, REFRESH_ENDPOINT, REFRESH_TOKEN
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -241,7 +241,7 @@ def test_task_whose_credentials_end_between_two_files(fake: RestFake, users: Ven
             write_task(plan, batches(), attempt)
         return
     files = write_task(plan, batches(), attempt)
-    sink.commit([TaskCommit(WriteIdentity.of(plan, None), 0, files, None, counts=RowCounts(received=2))])
+    sink.commit([TaskCommit(plan.write, 0, files, None, counts=RowCounts(received=2))])
 
     assert sink.ids() == [1, 2]
     assert len(fake.asked("GET", "/credentials")) == 2

@@ -204,7 +204,7 @@ def test_objects_that_readers_do_not_agree_on_are_refused(sink: Sink, place: Pla
 def test_failed_task_leaves_no_file(sink: Sink, place: Place) -> None:
     """Files of failed tasks would fill the bucket."""
     plan = sink.plan()
-    plan = replace(plan, files=replace(plan.files, target_file_size_bytes=1))
+    plan = replace(plan, write=replace(plan.write, files=replace(plan.write.files, target_file_size_bytes=1)))
 
     def upstream() -> Iterator[pa.RecordBatch]:
         for number in range(3):

@@ -106,7 +106,7 @@ def test_objects_that_readers_do_not_agree_on_are_refused(sink: Sink, bucket: Bu
 def test_failed_task_leaves_nothing(sink: Sink, bucket: Bucket) -> None:
     """Truncated files of failed tasks would appear for a moment, or stay if they cannot be deleted."""
     plan = sink.plan()
-    plan = replace(plan, files=replace(plan.files, row_group_size_bytes=1000))
+    plan = replace(plan, write=replace(plan.write, files=replace(plan.write.files, row_group_size_bytes=1000)))
     before = bucket.requests()
 
     def upstream() -> Iterator[pa.RecordBatch]:

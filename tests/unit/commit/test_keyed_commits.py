@@ -398,10 +398,12 @@ def test_table_that_another_writer_made_without_the_keys_meanwhile_is_a_conflict
 def creating(sink: Sink) -> Any:
     """Return the plan of a write by keys that creates the table."""
     plan = plan_by_keys(sink, use_nullable_query_schema=False)
-    assert plan.new_table is not None
-    staged = TableMetadataUtil.parse_raw(plan.new_table)
+    assert plan.write.new_table is not None
+    staged = TableMetadataUtil.parse_raw(plan.write.new_table)
     schema = staged.schema().model_copy(update={"identifier_field_ids": [1]})
-    return replace(plan, new_table=staged.model_copy(update={"schemas": [schema]}).model_dump_json())
+    return replace(
+        plan, write=replace(plan.write, new_table=staged.model_copy(update={"schemas": [schema]}).model_dump_json())
+    )
 
 
 def test_replay_of_a_landed_epoch_changes_nothing(keyed: Sink, caplog: pytest.LogCaptureFixture) -> None:

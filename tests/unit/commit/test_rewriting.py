@@ -22,7 +22,7 @@ from support.tables import Row, Sink, local, rows
 
 from iceberg_ds.commit import overwrite as rewriting
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.writers import rolling
 
 UTC = dt.timezone.utc
@@ -208,7 +208,7 @@ def test_file_that_is_listed_twice_is_not_rewritten(sink: Sink) -> None:
     sink.append(1, 2, 3)
     (entry,) = entries(sink)
     delete_positions(sink, entry.data_file.file_path, [0])
-    again = WriteIdentity.of(sink.plan(), None)
+    again = sink.plan().write
     sink.commit([TaskCommit(again, 0, (entry.data_file,), counts=RowCounts(received=3))])
 
     with pytest.raises(UnsupportedTableError, match=r"\.parquet must be written again, and the table lists it more"):

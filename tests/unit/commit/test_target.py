@@ -15,8 +15,7 @@ from support.metadata import ID_AND_NAME, identity, metadata_of
 
 from iceberg_ds.commit.validate import check_target
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import ChangeFeed
+from iceberg_ds.plan import ChangeFeed, WriteIdentity
 
 BY_ID = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"), spec_id=1)
 STAGED_UUID = UUID(int=2)

@@ -35,7 +35,7 @@ from iceberg_ds.errors import (
     UnsupportedTableError,
 )
 from iceberg_ds.fault_points import FaultPoint
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers.keyed import report_keyed_task
 from iceberg_ds.writers.task_writer import TaskAttempt
@@ -75,7 +75,7 @@ def test_file_that_is_listed_twice_is_not_written_again(keyed: Sink) -> None:
     plan = keyed.plan(COLUMNS)
     files = [found.entry.data_file for found in listed(keyed.table())[DataFileContent.DATA]]
     counts = RowCounts(received=sum(file.record_count for file in files))
-    keyed.commit([TaskCommit(WriteIdentity.of(plan, None), 0, tuple(files), counts=counts)])
+    keyed.commit([TaskCommit(plan.write, 0, tuple(files), counts=counts)])
     before = values(keyed)
 
     with pytest.raises(UnsupportedTableError, match="parquet 2 times"):

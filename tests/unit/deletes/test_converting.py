@@ -40,7 +40,7 @@ from iceberg_ds.deletes import search as swap
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import CommitConflictError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.table.specs import parse_sort_by
 
 GLOBAL = PartitionSpec(spec_id=1)
@@ -301,7 +301,7 @@ def list_again(sink: Sink) -> None:
     """Add the first data file of the table once more, as `add_files` of other writers may."""
     data_file = min(listed(sink.table())[DataFileContent.DATA], key=lambda found: found.number).entry.data_file
     counts = RowCounts(received=data_file.record_count)
-    sink.commit([TaskCommit(WriteIdentity.of(sink.plan(COLUMNS), None), 0, (data_file,), counts=counts)])
+    sink.commit([TaskCommit(sink.plan(COLUMNS).write, 0, (data_file,), counts=counts)])
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["before the deletes", "after them"])
@@ -326,7 +326,7 @@ def test_deletes_that_are_listed_twice_are_refused_by_name(sink: Sink) -> None:
     plan = plan_by_keys(sink)
     (message,) = keyed_tasks(plan, [("D", 1, "EU", None, 5)])
     sink.commit([message])
-    sink.commit([replace(message, write=WriteIdentity.of(plan_by_keys(sink), None))])
+    sink.commit([replace(message, write=plan_by_keys(sink).write)])
 
     with pytest.raises(UnsupportedTableError, match=r"deletes\.parquet 2 times"):
         convert(sink)
@@ -481,12 +481,14 @@ def test_search_is_not_repeated_for_files_that_stay(sink: Sink, encoding: RowEnc
         table = sink.table()
         found = next(file for file in listed(table)[REPLACED] if file.number == 1)
         plan = plan_by_keys(sink)
-        files = write_batches(replace(plan, changes=None), found.rows(), COLUMNS, partition_id=7)
+        files = write_batches(
+            replace(plan, write=replace(plan.write, changes=None)), found.rows(), COLUMNS, partition_id=7
+        )
         numbers = {file.file_path: 1 for file in files}
         base = table.current_snapshot()
         assert base is not None
         compaction = Compaction(files=[found], added=Added(tuple(files)), base=base, sequence_numbers=numbers)
-        write = WriteIdentity.of(replace(plan, changes=None, delete_spec=None), None)
+        write = replace(plan.write, changes=None, delete_spec_id=None)
         commit_swap(sink.catalog, write, compaction)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -87,7 +87,7 @@ def test_nothing_is_no_task() -> None:
 @pytest.fixture
 def plan(tmp_path: Path) -> ResolvePlan:
     """Return the plan of a search."""
-    return ResolvePlan(write=keyed_plan(tmp_path), specs={}, key_types={})
+    return ResolvePlan(writing=keyed_plan(tmp_path), specs={}, key_types={})
 
 
 def test_failed_tasks_are_tried_again_alone(plan: ResolvePlan, monkeypatch: pytest.MonkeyPatch) -> None:

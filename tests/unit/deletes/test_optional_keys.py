@@ -114,6 +114,6 @@ def test_keys_of_a_table_without_identifier_fields_change_nothing_in_it(sink: Si
 
     plan = sink.plan(SENT, keys=("id",), evolve_keys=True)
 
-    assert plan.changes is not None
-    assert plan.changes.key_ids == (1,)
+    assert plan.write.changes is not None
+    assert plan.write.changes.key_ids == (1,)
     assert sink.table().metadata_location == before

@@ -126,7 +126,7 @@ def test_epoch_costs_three_commits(keyed: Sink, faulty_sink: Sink, faulty_catalo
 
 def test_epoch_without_deletes_is_published_as_it_is(keyed: Sink) -> None:
     """A feed of new rows alone would get a snapshot more for each epoch."""
-    feed = plan_by_keys(keyed).changes
+    feed = plan_by_keys(keyed).write.changes
     assert feed is not None
     plan = plan_by_keys(keyed, replace(feed, trusts_inserts=True), publish_converted=True)
     before = len(keyed.table().metadata.snapshots)
@@ -530,8 +530,8 @@ def test_write_creates_its_table(sink: Sink) -> None:
     """The first write would be refused."""
     plan = sink.plan(keys=("id",), publish_converted=True)
 
-    assert plan.new_table is None
-    assert (plan.route.branch, plan.route.publish_to) == (STAGING, "main")
+    assert plan.write.new_table is None
+    assert (plan.write.route.branch, plan.write.route.publish_to) == (STAGING, "main")
     assert heads(sink).keys() == {"main"}
     assert sink.rows() == []
 
@@ -603,7 +603,7 @@ def test_numbers_of_an_application_are_those_of_main(keyed: Sink) -> None:
 
     plan = plan_by_keys(keyed, **number)
 
-    assert plan.txn == TxnId(app_id="load", version=5)
+    assert plan.write.txn == TxnId(app_id="load", version=5)
     assert keyed.commit(keyed_tasks(plan, SECOND)).was_replayed
 
 

@@ -19,7 +19,7 @@ import iceberg_ds
 from iceberg_ds.cli import main
 from iceberg_ds.inspect.checklist import Check
 from iceberg_ds.inspect.unique_keys import UNIQUE
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.writers import external_sort
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -132,7 +132,7 @@ def test_keys_of_a_file_that_is_listed_twice_are_not_compared(sink: Sink) -> Non
     sink.create(KEYED_SCHEMA)
     append(sink, 1, 2)
     (entry,) = entries(sink)
-    again = WriteIdentity.of(sink.plan(COLUMNS), None)
+    again = sink.plan(COLUMNS).write
     sink.commit([TaskCommit(again, 0, (entry.data_file,), counts=RowCounts(received=2))])
     put(sink, ("U", 2, "EU", 0, 1))
 

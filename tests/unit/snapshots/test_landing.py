@@ -10,8 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from support.metadata import OUR_SNAPSHOT, START_MS, TABLE_UUID, Past, after_expiry, identity, line, metadata_of
 from support.tables import QUERY
 
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import EpochId, Route, StreamName, TxnId
+from iceberg_ds.plan import EpochId, Route, StreamName, TxnId, WriteIdentity
 from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, check_commit_status, unknown_neighbour
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS, Mark, StreamRecord, property_mark, stream_property, summary_mark
 

@@ -10,8 +10,7 @@ from pyiceberg.table.snapshots import Operation
 from support.metadata import START_MS, Past, identity, line, metadata_of
 from support.tables import epoch
 
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import Route, StreamName, TxnId
+from iceberg_ds.plan import Route, StreamName, TxnId, WriteIdentity
 from iceberg_ds.snapshots.refs import branch_property
 from iceberg_ds.snapshots.snapshot import new_snapshot
 from iceberg_ds.snapshots.txn import TXNS, Mark, StreamRecord, property_key, property_mark, stream_property

@@ -22,8 +22,7 @@ from pyiceberg.typedef import Record
 from support.metadata import OUR_SNAPSHOT, START_MS, TABLE_UUID, Past, identity, line, metadata_of
 from support.tables import QUERY, Sink, epoch, rows
 
-from iceberg_ds.messages import WriteIdentity
-from iceberg_ds.plan import NewTable
+from iceberg_ds.plan import NewTable, WriteIdentity
 from iceberg_ds.snapshots.snapshot import (
     Change,
     change_summary,

@@ -506,7 +506,7 @@ def test_a_null_that_the_table_forbids_names_the_column(tmp_path: Path) -> None:
 def test_a_plan_without_keys_is_refused(tmp_path: Path) -> None:
     """Rows would be appended that should replace others."""
     with pytest.raises(IcebergSinkError, match="names none"):
-        write(replace(keyed_plan(tmp_path), changes=None), [])
+        write(replace(keyed_plan(tmp_path), delete_spec=None), [])
 
 
 def test_two_attempts_of_a_task_share_no_path(tmp_path: Path) -> None:
@@ -522,7 +522,7 @@ def test_two_attempts_of_a_task_share_no_path(tmp_path: Path) -> None:
 def test_digests_are_the_same_in_all_tasks_of_a_write_and_others_in_the_next(tmp_path: Path) -> None:
     """Keys that several tasks have would not be found, or somebody could prepare keys that collide."""
     plan = keyed_plan(tmp_path)
-    plans = [plan, plan, replace(plan, operation_id="another")]
+    plans = [plan, plan, replace(plan, write=replace(plan.write, operation_id="another"))]
 
     written = [write(of, [sent([event("c", 1)])], number) for number, of in enumerate(plans)]
 

@@ -15,7 +15,7 @@ from support.keyed_messages import by_keys
 from support.regions import REGIONS, in_region, partitioned
 from support.tables import Sink, arrow_batch, local
 
-from iceberg_ds.messages import RowCounts, TaskCommit, WriteIdentity
+from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.writers import reporting
@@ -69,7 +69,7 @@ def test_manifest_says_all_that_the_commit_needs(plan: WritePlan) -> None:
     (manifest,) = report_files(plan, ATTEMPT, files).manifests
 
     assert [found.file_path for found in entries_of(manifest.file)] == [file.file_path for file in files]
-    assert manifest.file.added_snapshot_id == plan.snapshot_id
+    assert manifest.file.added_snapshot_id == plan.write.snapshot_id
     assert manifest.file.added_files_count == manifest.totals.files == 70
     assert manifest.file.added_rows_count == manifest.totals.rows == 70
     assert manifest.totals.size_bytes == sum(file.file_size_in_bytes for file in files)
@@ -77,14 +77,14 @@ def test_manifest_says_all_that_the_commit_needs(plan: WritePlan) -> None:
     assert manifest.file.partitions is not None
     assert (manifest.file.partitions[0].lower_bound, manifest.file.partitions[0].upper_bound) == (b"R000", b"R069")
     assert manifest.file.manifest_length == local(manifest.path).stat().st_size
-    assert f"00003-41-{plan.operation_id}" in manifest.path
+    assert f"00003-41-{plan.write.operation_id}" in manifest.path
 
 
 def test_message_is_small_and_arrives_whole(plan: WritePlan) -> None:
     """The driver would run out of memory, because it holds the messages of all tasks."""
     files = files_of(plan, 100)
     report = report_files(plan, ATTEMPT, files)
-    write = WriteIdentity.of(plan, None)
+    write = plan.write
 
     singly, by_manifest = (
         pickle.dumps(TaskCommit(write, 3, named, None, manifests=manifests, counts=RowCounts(received=100)))

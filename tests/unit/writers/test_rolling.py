@@ -21,7 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 from support.tables import local
 
-from iceberg_ds.plan import FileSettings, Route, WritePlan
+from iceberg_ds.plan import FileSettings, Route, WriteIdentity, WritePlan
 from iceberg_ds.writers import rolling
 from iceberg_ds.writers.parquet_options import BLOOM_FILTERS, can_honour
 from iceberg_ds.writers.rolling import GroupSizes
@@ -45,18 +45,21 @@ def plan(
     """Return the plan of a write of `SCHEMA`."""
     files = {"target_file_size_bytes": MB, "compression_level": 1 if codec in {"gzip", "brotli"} else None, **files}
     return WritePlan(
-        table="db.t",
-        table_uuid="",
-        route=Route(branch="main"),
+        write=WriteIdentity(
+            table="db.t",
+            table_uuid="",
+            route=Route(branch="main"),
+            operation_id="op",
+            snapshot_id=1,
+            schema_id=0,
+            files=FileSettings(compression_codec=codec, metrics_properties={}, **files),
+        ),
         schema=SCHEMA,
         spec=BY_P if partitioned else PartitionSpec(),
         sort_order=BY_ID if in_order else None,
         location=f"file://{folder}",
         properties={},
         io_properties={},
-        operation_id="op",
-        snapshot_id=1,
-        files=FileSettings(compression_codec=codec, metrics_properties={}, **files),
     )
 
 

@@ -50,7 +50,7 @@ def plan_of(
 
 def with_files(plan: WritePlan, **settings: Any) -> WritePlan:
     """Return the plan with these settings of its files changed."""
-    return replace(plan, files=replace(plan.files, **settings))
+    return replace(plan, write=replace(plan.write, files=replace(plan.write.files, **settings)))
 
 
 def rows_of(writer: TaskWriter) -> FanoutWriter:
@@ -159,8 +159,8 @@ def test_names_carry_partition_attempt_write_and_counter(sink: Sink) -> None:
     files = write_task(plan, [arrow_batch(rows(1, 2), SCHEMA)], ATTEMPT)
 
     assert [Path(file.file_path).name for file in files] == [
-        f"00003-41-{plan.operation_id}-00000.parquet",
-        f"00003-41-{plan.operation_id}-00001.parquet",
+        f"00003-41-{plan.write.operation_id}-00000.parquet",
+        f"00003-41-{plan.write.operation_id}-00001.parquet",
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from iceberg_ds.options.readers import READERS, DeleteEncoding, describe, pick_encoding, unable_readers
 
 ALL: tuple[DeleteEncoding, ...] = ("equality", "position", "deletion-vector", "copy-on-write")
-UPSERTS = Path(__file__).parents[2] / "docs" / "upserts.md"
+UPSERTS = Path(__file__).parents[3] / "docs" / "upserts.md"
 
 
 def picked(*readers: str, version: int = 2, are_global: bool = False, offered: tuple[DeleteEncoding, ...] = ALL) -> str:

@@ -20,7 +20,7 @@ BRANCH, AUDIT_ID = "spark.wap.branch", "spark.wap.id"
 def plan_of(sink: Sink, route: Route, enabled: str = "true") -> WritePlan:
     """Return the plan of a write into a table with that property."""
     plan = sink.plan(table_properties={"write.wap.enabled": enabled})
-    return replace(plan, route=route)
+    return replace(plan, write=replace(plan.write, route=route))
 
 
 @pytest.mark.parametrize(

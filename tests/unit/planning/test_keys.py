@@ -23,7 +23,7 @@ from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.expressions.parser import parse_predicate
 from iceberg_ds.expressions.row_filter import RowFilter
-from iceberg_ds.plan import WritePlan
+from iceberg_ds.plan import NO_SPEC, WritePlan
 from iceberg_ds.planning import keys as key_planning
 from iceberg_ds.planning.plan_write import WriteMode, foresee, foresee_creation
 from iceberg_ds.table.arrow_schema import file_shape
@@ -53,8 +53,8 @@ FEED = spark.StructType(
 
 def planned(plan: WritePlan) -> TableMetadata:
     """Return the table that the plan is to create."""
-    assert plan.new_table is not None
-    return TableMetadataUtil.parse_raw(plan.new_table)
+    assert plan.write.new_table is not None
+    return TableMetadataUtil.parse_raw(plan.write.new_table)
 
 
 def refusal(sink: Sink, schema: spark.StructType = SCHEMA, **options: Any) -> str:
@@ -84,10 +84,19 @@ def test_new_table_has_its_keys_as_required_identifier_fields(sink: Sink) -> Non
     assert schema.identifier_field_ids == [1, 2]
     assert [field.required for field in schema.fields] == [True, True]
     assert plan.schema == schema
-    assert plan.changes is not None
-    assert plan.changes.key_ids == (1, 2)
+    assert plan.write.changes is not None
+    assert plan.write.changes.key_ids == (1, 2)
     assert plan.delete_spec == plan.spec
+    assert plan.write.delete_spec_id == plan.spec.spec_id
     assert sink.catalog.find_table(IDENTIFIER) is None
+
+
+def test_upsert_brings_no_deletes_by_key_into_the_table(sink: Sink) -> None:
+    """The commit would take the keys to look for for deletes of the table."""
+    plan = sink.plan(mode=WriteMode.UPSERT, keys=("id",), partition_by=parse_partition_by("name"))
+
+    assert plan.delete_spec == NO_SPEC
+    assert plan.write.delete_spec_id is None
 
 
 @pytest.mark.parametrize(("asked", "required"), [(True, [True, False]), (False, [True, True])])
@@ -104,7 +113,7 @@ def test_plan_without_keys_knows_none(sink: Sink) -> None:
     """An append would delete rows."""
     plan = sink.plan()
 
-    assert (plan.changes, plan.delete_spec, plan.frame) == (None, None, None)
+    assert (plan.write.changes, plan.delete_spec, plan.frame) == (None, None, None)
     assert plan.manifests is not None
 
 
@@ -123,12 +132,12 @@ def test_plan_carries_the_feed(sink: Sink) -> None:
         schema_evolution="add-columns",
     )
 
-    assert plan.changes is not None
-    assert [field.name for field in plan.changes.sequence] == ["lsn"]
-    assert plan.changes.operation_column == "op"
-    assert plan.changes.delete_when == "op = 'x' OR lsn < 0"
-    assert not plan.changes.is_enforced
-    assert plan.changes.trusts_inserts
+    assert plan.write.changes is not None
+    assert [field.name for field in plan.write.changes.sequence] == ["lsn"]
+    assert plan.write.changes.operation_column == "op"
+    assert plan.write.changes.delete_when == "op = 'x' OR lsn < 0"
+    assert not plan.write.changes.is_enforced
+    assert plan.write.changes.trusts_inserts
     assert plan.manifests is None
     assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301  # our own bytes
 
@@ -182,8 +191,8 @@ def test_identifier_fields_become_the_keys_if_asked_to(sink: Sink) -> None:
     location = sink.table().metadata_location
     second = sink.plan(keys=("id", "name"), evolve_keys=True)
 
-    assert first.changes is not None
-    assert first.changes.key_ids == (2, 1)
+    assert first.write.changes is not None
+    assert first.write.changes.key_ids == (2, 1)
     assert sorted(sink.table().schema().identifier_field_ids) == [1, 2]
     assert first.schema == second.schema == sink.table().schema()
     assert sink.table().metadata_location == location
@@ -318,8 +327,8 @@ def test_new_partitioned_table_is_born_with_the_spec_of_its_deletes(sink: Sink) 
     """The first rows could not be deleted again, or the table would be there before them."""
     terms = parse_partition_by("name")
     plan = sink.plan(keys=("id",), partition_by=terms)
-    assert plan.new_table is not None
-    create_without_rows(sink.catalog, sink.options.table, TableMetadataUtil.parse_raw(plan.new_table))
+    assert plan.write.new_table is not None
+    create_without_rows(sink.catalog, sink.options.table, TableMetadataUtil.parse_raw(plan.write.new_table))
 
     table = sink.table()
     assert plan.delete_spec == PartitionSpec(spec_id=1)
@@ -341,9 +350,9 @@ def test_predicate_for_deletes_is_bound_to_columns_that_need_not_be_in_the_table
     plan = sink.plan(columns, keys=("id",), delete_when="GONE = true", schema_evolution="add-columns")
 
     assert plan.frame is not None
-    assert plan.changes is not None
+    assert plan.write.changes is not None
     assert plan.frame.column_names == ["gone"]
-    asked = parse_predicate(str(plan.changes.delete_when))
+    asked = parse_predicate(str(plan.write.changes.delete_when))
     mask = RowFilter(asked, plan.frame, case_sensitive=False).mask(conform(sent, file_shape(plan.frame)))
     assert mask.to_pylist() == [True, False, False]
 
@@ -361,7 +370,7 @@ def test_void_column_that_no_table_could_have_is_no_reason_to_refuse(sink: Sink)
     sink.create(KEYED)
     columns = spark.StructType([SCHEMA["id"], spark.StructField("name", spark.NullType())])
 
-    assert sink.plan(columns, keys=("id",)).changes is not None
+    assert sink.plan(columns, keys=("id",)).write.changes is not None
 
 
 @pytest.mark.parametrize(
@@ -408,9 +417,9 @@ def test_stage_of_a_table_that_another_writer_makes_is_planned_for_that_one(
     monkeypatch.setattr(CatalogClient, "stage_table", lose)
     plan = sink.plan(keys=("id",))
 
-    assert plan.new_table is None
-    assert plan.changes is not None
-    assert plan.changes.key_ids == tuple(sink.table().schema().identifier_field_ids)
+    assert plan.write.new_table is None
+    assert plan.write.changes is not None
+    assert plan.write.changes.key_ids == tuple(sink.table().schema().identifier_field_ids)
 
 
 def test_what_a_write_by_keys_changes_is_foreseen_and_not_done(sink: Sink) -> None:
@@ -444,6 +453,17 @@ def test_new_table_by_keys_is_foreseen(sink: Sink) -> None:
         foresee_creation(keyed, SCHEMA)
 
 
+def test_columns_that_become_json_are_looked_at_as_such(sink: Sink) -> None:
+    """A check would refuse a new table that the write makes."""
+    nothing = spark.StructType([spark.StructField("nothing", spark.NullType())])
+    columns = spark.StructType([*SCHEMA, spark.StructField("document", nothing)])
+
+    said = foresee_creation(replace(sink.options, nested_as_json=True), columns)
+
+    assert said == "3 columns can be written"
+    assert sink.plan(columns, nested_as_json=True).schema.column_names == ["id", "name", "document"]
+
+
 def test_table_that_keys_fit_is_not_changed(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each epoch of a stream would make a commit of its own before its rows."""
     sink.create(KEYED, BY_ID)
@@ -454,7 +474,7 @@ def test_table_that_keys_fit_is_not_changed(sink: Sink, monkeypatch: pytest.Monk
     monkeypatch.setattr(key_planning, "schema_request", refuse)
     monkeypatch.setattr(CatalogClient, "send", refuse)
 
-    assert sink.plan(keys=("id",), is_stream=True).changes is not None
+    assert sink.plan(keys=("id",), is_stream=True).write.changes is not None
 
 
 def test_deletes_that_all_named_readers_can_read_are_written(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
@@ -464,8 +484,8 @@ def test_deletes_that_all_named_readers_can_read_are_written(sink: Sink, caplog:
     readers = ("spark", "clickhouse")
 
     with caplog.at_level(logging.INFO, logger=key_planning.__name__):
-        assert sink.plan(keys=("id",), readers=readers).changes is not None
-        assert sink.plan(keys=("id",)).changes is not None
+        assert sink.plan(keys=("id",), readers=readers).write.changes is not None
+        assert sink.plan(keys=("id",)).write.changes is not None
 
     assert [record.message for record in caplog.records] == [f"Writing to db.t: {said}"]
     assert foresee(replace(sink.options, keys=("id",), readers=readers), sink.table().metadata, SCHEMA).endswith(said)
@@ -510,7 +530,7 @@ def test_publishing_is_refused_where_history_is_hidden(sink: Sink, monkeypatch: 
 
     with pytest.raises(OptionError, match=r"must see all snapshots.*catalog\.snapshot-loading-mode is refs"):
         sink.plan(keys=("id",), publish_converted=True)
-    assert sink.plan(keys=("id",)).new_table is not None
+    assert sink.plan(keys=("id",)).write.new_table is not None
 
 
 def test_publishing_is_refused_where_it_means_nothing(sink: Sink) -> None:
@@ -521,7 +541,7 @@ def test_publishing_is_refused_where_it_means_nothing(sink: Sink) -> None:
         sink.plan(mode=WriteMode.OVERWRITE, keys=("id",), publish_converted=True)
     with pytest.raises(OptionError, match="'staging-branch' is for batches, and for streams with 'publish-converted'"):
         sink.plan(keys=("id",), staging_branch="staging", is_stream=True)
-    assert sink.plan(keys=("id",), staging_branch="s", publish_converted=True, is_stream=True).route.branch == "s"
+    assert sink.plan(keys=("id",), staging_branch="s", publish_converted=True, is_stream=True).write.route.branch == "s"
 
 
 def test_readers_of_a_new_table_are_looked_at_before_it_is_made(sink: Sink) -> None:
@@ -536,7 +556,7 @@ def test_readers_of_a_new_table_are_looked_at_before_it_is_made(sink: Sink) -> N
         "2 columns can be written, by key (id); delete-encoding=equality: equality deletes by partition, which sail "
         "can read"
     )
-    assert sink.plan(keys=("id", "name"), readers=("sail",), partition_by=terms).changes is not None
+    assert sink.plan(keys=("id", "name"), readers=("sail",), partition_by=terms).write.changes is not None
 
 
 def test_deletes_are_of_the_whole_table_once_partitioning_has_changed_to_readers(sink: Sink) -> None:

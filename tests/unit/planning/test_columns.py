@@ -57,7 +57,8 @@ def test_write_without_such_options_fills_nothing_in(sink: Sink) -> None:
     plan = sink.plan()
 
     assert plan.added is None
-    assert plan.in_epoch(epoch(4)) is plan
+    assert plan.in_epoch(epoch(4)).added is None
+    assert plan.in_epoch(None) is plan
 
 
 @pytest.mark.parametrize("keys", [None, ("id",)])
@@ -153,8 +154,8 @@ def test_marks_are_booleans_in_a_new_table(sink: Sink) -> None:
     assert plan.schema.column_names == ["id", "name", "gone"]
     assert plan.added is not None
     assert plan.added.mark == DeleteMark(column="gone")
-    assert plan.changes is not None
-    assert plan.changes.keeps_deleted
+    assert plan.write.changes is not None
+    assert plan.write.changes.keeps_deleted
 
 
 @pytest.mark.parametrize(
@@ -211,6 +212,6 @@ def test_feed_of_plain_upserts_keeps_nothing(sink: Sink) -> None:
     """Deletes would leave rows that nobody asked for."""
     plan = sink.plan(COLUMNS, keys=("id",))
 
-    assert plan.changes is not None
-    assert not plan.changes.keeps_deleted
+    assert plan.write.changes is not None
+    assert not plan.write.changes.keeps_deleted
     assert not events_feed().keeps_deleted

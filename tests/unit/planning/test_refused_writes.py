@@ -14,6 +14,7 @@ from support.faulty_catalog import FaultyCatalog
 from support.tables import IDENTIFIER, SCHEMA, Sink, embedded_options
 
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.planning import decide
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
 _REQUIRED = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
@@ -149,6 +150,19 @@ def test_keys_and_columns_change_in_one_commit(sink: Sink) -> None:
     assert metadata.schema().column_names == ["id", "name", "more"]
     assert [field.name for field in metadata.spec().fields] == ["more"]
     assert [order.fields[0].source_id for order in metadata.sort_orders if order.fields] == [3]
+
+
+def test_what_was_decided_for_the_changed_table_is_carried_out(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan could say something else than what the change of the table was decided with."""
+    sink.create(_REQUIRED)
+    looks: list[int] = []
+    looked = decide.check_supported
+    monkeypatch.setattr(decide, "check_supported", lambda *given: looks.append(1) or looked(*given))
+
+    _planned(sink, _EVERYTHING)
+    _planned(sink, _EVERYTHING)
+
+    assert len(looks) == 3  # before the change and after it, and once where nothing is to change
 
 
 def test_table_that_others_change_meanwhile_is_looked_at_anew(

@@ -56,24 +56,24 @@ def test_plan_of_an_existing_table_is_the_table_as_it_is(sink: Sink) -> None:
 
     plan = sink.plan()
 
-    assert plan.table == "db.t"
-    assert plan.table_uuid == str(metadata.table_uuid)
-    assert plan.route.branch == "main"
+    assert plan.write.table == "db.t"
+    assert plan.write.table_uuid == str(metadata.table_uuid)
+    assert plan.write.route.branch == "main"
     assert plan.schema == metadata.schema()
     assert plan.spec == metadata.spec()
     assert plan.location == metadata.location
     assert plan.properties["write.data.path"] == "file:///elsewhere"
     assert "owner" not in plan.properties
-    assert plan.new_table is None
+    assert plan.write.new_table is None
 
 
 def test_plan_of_a_missing_table_carries_the_table_to_create(sink: Sink) -> None:
     """The table would be created with another schema than its files have."""
     plan = sink.plan()
 
-    assert plan.new_table is not None
-    planned = TableMetadataUtil.parse_raw(plan.new_table)
-    assert str(planned.table_uuid) == plan.table_uuid
+    assert plan.write.new_table is not None
+    planned = TableMetadataUtil.parse_raw(plan.write.new_table)
+    assert str(planned.table_uuid) == plan.write.table_uuid
     assert planned.schema() == plan.schema
     assert planned.format_version == 2
     assert sink.catalog.find_table(IDENTIFIER) is None
@@ -142,9 +142,9 @@ def test_two_plans_share_nothing_that_must_be_unique(sink: Sink) -> None:
     """Two writes would overwrite each other's files, or be taken for each other."""
     first, second = sink.plan(), sink.plan()
 
-    assert first.operation_id != second.operation_id
-    assert first.snapshot_id != second.snapshot_id
-    assert 0 < first.snapshot_id < 2**63
+    assert first.write.operation_id != second.write.operation_id
+    assert first.write.snapshot_id != second.write.snapshot_id
+    assert 0 < first.write.snapshot_id < 2**63
 
 
 def test_plan_is_small_and_survives_pickling(sink: Sink) -> None:
@@ -186,7 +186,7 @@ def test_version_1_is_planned(sink: Sink) -> None:
     create(sink, {"format-version": "1"})
 
     assert sink.table().metadata.format_version == 1
-    assert sink.plan().new_table is None
+    assert sink.plan().write.new_table is None
 
 
 @pytest.mark.parametrize(
@@ -237,14 +237,14 @@ def test_parquet_in_any_case_is_accepted(sink: Sink) -> None:
     """A table that says PARQUET would be refused."""
     create(sink, {"write.format.default": "PARQUET"})
 
-    assert sink.plan().new_table is None
+    assert sink.plan().write.new_table is None
 
 
 def test_defaults_are_icebergs_own(sink: Sink) -> None:
     """Files would differ from what a user of Iceberg expects."""
     create(sink)
 
-    files = sink.plan().files
+    files = sink.plan().write.files
 
     assert files.target_file_size_bytes == 536_870_912
     assert files.compression_codec == "zstd"
@@ -264,7 +264,7 @@ def test_table_properties_win_over_defaults(sink: Sink) -> None:
         },
     )
 
-    files = sink.plan().files
+    files = sink.plan().write.files
 
     assert (files.target_file_size_bytes, files.compression_codec, files.compression_level) == (1000, "gzip", 9)
     assert dict(files.metrics_properties) == {
@@ -284,7 +284,7 @@ def test_options_win_over_table_properties(sink: Sink) -> None:
         },
     )
 
-    files = sink.plan(target_file_size_bytes=2000, compression_codec="zstd", compression_level=3).files
+    files = sink.plan(target_file_size_bytes=2000, compression_codec="zstd", compression_level=3).write.files
 
     assert (files.target_file_size_bytes, files.compression_codec, files.compression_level) == (2000, "zstd", 3)
 
@@ -293,14 +293,14 @@ def test_level_of_the_table_is_not_used_for_another_codec(sink: Sink) -> None:
     """A write would be refused, or be slow, for a level that was meant for another codec."""
     create(sink, {"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": "19"})
 
-    assert sink.plan(compression_codec="gzip").files.compression_level is None
+    assert sink.plan(compression_codec="gzip").write.files.compression_level is None
 
 
 def test_level_of_the_table_is_passed_over_by_a_codec_without_levels(sink: Sink) -> None:
     """A table that says snappy and a level would be refused, though Iceberg's runtime writes it."""
     create(sink, {"write.parquet.compression-codec": "snappy", "write.parquet.compression-level": "3"})
 
-    assert sink.plan().files.compression_level is None
+    assert sink.plan().write.files.compression_level is None
 
 
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "brotli"])
@@ -323,7 +323,7 @@ def test_codec_of_the_table_may_be_spelt_in_any_case(sink: Sink, spelling: str) 
     """A table that Iceberg's runtime writes would be refused."""
     create(sink, {"write.parquet.compression-codec": spelling})
 
-    assert sink.plan().files.compression_codec == spelling.lower()
+    assert sink.plan().write.files.compression_codec == spelling.lower()
 
 
 def test_spec_of_the_table_is_the_one_that_is_written(sink: Sink) -> None:
@@ -511,13 +511,13 @@ def test_stream_name_is_refused_in_a_batch(sink: Sink) -> None:
 
 def test_plan_carries_who_numbers_the_write(sink: Sink) -> None:
     """A repeated batch would not be recognised, or a stream have no name."""
-    batch = sink.plan(txn_app_id="load", txn_version=7)
-    stream = sink.plan(is_stream=True, stream_name="orders", accept_new_checkpoint=True)
+    batch = sink.plan(txn_app_id="load", txn_version=7).write
+    stream = sink.plan(is_stream=True, stream_name="orders", accept_new_checkpoint=True).write
 
     assert (batch.txn, batch.stream) == (TxnId(app_id="load", version=7), None)
     assert (stream.txn, stream.stream) == (None, StreamName(name="orders", accepts_new_checkpoint=True))
-    assert sink.plan().txn is None
-    assert sink.plan(is_stream=True).stream is None
+    assert sink.plan().write.txn is None
+    assert sink.plan(is_stream=True).write.stream is None
 
 
 @pytest.mark.parametrize(

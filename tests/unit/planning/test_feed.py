@@ -21,8 +21,9 @@ from pyiceberg.types import (
     StructType,
 )
 
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import ChangeFeed
-from iceberg_ds.planning.columns import FeedOptions, delete_spec, keyed_schema, make_feed, with_stored_sequence
+from iceberg_ds.planning.keys import delete_spec, keyed_schema, make_feed, with_stored_sequence
 
 NESTED = StructType(NestedField(21, "inner", LongType(), required=True))
 
@@ -38,10 +39,10 @@ def schema(identifiers: list[int] | None = None, **more: IcebergType) -> Schema:
 
 
 DATAFRAME = schema([], op=StringType(), lsn=LongType(), flag=BooleanType(), tags=ListType(9, LongType()))
-OPTIONS = FeedOptions(keys=("region", "id"), sequence_by=("lsn",), operation_column="op")
+OPTIONS = SinkOptions(table=("db", "t"), keys=("region", "id"), sequence_by=("lsn",), operation_column="op")
 
 
-def refusal(options: FeedOptions = OPTIONS, table: Schema | None = None, **more: Any) -> str:
+def refusal(options: SinkOptions = OPTIONS, table: Schema | None = None, **more: Any) -> str:
     """Return why the options are refused."""
     arguments = {"dataframe": DATAFRAME, "format_version": 2, **more}
     try:
@@ -63,7 +64,7 @@ def test_a_feed_has_ids_of_the_table_and_names_of_the_dataframe() -> None:
 
 def test_all_problems_are_told_at_once() -> None:
     """A user would mend one after the other."""
-    options = FeedOptions(keys=("nope",), sequence_by=("tags", "none"), operation_column="flag")
+    options = SinkOptions(table=("db", "t"), keys=("nope",), sequence_by=("tags", "none"), operation_column="flag")
 
     reason = refusal(options, format_version=1)
 
@@ -86,14 +87,16 @@ def test_keys_of_other_types_are_refused(kind: IcebergType, reason: str) -> None
     """Rows would be in the table that no delete finds."""
     table = schema(extra=kind)
 
-    assert reason in refusal(FeedOptions(keys=("id", "extra")), table, dataframe=table)
+    assert reason in refusal(SinkOptions(table=("db", "t"), keys=("id", "extra")), table, dataframe=table)
 
 
 def test_keys_within_structs_are_refused() -> None:
     """Their nulls would not be found."""
     table = schema(extra=NESTED)
 
-    assert "lies within a struct" in refusal(FeedOptions(keys=("extra.inner",)), table, dataframe=table)
+    assert "lies within a struct" in refusal(
+        SinkOptions(table=("db", "t"), keys=("extra.inner",)), table, dataframe=table
+    )
 
 
 def test_keys_that_the_dataframe_lacks_are_refused() -> None:
@@ -105,7 +108,7 @@ def test_keys_that_the_dataframe_lacks_are_refused() -> None:
 
 def test_keys_named_twice_are_refused() -> None:
     """A delete file would have a column twice."""
-    assert "names a column twice" in refusal(FeedOptions(keys=("id", "ID", "region")))
+    assert "names a column twice" in refusal(SinkOptions(table=("db", "t"), keys=("id", "ID", "region")))
 
 
 def test_other_identifier_fields_are_refused_unless_asked() -> None:
@@ -119,14 +122,14 @@ def test_other_identifier_fields_are_refused_unless_asked() -> None:
 
 def test_optional_keys_are_refused_beside_identifier_fields() -> None:
     """The table would get identifier fields that the format forbids."""
-    reason = refusal(FeedOptions(keys=("amount",), evolve_keys=True))
+    reason = refusal(SinkOptions(table=("db", "t"), keys=("amount",), evolve_keys=True))
 
     assert "'amount' are optional in the table" in reason
 
 
 def test_optional_keys_are_those_of_the_write_alone() -> None:
     """A table whose columns are all optional could not be written by key."""
-    feed = make_feed(FeedOptions(keys=("amount",)), schema([]), DATAFRAME, format_version=2)
+    feed = make_feed(SinkOptions(table=("db", "t"), keys=("amount",)), schema([]), DATAFRAME, format_version=2)
 
     assert [schema([]).find_column_name(key_id) for key_id in feed.key_ids] == ["amount"]
 
@@ -141,7 +144,7 @@ def test_names_that_could_be_either_are_refused() -> None:
 def test_the_operation_column_is_no_key() -> None:
     """Each operation would have rows of its own."""
     table = Schema(*schema().fields, NestedField(5, "op", StringType(), required=True), identifier_field_ids=[1, 2, 5])
-    options = FeedOptions(keys=("id", "region", "op"), operation_column="op")
+    options = SinkOptions(table=("db", "t"), keys=("id", "region", "op"), operation_column="op")
 
     assert "is a key, too" in refusal(options, table)
 
@@ -162,7 +165,7 @@ def test_a_stored_sequence_has_ids_and_types_of_the_table_and_names_of_the_dataf
 
 def test_a_new_table_gets_required_identifier_fields() -> None:
     """Other engines would not know the keys."""
-    found = keyed_schema(schema([]), FeedOptions(keys=("amount", "id")))
+    found = keyed_schema(schema([]), SinkOptions(table=("db", "t"), keys=("amount", "id")))
 
     assert sorted(found.identifier_field_ids) == [1, 3]
     assert [field.required for field in found.fields] == [True, True, True]
@@ -171,7 +174,7 @@ def test_a_new_table_gets_required_identifier_fields() -> None:
 def test_a_new_table_with_wrong_keys_is_refused() -> None:
     """A table would be made that cannot be written."""
     with pytest.raises(ValueError, match="'nope' is not in the table"):
-        keyed_schema(schema([]), FeedOptions(keys=("nope",)))
+        keyed_schema(schema([]), SinkOptions(table=("db", "t"), keys=("nope",)))
 
 
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"), spec_id=1)

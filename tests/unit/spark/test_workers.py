@@ -42,7 +42,7 @@ def state_after(script: str, tmp_path: Path, module: str, *paths: str) -> dict[s
     named = f"sys.modules['__main__'].__spec__ = types.SimpleNamespace(name={module!r})"
     # The package itself imports the real PySpark; the module under test needs neither.
     bare = "package = types.ModuleType('iceberg_ds'); package.__path__ = [%r]; sys.modules['iceberg_ds'] = package"
-    folder = str(Path(__file__).parent.parent.parent / "iceberg_ds")
+    folder = str(Path(__file__).parents[3] / "iceberg_ds")
     file.write_text("\n".join([imports, named, bare % folder, f"sys.path[:0] = {list(paths)}", script, STATE]))
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
