@@ -102,6 +102,14 @@ class BranchHistory:
         """The history of `main` in the same table."""
         return self if self.branch == MAIN_BRANCH else BranchHistory(self.metadata, MAIN_BRANCH)
 
+    @cached_property
+    def ends_within_main(self) -> bool:
+        """Whether another branch than `main` ends at a snapshot of `main`: what lies behind is the same for both."""
+        oldest = self.oldest
+        if oldest is None or self.branch == MAIN_BRANCH:
+            return False
+        return any(snapshot.snapshot_id == oldest.snapshot_id for snapshot in self.main)
+
 
 def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
     if head is None:

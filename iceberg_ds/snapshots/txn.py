@@ -40,7 +40,6 @@ from iceberg_ds.snapshots.refs import (
     behind,
     branch_history,
     branch_property,
-    contains,
 )
 
 RUN_ID_KEY = "icebergsink.run-id"
@@ -207,7 +206,10 @@ def find_marks(history: BranchHistory, kind: MarkKind, writer: str) -> Marks:
         is_recorded = recorded is not None and snapshot.snapshot_id == recorded.snapshot_id
         if is_recorded or (newest is not None and (recorded is None or recorded.number <= newest.number)):
             return _newer(recorded if is_recorded else None, newest)
-    if recorded is None or not is_stray(history, kind, writer, recorded):
+    newest = newest or _of_main(history, kind, writer)
+    if recorded is None or (newest is not None and recorded.number <= newest.number):
+        return Marks(last=newest)
+    if not is_stray(history, kind, writer, recorded):
         return _newer(recorded, newest)
     return Marks(last=newest, stray=_stray(history.branch, kind, writer, recorded))
 
@@ -223,6 +225,9 @@ def find_all_marks(history: BranchHistory, kind: MarkKind) -> dict[str, Marks]:
         shown.add(snapshot.snapshot_id)
         if (writer := writer_in(snapshot, kind)) is not None and writer not in newest:
             newest[writer] = mark_in(snapshot, kind)
+    for writer, _ in recorded_marks(history.metadata, MAIN_BRANCH, kind):
+        if writer not in newest and (of_main := _of_main(history, kind, writer)) is not None:
+            newest[writer] = of_main
     found = {writer: Marks(last=mark) for writer, mark in newest.items()}
     for writer, recorded in recorded_marks(history.metadata, history.branch, kind):
         last = newest.get(writer)
@@ -231,6 +236,20 @@ def find_all_marks(history: BranchHistory, kind: MarkKind) -> dict[str, Marks]:
         elif last is None or last.number < recorded.number:
             found[writer] = Marks(last=last, stray=_stray(history.branch, kind, writer, recorded))
     return found
+
+
+def _of_main(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | None:
+    """Return the mark of `main` if its snapshot lies behind the end of what a branch shows, else None.
+
+    Somebody may have forked the branch from `main`, or moved it there, after history had expired: then it has the rows
+    and no property of its own. What lies behind the end of a branch that ends within `main` is the same for both.
+    """
+    key = branch_property(kind.property_prefix, MAIN_BRANCH, writer)
+    if key not in history.metadata.properties or not history.ends_within_main:
+        return None
+    known = find_marks(history.main, kind, writer).last
+    is_shown = known is None or any(snapshot.snapshot_id == known.snapshot_id for snapshot in history.main)
+    return None if is_shown else known
 
 
 def _recorded(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | None:
@@ -273,7 +292,7 @@ def is_stray(history: BranchHistory, kind: MarkKind, writer: str, mark: Mark) ->
     place = behind(metadata, oldest, mark.snapshot_id, mark.sequence_number)
     if place is not Place.UNKNOWN or mark.is_disproved:
         return place is not Place.WITHIN
-    if oldest is None or history.branch == MAIN_BRANCH or not contains(metadata, MAIN_BRANCH, oldest.snapshot_id):
+    if not history.ends_within_main:
         return False
     known = find_marks(history.main, kind, writer).last
     return known is None or known.number < mark.number

@@ -465,6 +465,20 @@ LANDING = (
         tests=(_FIRST + "test_request_that_comes_late_finds_its_list_whatever_others_did",),
     ),
     Mutation(
+        name="a branch forked after expiry does not know main's mark",
+        file="snapshots/txn.py",
+        before="    newest = newest or _of_main(history, kind, writer)\n",
+        after="",
+        tests=("unit/commit/test_stray_marks.py::test_version_of_main_is_skipped_on_a_branch_forked_after_expiry",),
+    ),
+    Mutation(
+        name="a branch takes over a mark that main got after the fork",
+        file="snapshots/txn.py",
+        before="return None if is_shown else known",
+        after="return known",
+        tests=("unit/commit/test_stray_marks.py::test_version_that_main_got_after_the_fork_lands_on_the_branch",),
+    ),
+    Mutation(
         name="a first snapshot that the catalog has confirmed is taken for overtaken",
         file="commit/create_table.py",
         before="reply = Reply.LOST if failure is None else reply_of(failure)",

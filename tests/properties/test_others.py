@@ -164,14 +164,44 @@ class Others(RuleBasedStateMachine):
     def others_set(self, branch: str, at: str) -> None:
         """Create a branch, or replace it, by SQL, where another one stands."""
         if (head := self.refs().get(at)) is not None:
-            set_branch(self.sink, branch, head)
+            self.move(branch, head)
+
+    def move(self, branch: str, head: int) -> None:
+        """Create or move a branch by SQL, unless it gets rows of a version that no sink can see there."""
+        before = self.refs().get(branch)
+        set_branch(self.sink, branch, head)
+        if self.is_told(branch):
+            return
+        if before is None:
+            drop_branch(self.sink, branch)
+        else:
+            set_branch(self.sink, branch, before)
+
+    def is_told(self, branch: str) -> bool:
+        """Return whether the newest version of a branch stands in its history or properties, or in those of `main`."""
+        newest = max((number for number in self.ids(branch) if number < 1000), default=0)
+        metadata = self.sink.table().metadata
+        line = [metadata.snapshot_by_id(number) for number in self.lineage(metadata.refs[branch].snapshot_id)]
+        shown = [summary["icebergsink.txn-version"] for found in line if found and (summary := found.summary)]
+        told = max((int(number) for number in shown if number), default=0)
+        if newest <= max(told, self.recorded(branch).get("version", 0)):
+            return True
+        main, oldest = self.recorded("main"), line[-1]
+        is_cut = oldest is None or oldest.parent_snapshot_id is None
+        return not is_cut and main.get("version") == newest and metadata.snapshot_by_id(main["snapshot-id"]) is None
+
+    def recorded(self, branch: str) -> dict[str, Any]:
+        """Return what the table property of a branch says, nothing if there is none."""
+        text = self.sink.table().metadata.properties.get(f"icebergsink.last-txn.{branch}.load", "{}")
+        found: dict[str, Any] = json.loads(text)
+        return found
 
     @rule(branch=others)
     def others_fast_forward(self, branch: str) -> None:
         """Fast-forward main by SQL, if main lies behind the branch."""
         head, at = self.refs().get(branch), self.refs().get("main")
         if head is not None and at is not None and at in self.lineage(head):
-            set_branch(self.sink, "main", head)
+            self.move("main", head)
 
     def lineage(self, head: int) -> list[int]:
         """Return the snapshots from one back to where history ends."""
@@ -196,7 +226,7 @@ class Others(RuleBasedStateMachine):
             return
         chosen = self.sink.table().snapshot_by_id(line[back])
         if chosen is not None and chosen.summary is not None and chosen.summary.operation is not Operation.DELETE:
-            set_branch(self.sink, branch, line[back])
+            self.move(branch, line[back])
 
     @precondition(lambda self: "main" in self.refs())
     @rule()

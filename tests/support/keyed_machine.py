@@ -559,10 +559,17 @@ def _sorted(rows: Iterator[list[Any]]) -> list[list[Any]]:
 
 
 def _is_read_by_clickhouse(table: Table) -> bool:
-    """Return whether no deletes of the whole table hide rows of partitions, which ClickHouse passes over."""
+    """Return whether ClickHouse reads all deletes.
+
+    It passes over those of the whole table that hide rows of partitions, and fails where a column has one name in them
+    and another one in the data.
+    """
     files = listed(table)
     specs = {file.spec_id for file in files[DataFileContent.DATA]}
-    return all({file.spec_id} == specs for file in files[DataFileContent.EQUALITY_DELETES])
+    deletes = files[DataFileContent.EQUALITY_DELETES]
+    keys = {number for file in deletes for number in file.equality_ids or ()}
+    names = {schema.find_column_name(number) for schema in table.metadata.schemas for number in keys}
+    return len(names) <= len(keys) and all({file.spec_id} == specs for file in deletes)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.invariants import check_clean
+from support.invariants import check_clean, check_sound
 from support.metadata import ID_AND_NAME
 from support.others import cherry_pick, drop_branch, expire, head_of, plain_table, set_branch
 from support.tables import IDENTIFIER, NAME, QUERY, Sink, epoch, rows
@@ -181,6 +181,54 @@ def test_versions_survive_expiry(sink: Sink, *, cuts_parents: bool) -> None:
 
     assert append(sink, 1, 1).was_replayed
     assert sink.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_version_of_main_is_skipped_on_a_branch_forked_after_expiry(
+    sink: Sink, *, cuts_parents: bool, goes_on: bool
+) -> None:
+    """A branch that SQL made has main's rows, and would get them again: main's property alone tells of them."""
+    append(sink, 1, 1)
+    sink.append(9)
+    expire(sink, cuts_parents=cuts_parents)
+    set_branch(sink, "audit", head_of(sink))
+    if goes_on:
+        append(sink, 2, 2)
+
+    result = append(sink, 1, 1, branch="audit")
+
+    # With version 2 main's property says nothing of version 1 any more: docs/exactly-once.md.
+    assert result.was_replayed is not goes_on
+    assert sorted(ids_of(sink, "audit")) == ([1, 1, 9] if goes_on else [1, 9])
+    check_sound(sink.table())
+
+
+def test_version_that_main_got_after_the_fork_lands_on_the_branch(sink: Sink) -> None:
+    """Rows of a branch would be lost, because main has them."""
+    sink.append(1)
+    plain_table(sink).overwrite(sink.table().scan().to_arrow())
+    expire(sink)
+    set_branch(sink, "audit", head_of(sink))
+    append(sink, 1, 2)
+
+    append(sink, 1, 2, branch="audit")
+
+    assert ids_of(sink, "audit") == [1, 2]
+
+
+def test_version_of_main_lands_on_an_older_branch_after_expiry(sink: Sink) -> None:
+    """The same loss, where nothing shows any more when main got the rows."""
+    sink.append(1)
+    plain_table(sink).overwrite(sink.table().scan().to_arrow())
+    set_branch(sink, "audit", head_of(sink))
+    append(sink, 1, 2)
+    plain_table(sink).overwrite(sink.table().scan().to_arrow())
+    expire(sink)
+
+    append(sink, 1, 2, branch="audit")
+
+    assert ids_of(sink, "audit") == [1, 2]
 
 
 @pytest.mark.parametrize("cuts_parents", [False, True])
