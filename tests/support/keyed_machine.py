@@ -567,9 +567,8 @@ def _is_read_by_clickhouse(table: Table) -> bool:
     files = listed(table)
     specs = {file.spec_id for file in files[DataFileContent.DATA]}
     deletes = files[DataFileContent.EQUALITY_DELETES]
-    keys = {number for file in deletes for number in file.equality_ids or ()}
-    names = {schema.find_column_name(number) for schema in table.metadata.schemas for number in keys}
-    return len(names) <= len(keys) and all({file.spec_id} == specs for file in deletes)
+    names = {(number, schema.find_column_name(number)) for schema in table.metadata.schemas for number in (ID, REGION)}
+    return len(names) == len({ID, REGION}) and all({file.spec_id} == specs for file in deletes)
 
 
 @contextmanager
