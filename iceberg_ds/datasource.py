@@ -209,8 +209,7 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
     from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit
     from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
-    from iceberg_ds.writers.inline_rows import write_or_hand_over
-    from iceberg_ds.writers.reporting import report_files
+    from iceberg_ds.writers.reporting import report_files, write_or_hand_over
     from iceberg_ds.writers.row_predicates import RangeCheck
     from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -282,7 +281,7 @@ def _commit(
 
 
 def _abort(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None]) -> None:
-    from iceberg_ds.commit.abort import abort_write
+    from iceberg_ds.commit.commit import abort_write
 
     with catalog.hiding_secrets():
         abort_write(catalog, messages)

@@ -43,8 +43,9 @@ nothing that a task does can be seen in the table. Then, on the driver:
 Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `commit_status.check_commit_status`, the request of
 step 3 is `snapshot.commit_request`, the loop is `loop.bring_in`, the write that it brings in is a
 `snapshot_update.SnapshotUpdate`, and `cleanup.Proof` names the cases of step 6.
-`abort` follows the same rules for a write that Spark gives up. It runs in a process that does not know
-what the commit did, so it may delete only if a message is missing, because then no commit began.
+`abort_write` follows the same rules for a write that Spark gives up. Spark calls it in a process that does not know
+what the commit did, with the messages of the tasks that succeeded: with one missing no commit ever began, and files may
+go; with all there, a commit was tried and failed or died.
 
 What this rests on: the catalog carries out a request whole or not at all, and refuses it if a
 condition does not hold. Source: Iceberg spec, "Commit Conflict Resolution and Retry"; REST catalog
@@ -63,7 +64,6 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.metadata_files import tidying_metadata
-from iceberg_ds.commit.abort import delete_reported_files
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.fast_forward import publish_branch
@@ -73,12 +73,56 @@ from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_size
-from iceberg_ds.messages import TaskCommit, check_rows, complete_commits
+from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
 from iceberg_ds.plan import OverwriteByFilter, WriteIdentity
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
+
+
+def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
+    """Delete the reported files if it is certain that no commit began; else leave and log them.
+
+    Args:
+        catalog: The catalog of the table.
+        messages: What Spark hands to `abort`: a message per task, None for those that failed.
+
+    Raises:
+        CatalogError: The catalog could not be reached; nothing was deleted.
+    """
+    fault_point(FaultPoint.ABORT_BEGUN)
+    commits = reported_commits(messages)
+    if not commits:
+        return
+    write = commits[0].write
+    identifier = parse_identifier(write.table)
+    if len(commits) < len(messages):
+        left = delete_reported_files(catalog, commits)
+        reported = Added.of(commits).file_count
+        logger.info("Gave up %s before any commit: it had %d files, and %d could not be deleted", write, reported, left)
+        return
+    table = catalog.find_table(identifier)
+    if table is not None and table.metadata.snapshot_by_id(write.snapshot_id) is not None:
+        logger.warning("Spark gave up %s after it had landed as snapshot %d", write, write.snapshot_id)
+    else:
+        # The commit has deleted them if it could prove that it failed; a request may still be under way.
+        logger.warning("Spark gave up %s in its commit; files with this id in their names may be left behind", write)
+
+
+def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> int:
+    """Delete the files of a write of which no commit was ever sent; return how many could not be deleted.
+
+    Raises:
+        CatalogError: The catalog could not be reached; nothing was deleted.
+    """
+    added = Added.of(commits)
+    path = added.any_path()
+    if path is None:
+        return 0
+    io = catalog.file_io(parse_identifier(commits[0].write.table), path)
+    return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
 
 
 @tidying_metadata()

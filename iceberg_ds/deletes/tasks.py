@@ -26,8 +26,7 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.table.locations import FilePaths, data_locations
-from iceberg_ds.writers.hidden_positions import hidden_positions, without
-from iceberg_ds.writers.position_deletes import HiddenRows, write_position_deletes
+from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
 from iceberg_ds.writers.rewriting import FileRewriter
 from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
 

@@ -30,8 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from iceberg_ds._version import __version__, why_not_version
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.abort import delete_reported_files
-from iceberg_ds.commit.commit import commit_write
+from iceberg_ds.commit.commit import commit_write, delete_reported_files
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.overwrite import StaleWorkError
 from iceberg_ds.commit.snapshot_update import CommitResult

@@ -23,7 +23,7 @@ from iceberg_ds.plan import FileSettings, Route, WriteIdentity, new_operation
 from iceberg_ds.table.locations import trusted_provider
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
 from iceberg_ds.table.names import identifier_text
-from iceberg_ds.writers.parquet_options import BLOOM_FILTERS, PAGE_ROW_LIMIT, can_honour
+from iceberg_ds.writers.parquet import BLOOM_FILTERS, PAGE_ROW_LIMIT, can_honour
 
 logger = logging.getLogger(__name__)
 

@@ -21,15 +21,7 @@ from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.options.table_properties import new_table_properties
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.planning.decide import (
-    Decision,
-    Target,
-    Wish,
-    check_supported,
-    decide,
-    plan_branches,
-    staging_branch,
-)
+from iceberg_ds.planning.decide import Decision, Target, Wish, check_supported, decide, plan_branches, staging_branch
 from iceberg_ds.planning.keys import why_not_keyed
 from iceberg_ds.planning.prepare import prepare, stage_table
 from iceberg_ds.snapshots.manifest_file import layout_of

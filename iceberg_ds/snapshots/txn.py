@@ -33,14 +33,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.plan import EpochId, NumberedWrite, StreamName
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.snapshots.refs import (
-    MAIN_BRANCH,
-    BranchHistory,
-    Place,
-    behind,
-    branch_history,
-    branch_property,
-)
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, Place, behind, branch_history, branch_property
 
 RUN_ID_KEY = "icebergsink.run-id"
 _HIGHEST = 2**63

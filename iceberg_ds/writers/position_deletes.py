@@ -1,4 +1,4 @@
-"""Files of position deletes: they say which rows of which data files do not count.
+"""Files of position deletes, written and read: they say which rows of which data files do not count.
 
 Each is of one table partition, as its data files are, because it applies to files of its partition only. Source:
 Iceberg spec, "Position Delete Files".
@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
@@ -26,6 +28,28 @@ _SCHEMA = Schema(FILE_PATH, POS)
 _FULL_METRICS = {f"{METRICS_PREFIX}default": "full"}
 # Rows that are in memory at once, each with a path.
 _GROUP_ROWS = 100_000
+
+
+def hidden_positions(io: FileIO, deletes: Sequence[str], path: str) -> pa.Array:
+    """Return the positions, from 0, of the rows of the data file at `path` that are hidden; in any order.
+
+    Args:
+        io: Opens the table's storage.
+        deletes: The files of position deletes that may hide some.
+        path: The data file.
+    """
+    found = []
+    for file in deletes:
+        with io.new_input(file).open() as stream:
+            # Row groups of other data files are passed over by their statistics.
+            rows = pq.read_table(stream, columns=[POS.name], filters=pc.field(FILE_PATH.name) == path)
+        found += [chunk.cast(pa.int64()) for chunk in rows.column(POS.name).chunks]
+    return pa.concat_arrays(found) if found else pa.array([], pa.int64())
+
+
+def without(positions: pa.Array, hidden: pa.Array) -> pa.Array:
+    """Return the positions that are not among the hidden ones, in their order."""
+    return positions.filter(pc.invert(pc.is_in(positions, value_set=hidden))) if len(hidden) else positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

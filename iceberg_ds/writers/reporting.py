@@ -1,32 +1,142 @@
-"""How a task tells of its files: one by one, or by a manifest if they are many.
+"""How a task tells of its rows: by its files, by a manifest if these are many, or as they are if they are few.
 
-The commit then reads a line for each task, and not one for each file. Knows neither Spark nor the catalog.
+Of many files the commit reads a line for each task, and not one for each file. Rows that are few are handed over in
+the task's message, and the committer writes one file for all such tasks (`commit.write_files`). Whatever the task would
+have checked is checked here, so that a row that may not be written is refused by the same error. What a task may hand
+over shrinks with its number, because nobody tells it how many tasks there are, and the driver has all messages in
+memory at once. Knows neither Spark nor the catalog.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Sequence
+import platform
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
+from iceberg_ds.cdc.added_columns import AppendedFeed
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.io.files import file_io
-from iceberg_ds.messages import TaskManifest
+from iceberg_ds.io.files import file_io, is_local
+from iceberg_ds.messages import HandedOverRows, TaskManifest
 from iceberg_ds.plan import ManifestLayout, WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, write_manifest
-from iceberg_ds.snapshots.summary import totals_of
+from iceberg_ds.snapshots.snapshot import totals_of
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.casts import conform
 from iceberg_ds.table.locations import metadata_locations
-from iceberg_ds.writers.task_writer import TaskAttempt
+from iceberg_ds.table.partitioning import PartitionSplitter
+from iceberg_ds.writers.row_predicates import RangeCheck, delete_test
+from iceberg_ds.writers.task_writer import TaskAttempt, naming_failure, write_task
 
 logger = logging.getLogger(__name__)
 
+# So many tasks may hand over as much as the plan says; the share of those above goes down as 1/number, so that
+# 10,000 tasks hand over 6 times as much as these at most, and 100,000 tasks 8 times.
+FULL_SHARES = 64
+# Table partitions that a task's rows may lie in: the driver writes a file for each, and tasks do so side by side.
+MOST_PARTITIONS = 8
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 # From so many files of a task on a manifest pays: named one by one, they take the commit 0.15 ms each, which is more by
 # then than a task needs for another small file.
 MANY_FILES = 64
+
+
+def write_or_hand_over(
+    plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt, check: RangeCheck
+) -> tuple[tuple[DataFile, ...], HandedOverRows | None]:
+    """Write the rows of one task, or hand them over if they are few.
+
+    Returns:
+        The files of the task, and what it hands over; one of them is empty.
+
+    Raises:
+        SchemaMismatchError, DataFileError: As `write_task`, or a row of a change feed cannot be read.
+    """
+    arriving = _with_added_columns(plan, batches)
+    first, is_small = _first_rows(arriving, share_of(plan, attempt.partition_id))
+    if is_small:
+        with naming_failure(plan):
+            rows = _rows_of(plan, first, check)
+            if rows is None:
+                return (), None
+            if _lies_in_few_partitions(plan, rows):
+                handed_over = _hand_over(plan, rows)
+                if len(handed_over.arrow_stream) <= share_of(plan, attempt.partition_id):
+                    return (), handed_over
+    return write_task(plan, itertools.chain(first, arriving), attempt, check), None
+
+
+def _with_added_columns(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if plan.added is None:
+        yield from batches
+        return
+    is_delete = delete_test(plan.added.delete_when, plan)
+    feed = AppendedFeed(plan.added, is_delete)
+    for batch in batches:
+        with naming_failure(plan):
+            read = feed.read(batch)
+        yield read
+
+
+def share_of(plan: WritePlan, partition_id: int) -> int:
+    """Return how many bytes of rows the task of that partition may hand over."""
+    # The commit hides a row whose key won in another task by its file and position.
+    if plan.write.changes is not None:
+        return 0
+    # Files on a disk that the driver does not see are the task's to write, and the commit's to refuse.
+    if is_local(plan.location) and plan.driver_host not in (None, platform.node()):
+        return 0
+    share = min(plan.small_task_size_bytes, plan.write.files.target_file_size_bytes)
+    return share * FULL_SHARES // max(FULL_SHARES, partition_id + 1)
+
+
+def _first_rows(batches: Iterable[pa.RecordBatch], most_bytes: int) -> tuple[list[pa.RecordBatch], bool]:
+    """Return batches up to the one that exceeds the limit, and whether these are all."""
+    taken: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        taken.append(batch)
+        size += batch.nbytes
+        if size > most_bytes:
+            return taken, False
+    return taken, True
+
+
+def _rows_of(plan: WritePlan, batches: Sequence[pa.RecordBatch], check: RangeCheck) -> pa.RecordBatch | None:
+    """Return all rows as one batch in the schema of the files; None if there are none to write."""
+    shape = file_shape(plan.schema, case_sensitive=plan.case_sensitive)
+    conformed = [check.passing(conform(batch, shape)) for batch in batches if batch.num_rows]
+    if check.refused is not None:
+        return None
+    table = pa.Table.from_batches(conformed, schema=shape.schema).combine_chunks()
+    return table.to_batches()[0] if table.num_rows else None
+
+
+def _lies_in_few_partitions(plan: WritePlan, rows: pa.RecordBatch) -> bool:
+    if plan.spec.is_unpartitioned():
+        return True
+    found = PartitionSplitter(plan.spec, plan.schema).split(rows)
+    return sum(1 for _ in itertools.islice(found, MOST_PARTITIONS + 1)) <= MOST_PARTITIONS
+
+
+def _hand_over(plan: WritePlan, rows: pa.RecordBatch) -> HandedOverRows:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
+        stream.write_batch(rows)
+    order = plan.sort_order
+    return HandedOverRows(
+        record_count=rows.num_rows,
+        arrow_stream=sink.getvalue().to_pybytes(),
+        spec_id=plan.spec.spec_id,
+        sort_order_id=None if order is None or order.is_unsorted else order.order_id,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

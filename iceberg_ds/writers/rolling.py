@@ -22,8 +22,7 @@ from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.metrics_config import leaf_columns
 from iceberg_ds.table.partitioning import PartitionKey
 from iceberg_ds.writers.encodings import ChosenEncodings
-from iceberg_ds.writers.parquet import ParquetFile
-from iceberg_ds.writers.parquet_options import layout_options
+from iceberg_ds.writers.parquet import ParquetFile, layout_options
 from iceberg_ds.writers.spill import Chunk, SpillFile
 
 # Arrow bytes of one row group at most, unless the table says its size; compressed it is a third of that or less.

@@ -17,7 +17,7 @@ _PLANNER = (
     "pyiceberg.catalog.sql",
 )
 _COMMITTER = (
-    "iceberg_ds.commit.abort",
+    "iceberg_ds.commit.commit",
     "iceberg_ds.commit.commit",
     "iceberg_ds.options.sink_options",
     "pyiceberg.catalog.sql",

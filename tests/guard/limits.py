@@ -19,7 +19,7 @@ _PLACES = {
     "table metadata parsed": "catalog/client.py; who loads the table once more?",
     "copied deeply": "snapshots/snapshot.py and commits/; which updates of metadata are carried out twice?",
     "Python calls": "the step under cProfile; which loop goes over all snapshots, files or columns?",
-    "data file": "writers/rolling.py and parquet_options.py; encodings, and when a file ends",
+    "data file": "writers/rolling.py and parquet.py; encodings, and when a file ends",
     "manifest": "snapshots/manifests.py; what each entry holds, and how many manifests there are",
     "table metadata": "snapshots/txn_properties.py and marks.py; what each commit adds to the table",
     "message bytes": "messages.py; what each task sends",

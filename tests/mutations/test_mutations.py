@@ -25,9 +25,9 @@ OF_EVERY_RUN = [mutation for mutation in MUTATIONS if mutation.name in _NAMES_OF
 ABORT = "unit/commit/test_abort.py"
 HARMLESS = Mutation(
     name="a word of a docstring is another one",
-    file="commit/abort.py",
-    before='"""Cleans up after a write that Spark gives up',
-    after='"""Tidies up after a write that Spark gives up',
+    file="commit/commit.py",
+    before="How the files of a write become rows of the table",
+    after="How the files of a job become rows of the table",
     tests=(f"{ABORT}::test_without_any_message_nothing_is_done",),
 )
 

@@ -253,14 +253,14 @@ WRITING = (
     ),
     Mutation(
         name="abort deletes files that a commit may have named",
-        file="commit/abort.py",
+        file="commit/commit.py",
         before="if len(commits) < len(messages):",
         after="if len(commits) <= len(messages):",
         tests=("unit/commit/test_abort.py::test_with_all_messages_nothing_is_deleted",),
     ),
     Mutation(
         name="abort leaves the files of a write whose commit never began",
-        file="commit/abort.py",
+        file="commit/commit.py",
         before="if len(commits) < len(messages):",
         after="if not messages:",
         tests=("unit/commit/test_abort.py::test_with_a_message_missing_the_reported_files_go",),
@@ -439,7 +439,7 @@ WRITING = (
     ),
     Mutation(
         name="a task hands over whatever it has",
-        file="writers/inline_rows.py",
+        file="writers/reporting.py",
         before="if size > most_bytes:",
         after="if size < 0:",
         tests=("unit/writers/test_handing_over.py::test_few_rows_are_handed_over_and_many_are_not",),

@@ -27,7 +27,7 @@ from support.tables import NAME, Sink, embedded_options, epoch
 import iceberg_ds
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, listen
 

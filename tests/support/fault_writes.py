@@ -24,7 +24,7 @@ from support.upserts import commit_upsert
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan

@@ -42,7 +42,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.cdc import task_changes
 from iceberg_ds.cdc.spark_hash import spark_hash
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import TaskCommit

@@ -29,9 +29,8 @@ from iceberg_ds.options.parse import parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId, WritePlan
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.writers.inline_rows import write_or_hand_over
 from iceberg_ds.writers.keyed import report_keyed_task
-from iceberg_ds.writers.reporting import report_files
+from iceberg_ds.writers.reporting import report_files, write_or_hand_over
 from iceberg_ds.writers.row_predicates import RangeCheck
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 

@@ -18,7 +18,7 @@ from support.tables import SCHEMA, arrow_batch, epoch, rows, write_batches
 from support.tls_files import make_tls_files
 from support.vended_users import VendedUsers
 
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CatalogError, DataFileError, OptionError
 from iceberg_ds.io.vended_credentials import REFRESH_ENABLED, REFRESH_ENDPOINT, REFRESH_TOKEN
 from iceberg_ds.messages import RowCounts, TaskCommit

@@ -26,7 +26,7 @@ import iceberg_ds
 from iceberg_ds import DataFileError, OptionError
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.inspect.orphans import VerifyResult
 from iceberg_ds.io.files import OBJECT_IO

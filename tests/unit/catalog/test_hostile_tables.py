@@ -31,7 +31,7 @@ from iceberg_ds import convert_deletes, verify
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.own_storage import with_own_storage
 from iceberg_ds.catalog.settings import CatalogSettings
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.table.locations import PROVIDER

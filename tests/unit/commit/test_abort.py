@@ -10,7 +10,7 @@ from support.invariants import check_sound
 from support.keyed_messages import with_deletes
 from support.tables import IDENTIFIER, Sink, epoch, paths_of, rows
 
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CatalogError
 
 

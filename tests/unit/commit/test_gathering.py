@@ -14,7 +14,7 @@ from support.faulty_catalog import FaultyCatalog, When, connection_lost, forbidd
 from support.invariants import check_clean, check_sound, stored_files, unreferenced_files
 from support.tables import SCHEMA, Sink, epoch, local, rows
 
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,

@@ -24,7 +24,7 @@ from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_key
 from support.keyed_reader import listed, rows_of
 from support.tables import Sink, epoch, paths_of
 
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import EpochId

@@ -16,7 +16,7 @@ from support.tables import IDENTIFIER, NAME, Sink, epoch, local, paths_of, rows
 
 import iceberg_ds
 from iceberg_ds.commit import loop, write_files
-from iceberg_ds.commit.abort import abort_write
+from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, DataFileError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning.plan_write import WriteMode

@@ -26,7 +26,7 @@ from iceberg_ds.options import file_settings as module
 from iceberg_ds.options.file_settings import file_settings
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import FileSettings
-from iceberg_ds.writers.parquet_options import BLOOM_FILTERS, can_honour
+from iceberg_ds.writers.parquet import BLOOM_FILTERS, can_honour
 
 SCHEMA = Schema(
     NestedField(1, "id", ice.LongType()),

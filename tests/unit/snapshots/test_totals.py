@@ -14,7 +14,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
-from iceberg_ds.snapshots.summary import added_summary, totals_of
+from iceberg_ds.snapshots.snapshot import added_summary, totals_of
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()), NestedField(2, "kind", StringType()), NestedField(3, "x", DoubleType())

@@ -33,8 +33,7 @@ from iceberg_ds.writers.encodings import (
     Encodings,
     choose_encodings,
 )
-from iceberg_ds.writers.parquet import ParquetFile
-from iceberg_ds.writers.parquet_options import layout_options
+from iceberg_ds.writers.parquet import ParquetFile, layout_options
 
 CLASSIC = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 ROWS = 20_000

@@ -12,7 +12,7 @@ from support.tables import SCHEMA, Sink, embedded_options, rows
 
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writers.inline_rows import FULL_SHARES, MOST_PARTITIONS, share_of
+from iceberg_ds.writers.reporting import FULL_SHARES, MOST_PARTITIONS, share_of
 
 LIMIT = 256 * 1024
 MIB = 1024 * 1024

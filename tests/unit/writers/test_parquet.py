@@ -20,8 +20,7 @@ from iceberg_ds.plan import FileSettings
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.metrics_config import leaf_columns
 from iceberg_ds.writers import parquet
-from iceberg_ds.writers.parquet import ParquetFile
-from iceberg_ds.writers.parquet_options import BLOOM_FILTERS, PAGE_ROW_LIMIT, can_honour
+from iceberg_ds.writers.parquet import BLOOM_FILTERS, PAGE_ROW_LIMIT, ParquetFile, can_honour
 
 SCHEMA = Schema(
     NestedField(1, "id", ice.LongType()),

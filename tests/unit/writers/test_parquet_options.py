@@ -14,8 +14,8 @@ from pyiceberg.types import NestedField
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.metrics_config import leaf_columns
-from iceberg_ds.writers import parquet_options
-from iceberg_ds.writers.parquet_options import (
+from iceberg_ds.writers import parquet as parquet_options
+from iceberg_ds.writers.parquet import (
     BLOOM_FILTERS,
     PAGE_ROW_LIMIT,
     bloom_filter_bytes,

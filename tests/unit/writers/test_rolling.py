@@ -23,7 +23,7 @@ from support.tables import local
 
 from iceberg_ds.plan import FileSettings, Route, WriteIdentity, WritePlan
 from iceberg_ds.writers import rolling
-from iceberg_ds.writers.parquet_options import BLOOM_FILTERS, can_honour
+from iceberg_ds.writers.parquet import BLOOM_FILTERS, can_honour
 from iceberg_ds.writers.rolling import GroupSizes
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
