@@ -551,7 +551,7 @@ def diagnose(error: BaseException, asked: Service | None = None) -> Diagnosis:
         error: What was raised, with its causes and contexts.
         asked: The service that was asked, None if that is not known; what the exception tells counts more.
     """
-    chain = list(_chain(error))
+    chain = list(causes_of(error))
     service = _service(chain, asked)
     cause = next((cause for tell in SYMPTOMS for link in chain if (cause := tell(link)) is not None), Cause.UNKNOWN)
     if cause in _CREDENTIAL_CAUSES and any("expired" in text_of(link).lower() for link in chain):
@@ -572,7 +572,7 @@ def catalog_service(properties: Mapping[str, object]) -> Service | None:
     return _TYPES.get(str(kind).lower())
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def causes_of(error: BaseException) -> Iterator[BaseException]:
     """Yield `error` and what it was raised for, without the errors of this package, which only retell."""
     seen: set[int] = set()
     link: BaseException | None = error

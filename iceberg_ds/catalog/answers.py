@@ -20,7 +20,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from requests import HTTPError, Response
 
-from iceberg_ds.error_hints import Cause, diagnose
+from iceberg_ds.error_hints import Cause, causes_of, diagnose
 
 # The catalog's own word that it did not do what it was asked.
 _REFUSALS = (
@@ -129,12 +129,7 @@ def _amazon_refusal(failure: Exception) -> str | None:
 
 def _answer(failure: BaseException) -> Response | None:
     """Return the HTTP answer behind a failure, None if there is none."""
-    seen: BaseException | None = failure
-    while seen is not None:
-        if isinstance(seen, HTTPError):
-            return seen.response
-        seen = seen.__cause__ or seen.__context__
-    return None
+    return next((link.response for link in causes_of(failure) if isinstance(link, HTTPError)), None)
 
 
 def _retry_after_ms(answer: Response | None) -> float:

@@ -70,6 +70,14 @@ def test_what_is_no_answer_asks_for_nothing() -> None:
     assert asked_wait_ms(commit_failure(requests.ConnectionError("reset"), "")) == 0
 
 
+def test_error_that_is_its_own_cause_ends() -> None:
+    """A commit would hang for ever over the errors of a library that point to each other."""
+    failure, cause = requests.ConnectionError("reset"), ValueError("again")
+    failure.__cause__, cause.__context__ = cause, failure
+
+    assert isinstance(commit_failure(failure, ""), CommitAnswerLostError)
+
+
 @pytest.mark.parametrize("status", [404, 413, 422])
 def test_refusal_without_a_name_is_a_refusal(status: int) -> None:
     """A commit that the server calls wrong would be tried for minutes, and end with an unknown state."""
