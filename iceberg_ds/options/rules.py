@@ -50,6 +50,11 @@ class Rule:
     kind: Kind = ANY_KIND
     both: Callable[[SinkOptions], str] | None = None
 
+    @property
+    def names(self) -> set[str]:
+        """Names of all options that the rule is about."""
+        return {term.partition("=")[0] for term in (*self.options, *self.unless)}
+
     def is_broken_by(self, options: SinkOptions, kind: Kind) -> bool:
         """Return whether a write with these options, of this kind, breaks the rule."""
         return (
@@ -276,6 +281,9 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
+_OF_EVERY_WRITE = [rule for rule in RULES if not rule.kind]
+_OF_KINDS = [rule for rule in RULES if rule.kind]
+
 
 def broken_rules(options: SinkOptions, kind: Kind = ANY_KIND, *, malformed: Iterable[str] = ()) -> list[str]:
     """Return what is wrong with options taken together, a text for each problem, in the order of the rules.
@@ -285,11 +293,10 @@ def broken_rules(options: SinkOptions, kind: Kind = ANY_KIND, *, malformed: Iter
         kind: What kind of write it is, for the rules of such kinds; none for the rules of every write.
         malformed: Names of options whose texts could not be read; rules about them say nothing.
     """
-    malformed = set(malformed)
+    unread = set(malformed)
     broken: dict[str, list[Rule]] = {}
-    for rule in RULES:
-        about = {term.partition("=")[0] for term in (*rule.options, *rule.unless)}
-        if bool(rule.kind) == bool(kind) and not about & malformed and rule.is_broken_by(options, kind):
+    for rule in _OF_KINDS if kind else _OF_EVERY_WRITE:
+        if rule.is_broken_by(options, kind) and not rule.names & unread:
             broken.setdefault(rule.problem, []).append(rule)
     return [_sentence(rules, options) for rules in broken.values()]
 
