@@ -1,7 +1,7 @@
 """The small commit that changes a table before the rows of a write: its schema, its spec, its sort orders.
 
-What to change is proposed by the caller from the table as it is; this module sends it and finds out what
-became of it. It writes no file and deletes none. Runs on the driver only.
+The caller proposes the change from the current table; this module sends the request and finds out what became of
+it. The module writes and deletes no files, and runs on the driver only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _TO_CHECK = "Check that you may change the table."
 
 Propose: TypeAlias = Callable[[TableMetadata], CommitRequest | None]
-# Is told of each request: the table that it was made for, and its failure, None if the catalog confirmed it.
+# Called after each request with the table that it was made for, and its failure, or None if the catalog confirmed it.
 Hear: TypeAlias = Callable[[TableMetadata, "CommitRefusedError | CommitAnswerLostError | None"], None]
 
 
@@ -42,18 +42,18 @@ def alter_table(
     loaded: Table | None = None,
     hear: Hear | None = None,
 ) -> Table:
-    """Change the table until `propose` has nothing more to change, and return it as it then is.
+    """Change the table until `propose` has nothing more to change, and return the table as it is then.
 
-    `propose` is asked again after every attempt, whatever the catalog answered, so it must see in the table what
-    another writer or a lost attempt has done. Its requests must require what they build on: one that does not
-    may undo what another writer does at the same moment.
+    `propose` is called again after every attempt, successful or not, so it must see in the table what another
+    writer or a lost attempt has done. Its requests must require what they build on: a request that does not may
+    undo what another writer does at the same moment.
 
     Args:
         catalog: The catalog of the table.
         identifier: Levels of the table's identifier.
-        propose: Returns what to change in a table as it is, None if that is nothing. What it raises goes through.
-        loaded: The table as it was loaded a moment ago, which saves a load.
-        hear: Is told what the catalog answers, for a caller whose requests name files.
+        propose: Returns the request that changes the current table, or None for no change. Its errors propagate.
+        loaded: The table if the caller has just loaded it, which saves a load.
+        hear: Called with the catalog's answer to each request, for a caller whose requests name files.
 
     Raises:
         TableNotFoundError: There is no such table.
@@ -89,7 +89,7 @@ class _Alteration:
         self._started = time.monotonic()
 
     def load(self) -> Table:
-        """Return the table; the first time the one that the caller has loaded."""
+        """Return the table: at the first call the one that the caller has loaded, if any."""
         loaded, self._loaded = self._loaded, None
         return loaded or self._catalog.load_table(self._identifier)
 
@@ -97,8 +97,8 @@ class _Alteration:
         """Return whether a request was sent, so that the table must be seen."""
         return self._attempts > 0
 
-    def look(self, table: Table, base: Table | None) -> Table | None:  # noqa: ARG002  # what was proposed before is past
-        """Return the table if nothing is left to change, else None."""
+    def look(self, table: Table, base: Table | None) -> Table | None:  # noqa: ARG002  # earlier proposals do not matter
+        """Return the table if nothing is left to change, or None."""
         self._request = self._propose(table.metadata)
         if self._request is not None:
             return None
@@ -108,7 +108,7 @@ class _Alteration:
         return table
 
     def send(self, table: Table) -> Exception | None:
-        """Send what was proposed. Return the failure, whose truth the next look finds out, None if there was none."""
+        """Send the proposed request. Return its failure, which the next look confirms or refutes, or None."""
         request = self._request
         assert request is not None  # noqa: S101  # the look before has proposed it
         self._attempts += 1
@@ -128,7 +128,7 @@ class _Alteration:
         return failure
 
     def give_up(self, table: Table, problem: Exception | None) -> NoReturn:
-        """Raise what is known of the change, for `problem` failed the last attempt."""
+        """Raise the error that fits what is known of the change; the last attempt failed with `problem`."""
         if any(_may_still_land(request, table.metadata) for request in self._lost):
             self._raise_unknown(f"the last request may still be carried out ({problem})")
         if self._confirmed is not None and not _follows(table, self._confirmed):
@@ -142,7 +142,7 @@ class _Alteration:
         ) from problem
 
     def give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
-        """Raise what is known of the change, for the table cannot be loaded."""
+        """Raise the error that fits what is known of the change; the table cannot be loaded."""
         if self._attempts:
             self._raise_unknown(str(unreachable))
         raise unreachable
@@ -155,7 +155,7 @@ class _Alteration:
 
 
 def _follows(table: Table, confirmed: CommitTableResponse) -> bool:
-    """Return whether the table was changed after the confirmed change, as far as its log goes back."""
+    """Return whether the table was changed after the confirmed change, as far as its metadata log goes back."""
     log = [entry.metadata_file for entry in table.metadata.metadata_log]
     is_later = table.metadata.last_updated_ms > confirmed.metadata.last_updated_ms
     return confirmed.metadata_location in log or (is_later and table.metadata_location != confirmed.metadata_location)

@@ -25,27 +25,27 @@ nothing that a task does can be seen in the table. Then, on the driver:
    waits, loads the table and looks: what the table shows is the outcome. An answer that was lost
    after landing is found as a landing; one that was lost before is tried again, with the same snapshot
    id, so that it cannot land twice even if the first request arrives late.
-   Rows that tasks handed over are written into files before that, once, and only after the look: then they are
-   files of the write like those of its tasks. So are the position deletes that hide rows of one task which lose
-   to another one's of the same key, or to the table's; and only after the look it is said that rows cannot be
-   committed.
+   Before the request, and only after the look, rows that tasks handed over are written once, into files that count
+   as files of the write like those of its tasks. So are the position deletes that hide rows of one task which lose
+   to rows of the same key from another task or in the table; and only after the look are rows refused that cannot
+   be committed.
 5. The manifests of what a write adds are written once and reused; each attempt writes its own manifest list. A
-   merged manifest takes the place of others only where each of them still is listed (`manifest_merge`).
+   merged manifest takes the place of other manifests only if all of them are still listed (`manifest_merge`).
    What a write replaces is found anew in each attempt, in the branch as it is then (`overwrite`), and the same
-   condition on the branch makes sure that it still is so when the request is carried out.
+   condition on the branch makes sure that this still holds when the request is carried out.
 6. Files are deleted in three cases only: nothing that names them was ever sent; or every request was
    refused, or can no longer succeed because the branch has moved on, and the table does not show the
    write; or the write landed through another file in their place. In any other case they stay, and
    the error says how to find out. "Another commit was faster" is no proof by itself, because a request that
-   somebody on the way sent twice gets that answer after it landed: the table must show the other commit. And
+   a gateway on the way sent twice gets that answer after it landed: the table must show the other commit. And
    a look counts only if it is younger than the request, because a catalog may answer from a cache.
 
 Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `commit_status.check_commit_status`, the request of
 step 3 is `snapshot.commit_request`, the loop is `loop.bring_in`, the write that it brings in is a
 `snapshot_update.SnapshotUpdate`, and `cleanup.Proof` names the cases of step 6.
 `abort_write` follows the same rules for a write that Spark gives up. Spark calls it in a process that does not know
-what the commit did, with the messages of the tasks that succeeded: with one missing no commit ever began, and files may
-go; with all there, a commit was tried and failed or died.
+what the commit did, with the messages of the tasks that succeeded: if one is missing, no commit ever began, and files
+may be deleted; if all are there, a commit was tried and failed or died.
 
 What this rests on: the catalog carries out a request whole or not at all, and refuses it if a
 condition does not hold. Source: Iceberg spec, "Commit Conflict Resolution and Retry"; REST catalog
@@ -107,12 +107,12 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
     if table is not None and table.metadata.snapshot_by_id(write.snapshot_id) is not None:
         logger.warning("Spark gave up %s after it had landed as snapshot %d", write, write.snapshot_id)
     else:
-        # The commit has deleted them if it could prove that it failed; a request may still be under way.
+        # The commit has deleted the files if it could prove that it failed; a request may still be under way.
         logger.warning("Spark gave up %s in its commit; files with this id in their names may be left behind", write)
 
 
 def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> int:
-    """Delete the files of a write of which no commit was ever sent; return how many could not be deleted.
+    """Delete the files of a write whose commit was never sent; return how many could not be deleted.
 
     Raises:
         CatalogError: The catalog could not be reached; nothing was deleted.
@@ -139,22 +139,22 @@ def commit_write(
     Args:
         catalog: The catalog of the table.
         messages: What Spark hands to `commit`: a message per task.
-        epoch_id: The micro-batch that Spark commits, None for a batch write.
-        swap: What takes the place of what besides, None for nothing.
-        late_keys: Digests and keys whose rows in the write lose to rows that the table has, as
-            `collisions.settle` takes them; None for none.
+        epoch_id: The micro-batch that Spark commits; None for a batch write.
+        swap: Further files to add, and the files that they replace; None for no replacement.
+        late_keys: Digests and keys whose rows in the write lose to rows in the table, in the form that
+            `cdc.cross_task.settle` takes; None for no late keys.
 
     Raises:
-        StaleWorkError: The swap does not fit the table any more; nothing was committed, and all files are still there.
+        StaleWorkError: The swap no longer fits the table; nothing was committed, and all files are still there.
         CommitMessageError: Messages are missing or contradict each other; nothing was committed.
         CommitConflictError: Nothing was committed, for certain.
         CommitStateUnknownError: It may have been committed; nothing was deleted.
-        SchemaMismatchError: The table has changed so that the files do not fit any more.
+        SchemaMismatchError: The table has changed so that the files no longer fit it.
         CatalogError: The catalog could not be reached, or refuses for good; nothing was committed.
         DataFileError: The driver does not see a file that a task reports.
-        RefusedRowsError: Rows lie outside the range that the write replaces, or are no changes of keys that could be
-            told apart; nothing was committed.
-        UnsupportedTableError: What the write replaces cannot be told or read; nothing was committed.
+        RefusedRowsError: Rows lie outside the range that the write replaces, cannot be read as changes of keys, or
+            have no clear winner for their key; nothing was committed.
+        UnsupportedTableError: What the write replaces cannot be determined or read; nothing was committed.
         RowCountError: Rows were lost or doubled on the way; nothing was committed, and the files were deleted.
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
@@ -183,12 +183,12 @@ def commit_write(
 
 @tidying_metadata()
 def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> CommitResult:
-    """Commit files that take the place of others, without a row of its own; the write has no epoch and no number.
+    """Commit files that replace other files; the write has no rows of its own, no epoch and no number.
 
     Args:
         catalog: The catalog of the table.
         write: The write, with an id of its own for each call.
-        swap: What takes the place of what.
+        swap: The files to add, and the files that they replace.
 
     Raises:
         StaleWorkError: Other writers have changed what the files were made from; nothing was committed, and the files
@@ -213,7 +213,7 @@ def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id:
 
 
 def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
-    """Refuse a write of which rows lie outside the range that it replaces, and delete its files."""
+    """Refuse a write that has rows outside the range that it replaces, and delete its files."""
     refused = [commit.refused for commit in commits if commit.refused is not None]
     if not refused:
         return
@@ -228,7 +228,7 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
 
 
 def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
-    """Refuse a write of which a task does not tell of all the rows that it got, and delete its files."""
+    """Refuse a write with a task that does not account for all rows that it received, and delete its files."""
     try:
         for commit in commits:
             found = {**commit.reported_rows, "left out": commit.counts.left_out}
@@ -246,7 +246,7 @@ def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], *added
 
 
 def _unseen(*added: Added) -> str | None:
-    """Return which local file the driver does not see, None if it sees all."""
+    """Return an error text that names a local file that the driver does not see, or None if it sees all."""
     for path, size in itertools.chain.from_iterable(files.told_sizes() for files in added):
         if is_local(path) and (seen := local_size(path)) != size:
             return (

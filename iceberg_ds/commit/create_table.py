@@ -1,6 +1,6 @@
-"""The creation of a table that does not wait for rows, and a first snapshot that has none.
+"""The creation of a table that does not wait for rows, and a first snapshot without rows.
 
-Else a table is created by the commit of its first snapshot (`loop`).
+Otherwise the commit of a table's first snapshot creates the table (`loop`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _TO_CHECK = "Check that you may create tables there."
 
 
 def create_without_rows(catalog: CatalogClient, identifier: Sequence[str], metadata: TableMetadata) -> None:
-    """Create the table as it was staged, unless somebody has created it meanwhile.
+    """Create the table as it was staged, unless another writer has created it meanwhile.
 
     Raises:
         CatalogError: The catalog cannot be reached, or refuses; the table was not created.
-        CommitStateUnknownError: The last answers were lost, and the table may still come into being.
+        CommitStateUnknownError: The last answers were lost, and the table may still be created.
     """
     bring_in(_Creation(catalog, identifier, metadata))
 
@@ -51,20 +51,20 @@ class _Creation:
         self._identifier = tuple(identifier)
         self._staged = catalog.staged_table(identifier, metadata)
         self._found: Table | None = None
-        self._is_lost = False  # whether a request is without an answer
+        self._is_lost = False  # whether the answer to a request was lost
         self._attempts = 0
 
     def load(self) -> Table:
-        """Return the table that the catalog has, or the one that is to be created."""
+        """Return the table from the catalog, or the staged table if the catalog has none."""
         self._found = self._catalog.find_table(self._identifier) if self._attempts else None
         return self._found or self._staged
 
     def waits_for_catalog(self) -> bool:
-        """Return that a catalog that cannot be reached is asked again."""
+        """Return True: a catalog that cannot be reached is asked again."""
         return True
 
-    def look(self, table: Table, base: Table | None) -> Table | None:  # noqa: ARG002  # there is but one request
-        """Return the table that the catalog has, whoever made it, else None."""
+    def look(self, table: Table, base: Table | None) -> Table | None:  # noqa: ARG002  # there is only one request
+        """Return the table from the catalog, whichever writer created it, or None."""
         return self._found
 
     def send(self, table: Table) -> Table | Exception:
@@ -79,7 +79,7 @@ class _Creation:
         return table
 
     def give_up(self, table: Table, problem: Exception | None) -> NoReturn:  # noqa: ARG002  # it is not there
-        """Raise what is known of the table, for `problem` failed the last attempt."""
+        """Raise the error that fits what is known of the table; the last attempt failed with `problem`."""
         name = identifier_text(self._identifier)
         if self._is_lost:
             raise CommitStateUnknownError(
@@ -90,14 +90,14 @@ class _Creation:
         raise CatalogError(f"Cannot create {name}, nothing was committed: {problem}. {step}") from problem
 
     def give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
-        """Raise what is known of the table, for the catalog cannot be reached."""
+        """Raise the error that fits what is known of the table; the catalog cannot be reached."""
         self.give_up(self._staged, unreachable)
 
 
 def with_first_snapshot(catalog: CatalogClient, options: SinkOptions, table: Table) -> Table:
     """Return the table with a snapshot on `main`: one without rows if it has none.
 
-    Catalogs take the first snapshot of a table on `main` alone, and other branches are forked from it.
+    Catalogs accept the first snapshot of a table on `main` only, and other branches are forked from it.
 
     Raises:
         CatalogError, CommitConflictError, CommitStateUnknownError: It could not be committed.
@@ -112,7 +112,7 @@ class _FirstSnapshot:
 
     Args:
         catalog: The catalog of the table.
-        options: Those of the write that needs it.
+        options: Options of the write that needs the snapshot.
         table: The table.
     """
 
@@ -120,7 +120,7 @@ class _FirstSnapshot:
         self._catalog = catalog
         self._identifier = options.table
         self._table = table
-        self._seen = table.metadata  # as it was loaded last
+        self._seen = table.metadata  # as last loaded
         self._write = new_write(options, table.metadata, Route(branch=MAIN_BRANCH))
         self._attempts: list[Attempt] = []
         path = metadata_path(table.metadata, f"snap-{self._write.snapshot_id}-0-{self._write.operation_id}.avro")
@@ -128,7 +128,7 @@ class _FirstSnapshot:
         self._snapshot = new_snapshot(table.metadata, self._write, Operation.APPEND, nothing, path)
 
     def commit(self) -> Table:
-        """Return the table with it, or with what another writer made first."""
+        """Return the table with the snapshot, or with one that another writer committed first."""
         write_list(self._table.io, self._table.metadata, self._snapshot, [])
         try:
             table = alter_table(
@@ -150,8 +150,8 @@ class _FirstSnapshot:
         return None if metadata.snapshots else commit_request(metadata, self._write, self._snapshot, is_new=False)
 
     def _note_answer(self, metadata: TableMetadata, failure: CommitRefusedError | CommitAnswerLostError | None) -> None:
-        # A confirmed request is told from one that was overtaken by the snapshot alone, which a cache may not show:
-        # no more is known of it than of one that was lost.
+        # Only the snapshot tells a confirmed request from an overtaken one, and a cache may not show the snapshot:
+        # no more is known of a confirmed request than of a lost one.
         reply = Reply.LOST if failure is None else reply_of(failure)
         self._attempts.append(Attempt.on(metadata, self._write, reply))
 

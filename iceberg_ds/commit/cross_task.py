@@ -1,9 +1,9 @@
-"""Deduplication across the tasks of a write: from what they say of their keys to a refusal or to position deletes.
+"""Deduplication across the tasks of a write: from the tasks' key reports to a refusal or to position deletes.
 
-Rows that lose to what another task says of their key, or to a newer row that the table has, are hidden in the very
-snapshot that adds them; data files of late rows alone are left out of it. Nothing is compared before the table was
-loaded and looked at, so the replay of an epoch is neither refused nor hides anything. Keys in doubt alone are read from
-the written files, a row group at a time.
+Rows that lose to another task's change of the same key, or to a newer row in the table, are hidden in the very
+snapshot that adds them; the snapshot leaves out data files with late rows only. No keys are compared before the table
+is loaded and looked at, so the replay of an epoch is not refused and hides nothing. Only keys in doubt are read from
+the written files, one row group at a time.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.projection import field_id
 from iceberg_ds.writers.position_deletes import HiddenRows, write_position_deletes
 
-# Deletes of one data file alone do not stand against a compaction of others that ends at the same moment. Beyond so
-# many files, which are written one after the other, there is one for each partition.
+# A delete file for one data file only does not conflict with a concurrent compaction of other data files. Beyond this
+# many delete files, which are written one after another, there is one for each partition.
 _MOST_SINGLE_FILES = 10
 
 
@@ -47,7 +47,7 @@ def read_keys(io: FileIO, path: str, positions: Sequence[int], key_ids: Sequence
     Args:
         io: Opens the table's storage.
         path: The data file, with the keys among its top-level columns.
-        positions: Where the rows are in the file, from 0, ascending.
+        positions: Positions of the rows in the file, from 0, ascending.
         key_ids: Field ids of the key columns, in the order in which they are returned.
     """
     wanted = pa.array(positions, pa.int64())
@@ -69,16 +69,16 @@ def read_keys(io: FileIO, path: str, positions: Sequence[int], key_ids: Sequence
 
 
 class KeyReports:
-    """What the tasks of one write say of its keys; nothing if the write knows no keys.
+    """The key reports of the tasks of one write; empty for a write without keys.
 
     Args:
         write: The write.
         commits: What its tasks report.
-        storage: Opens the storage of a file that a task has written, where no table was loaded to do it.
-        late: Digests and keys whose rows lose to rows of the table, as `settle` takes them; None for none.
+        storage: Opens the storage of a file that a task has written, where no table is loaded to open it.
+        late: Digests and keys whose rows lose to rows of the table, in the form that `settle` takes; None for no keys.
 
     Attributes:
-        lost_files: Data files of late rows alone, which no snapshot needs; known after `hide_once`.
+        lost_files: Data files with late rows only, which no snapshot needs; known after `hide_once`.
     """
 
     def __init__(
@@ -100,27 +100,27 @@ class KeyReports:
 
     @property
     def have_unreadable_rows(self) -> bool:
-        """Whether a task met rows without a key or with an unknown operation, of which no file tells."""
+        """Whether a task met rows without a key or with an unknown operation, which no file records."""
         return any(keys.null_keys.count or keys.unknown_operations for keys in self._keys)
 
     @property
     def hidden_count(self) -> int | None:
-        """How many of the written rows lose, None if that cannot be said."""
+        """Number of written rows that lose; None if unknown."""
         if not self._settlement.is_known:
             return None
         return sum(len(rows) for rows in self._settlement.losers.values())
 
     def hide_once(self, table: Table) -> tuple[DataFile, ...]:
-        """Write the position deletes of the rows that lose, unless that was done before, and return the new files.
+        """Write position deletes for the rows that lose, unless that was done before, and return the new files.
 
-        If some are late, files that have no other rows get none: these are left out.
+        If the write has late keys, a data file whose rows all lose gets no deletes: the snapshot leaves it out.
 
         Args:
             table: The table as the commit has just loaded it.
 
         Raises:
             RefusedRowsError: Rows cannot be read as changes of keys, or nothing tells which of them win.
-            CommitMessageError: A task tells of other rows than it has written.
+            CommitMessageError: A task reports other rows than it has written.
             RowCountError: Not all rows that lose are found in the files.
         """
         if self._is_settled or not self._commits:
@@ -160,7 +160,7 @@ class KeyReports:
         return self._write.changes.key_ids if self._write.changes else ()
 
     def _read_keys(self, task: int, rows: Sequence[int]) -> list[pa.Array]:
-        """Return the keys of rows that a task has written, as they are compared."""
+        """Return the keys of rows that a task has written, in the form in which keys are compared."""
         self._check_evidence(task)
         data_files = self._commits[task].data_files
         found = []
@@ -191,7 +191,7 @@ class KeyReports:
         path = self._commits[task].data_files[number].file_path
         try:
             (batch,) = read_keys(io, path, [position], self._key_ids).to_batches()
-        except Exception:  # of whatever storage library; the refusal is what counts
+        except Exception:  # of any storage library; the refusal is what counts
             return f"row {position} of {path}"
         return key_texts(batch)[0]
 
@@ -203,7 +203,7 @@ class KeyReports:
                 yield HiddenRows(data_file=data_files[number], positions=positions)
 
     def _is_needless(self, rows: HiddenRows) -> bool:
-        # Rows that lose among each other are few; late ones may be whole batches.
+        # Few rows lose to each other; late rows may be whole batches.
         return self._late is not None and len(rows.positions) == rows.data_file.record_count
 
     def _positions(self, task: int, rows: Sequence[int]) -> dict[int, list[int]]:
@@ -244,7 +244,7 @@ class KeyReports:
 
 
 def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:
-    """Return the rows by data file, or by spec and partition of their files if these are many."""
+    """Return the rows grouped by data file, or by spec and partition if the data files are many."""
     if len(hidden) <= _MOST_SINGLE_FILES:
         return [[rows] for rows in hidden]
     found: dict[tuple[int, str], list[HiddenRows]] = defaultdict(list)

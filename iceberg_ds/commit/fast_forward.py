@@ -45,7 +45,7 @@ def fast_forward(table: str, branch: str, to: str, *, options: Mapping[str, str]
 
     `fast_forward("db.events", "main", "audit")` does what `publish("db.events", "audit", to="main")` does. Readers of
     `branch` see its old rows until then and the rows of `to` from then on. Nothing changes if `branch` has the snapshot
-    already. Other than by the procedure, `branch` is not created if it is missing.
+    already. Unlike the procedure, this does not create `branch` if it is missing.
 
     Args:
         table: Identifier of the table, such as `db.events`.
@@ -55,7 +55,7 @@ def fast_forward(table: str, branch: str, to: str, *, options: Mapping[str, str]
             options.
 
     Returns:
-        The id of the snapshot at which `to` stands, and which `branch` has now.
+        The id of the snapshot that `to` points to, and that `branch` has now.
 
     Raises:
         OptionError: The options are malformed, or name another table.
@@ -68,10 +68,10 @@ def fast_forward(table: str, branch: str, to: str, *, options: Mapping[str, str]
 
 
 def publish(table: str, branch: str, *, options: Mapping[str, str] | None = None, to: str = MAIN_BRANCH) -> int:
-    """Make the rows of a branch those of `to`, in one step: the last step of write, audit, publish.
+    """Make the rows of a branch the rows of `to`, in one step: the last step of write-audit-publish.
 
     Readers of `to` see its old rows until then and all of the new ones from then on. Publishing a branch again changes
-    nothing. It is `fast_forward` in the words of write-audit-publish: the branch is named that was audited.
+    nothing. This is `fast_forward` in the terms of write-audit-publish: the caller names the audited branch.
 
     Args:
         table: Identifier of the table, such as `db.events`.
@@ -81,7 +81,7 @@ def publish(table: str, branch: str, *, options: Mapping[str, str] | None = None
         to: The branch that readers use, which moves forward.
 
     Returns:
-        The id of the snapshot at which `branch` stands, and which `to` has now.
+        The id of the snapshot that `branch` points to, and that `to` has now.
 
     Raises:
         OptionError: The options are malformed, or name another table.
@@ -95,7 +95,7 @@ def publish(table: str, branch: str, *, options: Mapping[str, str] | None = None
 
 
 def publish_branch(catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str) -> int:
-    """Move branch `to` forward to the snapshot of `branch`, and return its id; raises as `publish` does.
+    """Move branch `to` forward to the snapshot of `branch`, and return the snapshot's id; raises as `publish` does.
 
     Nothing changes if `to` has the snapshot already, with or without newer ones.
     """

@@ -1,7 +1,7 @@
 """The one loop that brings a change into a table: load the table, look, send one request, look again.
 
 No answer of the catalog is believed on its own: what the table shows at the next look is the outcome (the protocol is
-the docstring of `commit`). What is looked for and what is sent is the change's own business.
+the docstring of `commit`). The change itself decides what to look for and what to send.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class TableChange(Protocol[Outcome_co]):
         """
 
     def look(self, table: Table, base: Table | None) -> Outcome_co | None:
-        """Return the outcome if the table shows one, None if a request is due; raise if the change can never land.
+        """Return the outcome if the table shows one, or None if a request is due; raise if the change can never land.
 
         Args:
             table: The table, freshly loaded.
-            base: The table that the last request was made for, None before the first.
+            base: The table that the last request was made for; None before the first request.
         """
 
     def send(self, table: Table) -> Outcome_co | Exception | None:
         """Send one request for the table.
 
         Returns:
-            The outcome; or the failure, whose truth the next look finds out; or None if the catalog confirmed the
+            The outcome; or the failure, which the next look confirms or refutes; or None if the catalog confirmed the
             request and the next look shows what is left to do.
         """
 
     def give_up(self, table: Table, problem: Exception | None) -> NoReturn:
-        """Raise, because no further request is sent: `problem` failed the last one."""
+        """Raise, because no further request is sent; the last one failed with `problem`."""
 
     def give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
         """Raise, because no further request is sent, and the table cannot be loaded to find out about the last one."""
@@ -54,7 +54,7 @@ class TableChange(Protocol[Outcome_co]):
 
 
 def bring_in(change: TableChange[Outcome_co]) -> Outcome_co:
-    """Load, look and send, again and again, until the table shows what became of the change; raises as it does."""
+    """Load, look and send repeatedly until the table shows what became of `change`; raises what `change` raises."""
     pace = Pace()
     base: Table | None = None
     problem: Exception | None = None

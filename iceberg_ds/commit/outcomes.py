@@ -1,4 +1,4 @@
-"""Pure: what the user is told of a commit that does not simply land: refused, given up, skipped, or with doubt."""
+"""Pure: what the user is told of a commit that does not simply land: refused, given up, skipped, or in doubt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retr
 
 
 def why_refused(write: WriteIdentity, finding: StatusCheck) -> str | None:
-    """Return why `write` may not land any more, None if it may, or has."""
+    """Return why `write` may no longer land, or None if it may land or has landed."""
     mark, holder = finding.mark, finding.holder
     nothing = "Nothing was committed. " if finding.is_final else ""
     match finding.status:
@@ -72,7 +72,7 @@ def _displaced(write: WriteIdentity, holder: Holder) -> str:
 
 
 def given_up(write: WriteIdentity, attempts: int, problem: Exception | None) -> CatalogError | CommitConflictError:
-    """Return the error of a write of which nothing is left after so many attempts; `problem` failed the last one."""
+    """Return the error of a write that left nothing after that many attempts; the last one failed with `problem`."""
     summary = (
         f"Cannot commit {write} after {attempts} attempts: {problem}. Nothing was committed and its files were deleted."
     )
@@ -80,11 +80,11 @@ def given_up(write: WriteIdentity, attempts: int, problem: Exception | None) -> 
         return CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}")
     if problem is None or isinstance(problem, CommitRefusedError):
         return CommitConflictError(f"{summary} {_RUN_AGAIN}")
-    return CommitConflictError(f"{summary} {advice(problem, otherwise=_RUN_AGAIN)}")  # the store, say
+    return CommitConflictError(f"{summary} {advice(problem, otherwise=_RUN_AGAIN)}")  # such as the store
 
 
 def unknown(write: WriteIdentity, reason: str) -> str:
-    """Return what to say of a write that may have landed or may land yet, for which `reason` stands."""
+    """Return the message for a write that may have landed or may still land, because of `reason`."""
     if write.epoch is not None:
         step = "running the query again finds that out"
     elif write.txn is not None:
@@ -98,7 +98,7 @@ def unknown(write: WriteIdentity, reason: str) -> str:
 
 
 def renamed(write: WriteIdentity) -> str:
-    """Return what to say of a write whose answer was lost, and whose table has lost its name to another one since."""
+    """Return the message for a write whose answer was lost and whose table has since lost its name to another table."""
     return (
         f"Commit state of {write} is unknown: another table has that name by now, and the one that the rows were "
         f"written for (UUID {write.table_uuid}) may have them under another name. No files were deleted. They landed "
@@ -108,7 +108,7 @@ def renamed(write: WriteIdentity) -> str:
 
 
 def skipped(write: WriteIdentity, finding: StatusCheck, record_count: int | None) -> str:
-    """Return what to log of a write that was done before, and now has `record_count` rows; None if nobody knows."""
+    """Return the log text of a write that was done before, and now has `record_count` rows (None if unknown)."""
     before = _other_count(write, finding.mark, record_count)
     doubt = "" if before is None else _other_rows(before, record_count)
     return f"Skipped {write}: {_done_before(write, finding.mark)}{doubt}"
@@ -135,23 +135,23 @@ def _other_rows(before: int, record_count: int | None) -> str:
 
 
 def needs_a_warning(write: WriteIdentity, finding: StatusCheck, record_count: int | None) -> bool:
-    """Return whether somebody should read that a write was skipped.
+    """Return whether a skipped write deserves a warning.
 
-    It may have been no repetition; or it was a batch, whose caller sees nothing else. Spark repeats an epoch by itself.
+    The write may be no repetition, or a batch, whose caller sees nothing else. Spark repeats an epoch by itself.
     """
     is_doubtful = not finding.is_final or _other_count(write, finding.mark, record_count) is not None
     return write.txn is not None or is_doubtful
 
 
 def _other_count(write: WriteIdentity, mark: Mark | None, record_count: int | None) -> int | None:
-    """Return with how many rows this very write was committed, None if with as many, or if that is not known."""
+    """Return how many rows this very write was committed with, or None if as many as now, or if unknown."""
     if mark is None or record_count is None or write.numbered is None or mark.number != write.numbered.number:
         return None
     return mark.record_count if mark.record_count != record_count else None
 
 
 def neighbour_warning(write: WriteIdentity, neighbour: QueryMark) -> str:
-    """Return the warning that a new query writes where another one has written."""
+    """Return the warning that a new query writes where another query has written."""
     return (
         f"{write} is the first that this query commits, and branch {write.branch} has rows of another query: "
         f"{neighbour.query_id}, whose last epoch {neighbour.mark.number} was committed at {_utc(neighbour.mark)}. If "

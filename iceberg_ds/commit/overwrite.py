@@ -1,12 +1,12 @@
-"""Which files of a branch a write replaces, read from its manifests as they are now, and the rows of them that stay.
+"""The files of a branch that a write replaces, read from the branch's current manifests, and their rows that stay.
 
-Files count as new if a snapshot after the write's base brought them: under `serializable` one of those in the replaced
-range is a conflict, under `snapshot` it stays. A file that the write saw at its base and that is gone by now is a
-conflict under either, because its rows may live on elsewhere. Rows outside the range are written again by the
-committer, batch by batch, so memory does not grow with the file; each file once, however many attempts the commit
-takes. A `Swap` is asked at each attempt what it drops and whether that still fits; the condition on the branch that
-guards all commits makes sure that it still is so when the request is carried out. Source: Iceberg spec, "Commit
-Conflict Resolution and Retry".
+A file counts as new if a snapshot after the write's base added it: under `serializable` a new file in the replaced
+range is a conflict, under `snapshot` the file stays. A file that the write saw at its base and that is gone now is a
+conflict under either, because its rows may live on elsewhere. The committer writes rows outside the range again, batch
+by batch, so memory does not grow with the file, and once per file, however many attempts the commit takes. A `Swap`
+says at each attempt what it drops and whether that still fits; the condition on the branch that guards all commits
+makes sure that this still holds when the request is carried out. Source: Iceberg spec, "Commit Conflict Resolution
+and Retry".
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ReplacedManifest:
     Attributes:
         manifest: The manifest; one of several if their entries become one manifest.
         kept: The entries that stay.
-        dropped: The entries that do not.
-        listed_rows: How many rows, or deletes, all of them have by the manifest list, None if it does not say.
+        dropped: The entries that are dropped.
+        listed_rows: Rows, or deletes, of all these entries by the manifest list; None if it does not say.
     """
 
     manifest: ManifestFile
@@ -65,8 +65,8 @@ class Replacement:
 
     Attributes:
         untouched: Manifests that the new snapshot keeps as they are.
-        replaced: Manifests that it replaces.
-        partial: Data files among the dropped ones whose other rows must be written again.
+        replaced: Manifests that the new snapshot replaces.
+        partial: Dropped data files whose other rows must be written again.
     """
 
     untouched: tuple[ManifestFile, ...]
@@ -80,11 +80,11 @@ class Replacement:
 
 
 def find_replacement(table: Table, write: WriteIdentity, added: Sequence[DataFile]) -> Replacement:
-    """Return what `write`, which adds `added`, replaces in the table as it is now.
+    """Return what `write`, which adds `added`, replaces in the current table.
 
     Raises:
         CommitConflictError: Another writer changed the range since the write began.
-        UnsupportedTableError: The partitions to replace cannot be told from others.
+        UnsupportedTableError: The partitions to replace cannot be told from other partitions.
     """
     head = write_base(table.metadata, write.route)
     manifests = live_manifests(table.io, head)
@@ -140,7 +140,7 @@ class _Search:
 
     def _may_drop_from(self, manifest: ManifestFile) -> bool:
         if manifest.content == ManifestContent.DELETES:  # equal, not identical: in version 1 it is a plain number
-            # Deletes whose data files are gone do no harm; only where no row stays are they dropped, too.
+            # Deletes whose data files are gone do no harm; they are dropped too only where no row stays.
             return self._range.is_everything
         return self._range.may_touch(manifest)
 
@@ -151,7 +151,7 @@ class _Search:
             return False
         if self._overwrite.isolation_level == "snapshot":
             return True
-        # Deletes change nothing if no row came meanwhile: all that they may apply to is dropped.
+        # Deletes change nothing if no row came meanwhile: all rows that they may apply to are dropped.
         if entry.data_file.content == DataFileContent.DATA:
             raise CommitConflictError(
                 f"Cannot commit {self._write}, nothing was committed: snapshot {entry.snapshot_id} brought "
@@ -216,11 +216,11 @@ def _range(table: Table, overwrite: Overwrite, added: Sequence[DataFile], write:
 
 
 class StaleWorkError(CommitConflictError):
-    """Other writers have changed files that the swap was made from; those that tasks wrote are left for another try."""
+    """Other writers have changed files that the swap was made from; files that tasks wrote stay for another try."""
 
 
 class Swap(Protocol):
-    """What takes the place of what."""
+    """Files to add, and the files that they replace."""
 
     @property
     def keeps_rows(self) -> bool:
@@ -228,22 +228,22 @@ class Swap(Protocol):
 
     @property
     def added(self) -> Added:
-        """The files that take the place of others; those of the write's own rows are not among them."""
+        """The files that replace other files, without the files of the write's own rows."""
 
     @property
     def sequence_numbers(self) -> Mapping[str, int]:
-        """The data sequence numbers of added files, by path, whose rows are older than the snapshot."""
+        """Data sequence numbers, by path, of added files whose rows are older than the snapshot."""
 
     def replacement(self, table: Table) -> Replacement:
-        """Return what to drop from the table as it is now.
+        """Return what to drop from the current table.
 
         Raises:
-            StaleWorkError: What was made does not fit the table any more.
+            StaleWorkError: The files to add no longer fit the table.
         """
 
 
 class PartialRewriter:
-    """The rows to keep of the files that one write replaces in part.
+    """Writes again the rows to keep of the files that one write replaces in part.
 
     Args:
         write: The write.
@@ -253,12 +253,12 @@ class PartialRewriter:
         self._write = write
         self._written: dict[str, tuple[DataFile, ...]] = {}
         self._numbers = itertools.count()
-        # A name of its own in place of a task's attempt, so that no two files share a path.
+        # A unique id in place of a task attempt's, so that no two files share a path.
         self._attempt_id = uuid.uuid4().int >> 96
 
     @property
     def all_paths(self) -> list[str]:
-        """Every file that was written."""
+        """Paths of all files that were written."""
         return [data_file.file_path for written in self._written.values() for data_file in written]
 
     def rewrite(self, table: Table, partial: Sequence[DataFile], snapshot_id: int | None) -> list[DataFile]:
@@ -266,12 +266,12 @@ class PartialRewriter:
 
         Args:
             table: The table, freshly loaded.
-            partial: Files of which some rows are replaced.
-            snapshot_id: The snapshot that they are in.
+            partial: Files with some rows to replace.
+            snapshot_id: The snapshot that has these files.
 
         Raises:
-            UnsupportedTableError: One of them is no Parquet file, is listed more than once, has rows that equality
-                deletes hide, or a row for which the predicate has no value.
+            UnsupportedTableError: A file is not Parquet, is listed more than once, has rows that equality deletes
+                hide, or has a row for which the predicate has no value.
         """
         new = [data_file for data_file in partial if data_file.file_path not in self._written]
         self._check_formats(new)
@@ -327,11 +327,11 @@ def read_rows(table: Table, task: FileScanTask, hidden: pa.Array) -> Iterator[pa
 
     Args:
         table: The table.
-        task: Reads the file.
+        task: The scan task that reads the file.
         hidden: The positions of deleted rows.
 
     Raises:
-        UnsupportedTableError: The file does not say which of the table's fields its columns are.
+        UnsupportedTableError: The file does not say which fields of the table its columns are.
     """
     path, schema = task.file.file_path, table.metadata.schema()
     values = identity_values(task.file, table.metadata.specs()[task.file.spec_id])
@@ -350,9 +350,9 @@ def read_rows(table: Table, task: FileScanTask, hidden: pa.Array) -> Iterator[pa
 def _scan_tasks(
     table: Table, data_files: Sequence[DataFile], snapshot_id: int | None, name: str
 ) -> dict[str, FileScanTask]:
-    """Return, by path, how to read each file with the position deletes that apply to it.
+    """Return the scan task of each file, by path, with the position deletes that apply to the file.
 
-    PyIceberg's own plan passes over deletes in the partition of NaN, which is not equal to itself there.
+    PyIceberg's own plan misses deletes in a NaN partition, because NaN is not equal to itself there.
     """
     paths = {data_file.file_path for data_file in data_files}
     found: dict[str, ManifestEntry] = {}

@@ -1,7 +1,7 @@
-"""The files of a snapshot: its manifests and its manifest list, written anew as far as an attempt needs it.
+"""The files of a snapshot: its manifests and its manifest list, written anew only where an attempt needs them.
 
 What a write adds never changes, so its manifests are written once. What it replaces depends on the branch
-as it is at each attempt. Keeps account of every file, so that the caller can tidy up afterwards.
+as it is at each attempt. The producer records every file, so that the caller can tidy up afterwards.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SnapshotProducer:
 
     Args:
         write: The write.
-        added: What its tasks wrote.
-        swap: What it takes the place of, None if the write itself says that.
+        added: The files that its tasks wrote.
+        swap: Files to add and the files that they replace; None if the write itself says what it replaces.
     """
 
     def __init__(self, write: WriteIdentity, added: Added, swap: Swap | None = None) -> None:
@@ -56,26 +56,26 @@ class SnapshotProducer:
         self._merged: list[Merged] | None = None
 
     def take(self, added: Added) -> None:
-        """Add this instead of what was known before; no snapshot may have been made yet."""
+        """Add these files instead of those given before; no snapshot may have been made yet."""
         self._of_tasks = added
 
     def all_paths(self, io: FileIO) -> list[str]:
-        """Return every file that this write has made, those of its tasks included."""
+        """Return the paths of all files that this write has made, those of its tasks included."""
         return [*self._of_tasks.every_path(io), *self._rewriter.all_paths, *self._written]
 
     @property
     def own_paths(self) -> list[str]:
-        """Every file that was made here, without those of tasks."""
+        """Paths of all files that were made here, without those of tasks."""
         return [*self._rewriter.all_paths, *self._written]
 
     @property
     def any_path(self) -> str | None:
-        """One of the files that this write has made, None if there is none."""
+        """Path of one file that this write has made; None if it has made no file."""
         return self._of_tasks.any_path() or next(iter([*self._rewriter.all_paths, *self._written]), None)
 
     @property
     def manifest_paths(self) -> set[str]:
-        """The manifests that no snapshot but this write's lists."""
+        """Paths of the manifests that no snapshot of another write lists."""
         return {*self._of_tasks.manifest_paths, *self._written} - self._used.keys()
 
     @property
@@ -85,18 +85,18 @@ class SnapshotProducer:
 
     @property
     def listed(self) -> list[ManifestFile]:
-        """What the last snapshot that was made lists, none if there was none; numbers are missing in what it adds."""
+        """Manifests that the last snapshot lists, empty before the first; added ones lack their sequence numbers."""
         return self._listed
 
     def produce(self, table: Table) -> Snapshot | None:
-        """Return the snapshot to add to the table as it is now, None if it would change nothing.
+        """Return the snapshot to add to the current table, or None if it would change nothing.
 
-        A version of an application is recorded even if it has no rows: its snapshot adds nothing but the mark.
+        A version of an application is recorded even if it has no rows: its snapshot adds only the mark.
 
         Raises:
             CommitConflictError: Another writer changed what this write replaces, or rows stay whose types it replaces.
-            StaleWorkError: The same of a swap.
-            UnsupportedTableError: What it replaces cannot be told, or not be read.
+            StaleWorkError: Another writer changed what the swap was made from.
+            UnsupportedTableError: What this write replaces cannot be determined or read.
         """
         metadata, write = table.metadata, self._write
         added = self._fitting(table)
@@ -124,13 +124,13 @@ class SnapshotProducer:
         ours += [listed_by(found.file, write.snapshot_id) for found in merged]
         rewritten = {data_file.file_path for data_file in again}
         self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
-        # Those of deletes come after all others, as Iceberg's Java library lists them.
+        # Delete manifests come after all data manifests, as Iceberg's Java library lists them.
         self._listed = sorted([*ours, *kept], key=lambda manifest: manifest.content == ManifestContent.DELETES)
         write_list(table.io, metadata, snapshot, self._listed)
         return snapshot
 
     def superseded_paths(self, landed: Snapshot) -> list[str]:
-        """Return the files that attempts other than the landed one made."""
+        """Return the paths of the files that attempts other than the landed one made."""
         used = self._used.get(landed.manifest_list)
         if used is None:
             return []
@@ -138,7 +138,7 @@ class SnapshotProducer:
         return [path for path in ours if path not in used]
 
     def _fitting(self, table: Table) -> Added:
-        """Return what to add: manifests of tasks only where the snapshot can list them as they are."""
+        """Return the files to add, in the tasks' manifests only if the snapshot can list them as they are."""
         tasks, version = self._of_tasks, table.metadata.format_version
         fits = self._write.overwrite is None and all(found.format_version == version for found in tasks.manifests)
         if fits or not tasks.manifests:
@@ -148,7 +148,7 @@ class SnapshotProducer:
         return self._one_by_one
 
     def _merge(self, table: Table, listed: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Merged]]:
-        """Return which manifests stay, and which stand for the others; what replaces rows leaves them as they are."""
+        """Return the manifests that stay, and the merged ones for the rest; a write that replaces rows merges none."""
         metadata, write = table.metadata, self._write
         if write.overwrite is not None or self._swap is not None:
             return list(listed), []
@@ -169,7 +169,7 @@ class SnapshotProducer:
         return self._rewriter.rewrite(table, replacement.partial, head.snapshot_id if head else None)
 
     def _counts(self, table: Table, change: Change) -> dict[str, str]:
-        """Count what the snapshot adds and drops; what an append adds is the same in every attempt, and may be much."""
+        """Count what the snapshot adds and drops; count an append once: it may be large and stays the same."""
         if change.removed:
             return change_summary(table.metadata, change)
         if not self._added_counts:
@@ -179,7 +179,7 @@ class SnapshotProducer:
     def _manifests(
         self, table: Table, added: Added, replacement: Replacement, again: Sequence[DataFile]
     ) -> list[ManifestFile]:
-        """Write the manifests that this snapshot adds, those of an earlier attempt as far as they are the same."""
+        """Write the manifests that this snapshot adds, reusing those of an earlier attempt that stay the same."""
         metadata, write = table.metadata, self._write
         if added not in self._added:
             name, numbers = "m" if added is self._of_tasks else "o", self._swap.sequence_numbers if self._swap else {}
@@ -205,7 +205,7 @@ class SnapshotProducer:
     def _check_rows(
         self, ours: Sequence[ManifestFile], added: Added, replacement: Replacement, again: Sequence[DataFile]
     ) -> None:
-        """Check that the new manifests list what was written, and all that was in those that they replace."""
+        """Check that the new manifests list all rows that were written, and all rows of the manifests they replace."""
         action = f"commit {self._write}"
         of_rows = [manifest for manifest in ours if manifest.content == ManifestContent.DATA]
         of_deletes = [manifest for manifest in ours if manifest.content != ManifestContent.DATA]

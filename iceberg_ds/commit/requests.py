@@ -1,9 +1,9 @@
 """What the commit of a write asks of the catalog: its snapshot, and a new schema if one lands with it.
 
 A column whose type is replaced by a write of all rows is dropped and added again under a new id. The schema is that of
-the whole table, so every row that stays, on whatever branch, would read null there. Which rows stay is looked at when
-the write is planned, so that no task runs in vain, and in each attempt of the commit, whose request says where all
-branches and tags stood then.
+the whole table, so every row that stays, on any branch, would read null there. Which rows stay is checked when the
+write is planned, so that no task runs in vain, and in each attempt of the commit, whose request requires that all
+branches and tags still are where the check saw them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def check_no_row_stays(table: Table, write: WriteIdentity, replacement: Replacem
     Args:
         table: The table, freshly loaded.
         write: The write.
-        replacement: What it replaces in its branch.
+        replacement: What the write replaces in its branch.
 
     Raises:
         CommitConflictError: A row that came meanwhile stays on the branch, or another branch or a tag has rows.
@@ -77,7 +77,7 @@ def check_no_row_stays(table: Table, write: WriteIdentity, replacement: Replacem
 
 
 def standing_refs(metadata: TableMetadata, write: WriteIdentity) -> tuple[AssertRefSnapshotId, ...]:
-    """Return what a request requires of other branches and tags: that those known stand where they were looked at."""
+    """Return the requirements that all other known branches and tags still are where they were checked."""
     if write.schema_change is None or not replaced_columns(metadata, write.schema_change):
         return ()
     return tuple(
@@ -120,7 +120,7 @@ def _keeps_rows(replacement: Replacement) -> bool:
 
 
 def with_new_schema(table: Table, write: WriteIdentity) -> Table:
-    """Return the table as it will be with the schema that lands together with the rows, if there is one."""
+    """Return the table as it will be with the schema that lands together with the rows, if the write has one."""
     change = write.schema_change
     if change is None:
         return table
@@ -129,7 +129,7 @@ def with_new_schema(table: Table, write: WriteIdentity) -> Table:
 
 
 def mark_request(metadata: TableMetadata, write: WriteIdentity, finding: StatusCheck) -> CommitRequest | None:
-    """Return the request that records what the table shows of a write that was done before, None if that is nothing."""
+    """Return the request that records the mark that the table shows of a write done before, or None without a mark."""
     numbered, base = write.numbered, base_branch(metadata, write.route)
     if numbered is None or finding.mark is None:
         return None
@@ -157,10 +157,10 @@ def write_request(  # noqa: PLR0913  # one for each thing that the loop knows
     Args:
         table: The table, freshly loaded.
         write: The write.
-        snapshot: What it adds.
-        finding: What the table shows of it.
+        snapshot: The snapshot that it adds.
+        finding: The write's commit status, as the table shows it.
         is_new: Whether it creates the table.
-        record_count: How many rows it has, None if that cannot be said.
+        record_count: Number of its rows; None if unknown.
     """
     request = commit_request(
         table.metadata, write, snapshot, is_new=is_new, last=finding.mark, record_count=record_count
@@ -176,7 +176,7 @@ def write_request(  # noqa: PLR0913  # one for each thing that the loop knows
 
 
 def reply_of(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
-    """Return what the catalog said of a request, by its failure."""
+    """Return what the catalog said of a request that failed with `failure`."""
     if isinstance(failure, CommitAnswerLostError):
         return Reply.LOST
     return Reply.OVERTAKEN if failure.is_lost_race else Reply.REFUSED

@@ -1,11 +1,11 @@
 """Whether, how often and how long a commit is tried again, by the table's `commit.retry.*` properties and the clock.
 
-An attempt fails for one of two reasons. Something is out of order, then many who wait must spread out more and more:
+An attempt fails for one of two reasons. If something is out of order, many waiting writers must spread out ever more:
 full-jitter back-off (M. Brooker, "Exponential Backoff And Jitter", 2015). Or another commit was faster. Then the
-catalog is well, an attempt is lost only if others land, and longer and longer waits do harm: who has just landed begins
-anew without any, wins again, and a loser falls behind, as on Ethernet (K. Ramakrishnan, H. Yang, "The Ethernet Capture
-Effect", 1994). So the wait after a lost race is measured by the time that an attempt takes here and now, and becomes
-shorter with each race that is lost: the longer a writer has waited, the sooner it is back.
+catalog is well, an attempt is lost only if another lands, and ever longer waits do harm: a writer that has just landed
+starts without a wait and wins again, and a loser falls behind, as on Ethernet (K. Ramakrishnan, H. Yang, "The Ethernet
+Capture Effect", 1994). So the wait after a lost race is measured by the time that an attempt takes here and now, and
+becomes shorter with each lost race: the longer a writer has waited, the sooner it is back.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from iceberg_ds.errors import CatalogError
 from iceberg_ds.parsing import whole_number
 
 # Ceiling of the wait after the first lost race, in attempts: about twice the number of writers that share a table well.
-# By a lower one losers meet again and waste attempts on each other, by a higher one those who win meanwhile get ahead.
+# With a lower one, losers meet again and waste attempts on each other; with a higher one, other writers get ahead.
 _SPREAD = 16
-# Of Iceberg's properties, which are integers of 32 bits; no clock waits for as long as larger ones may say.
+# Highest value of Iceberg's properties, which are 32-bit integers; no clock waits as long as larger ones may say.
 _HIGHEST_INT = 2**31 - 1
 
 
@@ -32,9 +32,9 @@ class RetryPolicy:
     """How often and how long a commit is tried again. The names of the properties are Iceberg's.
 
     Attributes:
-        num_retries: How often a failed attempt is repeated, 0 for never. More often than by Iceberg's default (4):
+        num_retries: How often a failed attempt is repeated; 0 for never. More often than Iceberg's default (4):
             an append never conflicts with another one, it only has to win a turn. Delta Lake's kernel takes 200, too.
-        num_other_retries: How often of these for another reason than a lost race; a table's own number holds for both.
+        num_other_retries: How many of these for reasons other than a lost race; a table's own number holds for both.
         min_wait_ms: Ceiling of the first wait.
         max_wait_ms: Highest ceiling of a wait.
         total_timeout_ms: No attempt begins later than this after the first.
@@ -66,9 +66,9 @@ class RetryPolicy:
         """Return whether there is no further attempt after `failed_attempts` in `elapsed_ms`.
 
         Args:
-            failed_attempts: How many have failed.
-            elapsed_ms: Time since the first began.
-            lost_races: How many of them because another commit was faster.
+            failed_attempts: Number of failed attempts.
+            elapsed_ms: Time since the first attempt began, in milliseconds.
+            lost_races: How many attempts failed because another commit was faster.
         """
         return (
             failed_attempts > self.num_retries
@@ -77,21 +77,21 @@ class RetryPolicy:
         )
 
     def wait_ms(self, failed_attempts: int, draw: float, *, asked_ms: float = 0) -> float:
-        """Return the wait before the next attempt, after one that failed otherwise than by a lost race.
+        """Return the wait before the next attempt, in milliseconds, after a failure other than a lost race.
 
         Args:
-            failed_attempts: How many have failed so, from 1.
+            failed_attempts: Number of such failures, from 1.
             draw: Random number in [0, 1).
-            asked_ms: What the catalog asks to wait at least; the draw spreads those that it asks at once.
+            asked_ms: Shortest wait that the catalog asks for; the draw spreads the writers that it asks at once.
         """
         doubled = self.min_wait_ms << min(failed_attempts - 1, 30)
         return asked_ms + draw * min(self.max_wait_ms, doubled)
 
     def wait_after_race_ms(self, lost_races: int, draw: float, *, attempt_ms: float) -> float:
-        """Return the wait before the next attempt, after one that was lost to a faster commit.
+        """Return the wait before the next attempt, in milliseconds, after one that was lost to a faster commit.
 
         Args:
-            lost_races: How many have been lost, from 1.
+            lost_races: Number of lost races, from 1.
             draw: Random number in [0, 1).
             attempt_ms: How long the last attempt took, from its load of the table to the refusal.
         """
@@ -100,7 +100,7 @@ class RetryPolicy:
 
 
 def would_fail_again(problem: Exception | None) -> bool:
-    """Return whether files of the commit cannot be written for a reason that stays, of the table or of the store."""
+    """Return whether files of the commit cannot be written for a lasting reason, in the table or in the store."""
     if problem is None or isinstance(problem, CommitRefusedError | CommitAnswerLostError | CatalogError):
         return False
     return isinstance(problem, TypeError | ValueError | AttributeError | LookupError) or (
@@ -118,16 +118,16 @@ class Pace:
         self._started = self._attempt_began = time.monotonic()
 
     def begin_attempt(self) -> bool:
-        """Take the time, and return whether no further request may be sent after the failures so far."""
+        """Note the time, and return whether no further request may be sent after the failures so far."""
         self._attempt_began = time.monotonic()
         elapsed_ms = (self._attempt_began - self._started) * 1000
         return self.policy.is_exhausted(self._failures, elapsed_ms, lost_races=self._lost_races)
 
     def wait_after(self, problem: Exception | None) -> None:
-        """Count an attempt that failed by `problem`, and sleep.
+        """Count an attempt that failed with `problem`, and sleep.
 
-        None is for a request that the catalog confirmed: the next look is due at once, and should it not show the
-        change, for it is an old one, the attempt counts as failed.
+        None stands for a request that the catalog confirmed: the next look is due at once, and if that look does not
+        show the change, because it sees an old table, the attempt counts as failed.
         """
         self._failures += 1
         if problem is None:

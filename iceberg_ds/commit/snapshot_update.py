@@ -1,4 +1,4 @@
-"""One write on its way into the table, as the loop brings it in: what is looked for, sent, tidied up and told."""
+"""One write on its way into the table, as the loop brings it in: what it looks for, sends, tidies up and reports."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
 
-# What no other attempt would mend.
+# Errors that no further attempt would mend.
 _REFUSALS = (CommitConflictError, CommitMessageError, RefusedRowsError, RowCountError, UnsupportedTableError)
 
 
@@ -71,9 +71,9 @@ class CommitResult:
 
     Attributes:
         snapshot_id: The snapshot that holds the rows; None if there were none to add.
-        was_replayed: The table had this epoch, or this version of the application's; this one added nothing.
-        record_count: How many rows the table got, None if that is not known; those that the snapshot hides are none.
-        lost_files: How many data files were left out and deleted, because they had late rows alone.
+        was_replayed: The table had this epoch, or this version of the application's; this commit added nothing.
+        record_count: How many rows the table got, hidden rows excluded; None if unknown.
+        lost_files: How many data files were left out and deleted, because they had late rows only.
     """
 
     snapshot_id: int | None
@@ -88,8 +88,8 @@ class SnapshotUpdate:
     Args:
         catalog: The catalog of the table.
         write: The write.
-        files: What it brings.
-        swap: What takes the place of what besides, None for nothing.
+        files: The files that it adds.
+        swap: Further files to add, and the files that they replace; None for no replacement.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class SnapshotUpdate:
         self._started = time.monotonic()
 
     def load(self) -> Table:
-        """Return the table, or the one that this commit has to create."""
+        """Return the table, or the table that this commit has to create."""
         (table, self._is_new), self._load_ms = timed(self._load)
         fault_point(FaultPoint.TABLE_LOADED)
         return table
 
     def waits_for_catalog(self) -> bool:
-        """Return that a catalog that cannot be reached is asked again: files are written already."""
+        """Return True: a catalog that cannot be reached is asked again, because files are written already."""
         return True
 
     def _load(self) -> tuple[Table, bool]:
@@ -139,7 +139,7 @@ class SnapshotUpdate:
             ) from gone
 
     def look(self, table: Table, base: Table | None) -> CommitResult | None:
-        """Return the result if the write has landed or is done, None if it may be sent; raise if it cannot land."""
+        """Return the result if the write has landed or is done, or None if it may be sent; raise if it cannot land."""
         self._finding = finding = self._check(table)
         if finding.status is CommitStatus.REPLAYED:
             return self._skip(table, finding)
@@ -171,7 +171,7 @@ class SnapshotUpdate:
             raise
 
     def send(self, table: Table) -> CommitResult | Exception:
-        """Send one request. Return the result, or the failure, whose truth the next look finds out."""
+        """Send one request. Return the result, or the failure, which the next look confirms or refutes."""
         finding = self._finding
         try:
             if self._files.complete(table, is_new=self._is_new):
@@ -181,7 +181,7 @@ class SnapshotUpdate:
         except _REFUSALS as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
-        except Exception as failure:  # of whatever storage library; nothing was sent
+        except Exception as failure:  # of any storage library; nothing was sent
             return masked_cause(failure, table.io.properties)
         if snapshot is None:
             delete_files(table.io, self._files.lost_paths, Proof.NEVER_SENT)
@@ -204,7 +204,7 @@ class SnapshotUpdate:
         return head is not None and not self._producer.manifest_paths.isdisjoint(manifest_paths(table.io, head))
 
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
-        """Tidy up after landing: what lost attempts wrote, and the metadata files that the table is done with."""
+        """Tidy up after landing: delete what lost attempts wrote, and metadata files that the table no longer needs."""
         snapshot = find_snapshot(committed, self._write.snapshot_id)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
             superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]
@@ -246,7 +246,7 @@ class SnapshotUpdate:
     def _record(self, table: Table, finding: StatusCheck) -> None:
         """Write the mark that only the branch's history holds into the table's properties, because history expires.
 
-        Tried once: what proves the write now proves it as well without.
+        Tried once: for now, history proves the write as well without the property.
         """
         request = mark_request(table.metadata, self._write, finding)
         if request is None:
@@ -268,9 +268,9 @@ class SnapshotUpdate:
         return [*self._files.lost_paths, *self._producer.all_paths(io)]
 
     def _clean_up_refused(self, finding: StatusCheck, table: Table, refusal: Exception) -> None:
-        """Delete the files of a write that may not be tried any more, if it is certain that no attempt lands.
+        """Delete the files of a write that may no longer be tried, if it is certain that no attempt lands.
 
-        Files that tasks have made for a swap are used again.
+        Files that tasks have made for a swap stay, because they are used again.
         """
         if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
@@ -281,7 +281,7 @@ class SnapshotUpdate:
             self._delete_if(finding, table)
 
     def give_up(self, table: Table, problem: Exception | None) -> NoReturn:
-        """Raise what is known of the write, for `problem` failed the last attempt."""
+        """Raise the error that fits what is known of the write; the last attempt failed with `problem`."""
         finding = self._finding
         if not finding.is_final:
             self._raise_unknown(
@@ -295,7 +295,7 @@ class SnapshotUpdate:
         raise given_up(self._write, len(self._attempts), problem) from problem
 
     def give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
-        """Raise what is known of the write, for the table cannot be loaded."""
+        """Raise the error that fits what is known of the write; the table cannot be loaded."""
         if self._attempts:
             self._raise_unknown(str(unreachable))
         if (path := self._producer.any_path or next(iter(self._files.lost_paths), None)) is not None:

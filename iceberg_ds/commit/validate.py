@@ -1,7 +1,7 @@
-"""Pure: whether the files of a write still belong into the table as it is at the moment of the commit.
+"""Pure: whether the files of a write still fit the table as it is at the moment of the commit.
 
-Between plan and commit a table may be dropped and made again, evolve its schema or spec, or be created
-by somebody else first.
+Between plan and commit a table may be dropped and created again, evolve its schema or spec, or be created
+by another writer first.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def check_target(
         metadata: The table.
         write: The write.
         spec_ids: The partition specs of its files.
-        is_placed: Whether the place of a new table follows from its name, so that a later table may get it, too.
+        is_placed: Whether a new table's location follows from its name, so that a later table may get it, too.
 
     Raises:
         CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
-        SchemaMismatchError: Its schema has changed so that the files cannot be read in it.
-        CommitConflictError: Another writer created it first, with other columns or partitions; or changed what deletes
-            by keys rest on; or a name that was written, or says what is replaced, means another column by now.
+        SchemaMismatchError: Its schema has changed so that the files cannot be read with it.
+        CommitConflictError: Another writer created it first, with other columns or partitions, or changed what deletes
+            by keys rest on; or a name that was written, or says what is replaced, now means another column.
     """
     is_same_table = str(metadata.table_uuid) == write.table_uuid
     written = (
@@ -64,7 +64,7 @@ def check_target(
 
 
 def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
-    """Return the schema of the table that the write was planned for, as it was before a change of its own."""
+    """Return the schema of the table that the write was planned for, before the write's own schema change."""
     change = write.schema_change
     if change is not None and change.base_schema_id != metadata.current_schema_id:
         raise CommitConflictError(
@@ -83,7 +83,7 @@ def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
 
 
 def _change_under_names(metadata: TableMetadata, write: WriteIdentity, written: Schema) -> str | None:
-    """Return which name that was written, or that says what to replace, means something else by now."""
+    """Return how a name that was written, or that says what to replace, now means something else; or None."""
     if taken := taken_names(written, metadata.schema()):
         return f"column '{taken[0]}' is another one than when its rows were written, under the same name"
     overwrite = write.overwrite
@@ -97,7 +97,7 @@ def _change_under_names(metadata: TableMetadata, write: WriteIdentity, written: 
 
 
 def _change_under_keys(metadata: TableMetadata, write: WriteIdentity, written: Schema) -> str | None:
-    """Return what has changed in the table so that deletes by keys may not reach the rows they are meant for."""
+    """Return what has changed in the table so that deletes by keys may miss the rows they are meant for, or None."""
     if write.changes is None:
         return None
     reason = _change_of_keys(metadata.schema(), write.changes, written)
@@ -113,7 +113,7 @@ def _change_of_keys(schema: Schema, feed: ChangeFeed, written: Schema) -> str | 
         return "a key column was dropped"
     if not compared <= schema.field_ids:
         return "a sequence column was dropped"
-    # The rows that the table has are looked up, and compared, by values of the type that was planned for.
+    # The table's rows are looked up and compared by values of the type that was planned for.
     if any(schema.find_type(number) != written.find_type(number) for number in key_ids | compared):
         return "the type of a key or of a sequence column changed"
     if set(schema.identifier_field_ids) != (key_ids if feed.are_identifiers else set()):
@@ -127,7 +127,7 @@ def _change_of_specs(metadata: TableMetadata, delete_spec_id: int) -> str | None
     if spec is None:
         return "the partition spec of its deletes was removed"
     if not spec.is_unpartitioned() and len(metadata.specs()) > 1:
-        # Deletes of a partition reach files of the same spec only.
+        # Deletes in a partition apply to files of the same spec only.
         return "its partitioning changed"
     return None
 
@@ -142,7 +142,7 @@ def _check_adoptable(metadata: TableMetadata, write: WriteIdentity, *, is_placed
         )
     planned = TableMetadataUtil.parse_raw(write.new_table)
     if is_placed and planned.location.rstrip("/") != metadata.location.rstrip("/"):
-        # The next table that is made at the place of the files would take them for rubbish.
+        # The next table that is created at the location of the files would take them for orphan files.
         raise CommitConflictError(
             f"Cannot commit to {write.table}: another writer created it at the same moment at {metadata.location}, and "
             f"the rows were written to {planned.location}. Run the write again: it will be planned for that table."

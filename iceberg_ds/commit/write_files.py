@@ -1,9 +1,9 @@
-"""The files of a write: those of its tasks, and those that the commit makes of what else tasks report.
+"""The files of a write: those of its tasks, and those that the commit makes from the rest of the tasks' reports.
 
 Tasks name files one by one, or manifests that name further data files. Rows that tasks handed over become files here,
-by the very code that tasks write with, so that sort orders, partitions, sizes and metrics are the same. Nothing is
-written before the table was loaded and looked at, so the replay of an epoch writes nothing; and what is written counts
-as a file of the write from then on, with the same rules for when it may be deleted.
+through the same code that tasks use, so that sort orders, partitions, sizes and metrics are the same. Nothing is
+written before the table is loaded and looked at, so the replay of an epoch writes nothing; and a file written here
+counts as a file of the write from then on, with the same rules for when it may be deleted.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Added:
     """The files of one write.
 
     Attributes:
-        data_files: Those of rows that messages name.
-        manifests: Manifests that name the others of rows.
-        delete_files: Those of deletes, by keys or by position.
+        data_files: Data files that messages name.
+        manifests: Manifests that name further data files.
+        delete_files: Equality and position delete files.
     """
 
     data_files: tuple[DataFile, ...]
@@ -48,7 +48,7 @@ class Added:
 
     @classmethod
     def of(cls, commits: Sequence[TaskCommit]) -> Added:
-        """Return what the tasks report."""
+        """Return the files that the tasks report."""
         return cls(
             tuple(itertools.chain.from_iterable(commit.data_files for commit in commits)),
             tuple(itertools.chain.from_iterable(commit.manifests for commit in commits)),
@@ -56,7 +56,7 @@ class Added:
         )
 
     def with_files(self, data_files: Iterable[DataFile] = (), delete_files: Iterable[DataFile] = ()) -> Added:
-        """Return these and further files of rows, and of deletes."""
+        """Return these files with further data files and delete files."""
         return replace(
             self,
             data_files=(*self.data_files, *data_files),
@@ -64,7 +64,7 @@ class Added:
         )
 
     def without(self, data_files: Iterable[DataFile]) -> Added:
-        """Return all but these files of rows."""
+        """Return all files but these data files."""
         paths = {data_file.file_path for data_file in data_files}
         return replace(self, data_files=tuple(found for found in self.data_files if found.file_path not in paths))
 
@@ -73,43 +73,43 @@ class Added:
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """All files that messages name, of rows and of deletes."""
+        """All data files and delete files that messages name."""
         return (*self.data_files, *self.delete_files)
 
     @cached_property
     def file_count(self) -> int:
-        """How many files of rows and of deletes these are."""
+        """Number of data files and delete files, those that manifests name included."""
         return len(self.files) + sum(manifest.totals.files for manifest in self.manifests)
 
     @cached_property
     def record_count(self) -> int:
-        """How many rows they have; deletes are none."""
+        """Number of rows in the data files; deletes do not count."""
         named = sum(data_file.record_count for data_file in self.data_files)
         return named + sum(manifest.totals.rows for manifest in self.manifests)
 
     @cached_property
     def size_bytes(self) -> int:
-        """Their size, without the manifests'."""
+        """Size of the data files and delete files in bytes, without the manifests themselves."""
         named = sum(data_file.file_size_in_bytes for data_file in self.files)
         return named + sum(manifest.totals.size_bytes for manifest in self.manifests)
 
     @cached_property
     def spec_ids(self) -> set[int]:
-        """Their partition specs."""
+        """Ids of the files' partition specs."""
         named = {data_file.spec_id for data_file in self.files}
         return named | {manifest.file.partition_spec_id for manifest in self.manifests}
 
     @property
     def manifest_paths(self) -> list[str]:
-        """Where the manifests are."""
+        """Paths of the manifests."""
         return [manifest.path for manifest in self.manifests]
 
     def any_path(self) -> str | None:
-        """Return where one of the files is, None if there is none."""
+        """Return the path of one of the files, or None if there are no files."""
         return next((path for path, _ in self.told_sizes()), None)
 
     def told_sizes(self) -> Iterator[tuple[str, int]]:
-        """Yield path and size of each file that messages name, the manifests and a data file of each among them."""
+        """Yield path and size in bytes of each file that messages name, of each manifest, and of a data file in it."""
         for data_file in self.files:
             yield data_file.file_path, data_file.file_size_in_bytes
         for manifest in self.manifests:
@@ -117,16 +117,16 @@ class Added:
             yield manifest.example
 
     def every_path(self, io: FileIO) -> list[str]:
-        """Return every file to delete if the write is given up: the named ones, and the manifests after them.
+        """Return the paths to delete if the write is given up: data files and delete files, then the manifests.
 
-        A manifest that cannot be read stays, because nothing else tells what it names; that is logged.
+        A manifest that cannot be read stays and is logged, because nothing else tells what it names.
         """
         paths = [data_file.file_path for data_file in self.files]
         read = []
         for manifest in self.manifests:
             try:
                 paths += [data_file.file_path for data_file in _files_in(io, manifest)]
-            except Exception as problem:  # of whatever storage library; the caller has its own outcome to report
+            except Exception as problem:  # of any storage library; the caller has its own outcome to report
                 reason = mask_text(f"{type(problem).__name__}: {problem}", io.properties)
                 logger.warning(
                     "Left behind %s and the %d files that it names, which no table refers to: it cannot be read: %s",
@@ -139,7 +139,7 @@ class Added:
         return [*paths, *read]
 
     def one_by_one(self, io: FileIO) -> Added:
-        """Return the same files without manifests, those that the manifests name read from there."""
+        """Return the same files without manifests: the files that manifests name are read from them."""
         read = (found for manifest in self.manifests for found in _files_in(io, manifest))
         return replace(self.with_files(read), manifests=())
 
@@ -149,7 +149,7 @@ def _files_in(io: FileIO, manifest: TaskManifest) -> list[DataFile]:
 
 
 class InlineRows:
-    """The rows of one write that no task has written.
+    """The rows of one write that tasks handed over and did not write.
 
     Args:
         catalog: The catalog of the table.
@@ -168,12 +168,12 @@ class InlineRows:
 
     @property
     def record_count(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return sum(part.record_count for part in self._parts)
 
     @property
     def spec_ids(self) -> set[int]:
-        """Their partition specs."""
+        """Ids of the rows' partition specs."""
         return {part.spec_id for part in self._parts}
 
     def write_once(self, table: Table, *, is_new: bool) -> tuple[DataFile, ...]:
@@ -184,8 +184,8 @@ class InlineRows:
             is_new: Whether the commit creates it.
 
         Raises:
-            DataFileError: They could not be written, and no file is left of them, or its path was logged.
-            CommitMessageError: They do not have the columns of the table.
+            DataFileError: The rows could not be written; no file of them is left, or its path was logged.
+            CommitMessageError: The rows do not have the columns of the table.
         """
         if self._is_written:
             return ()
@@ -214,7 +214,7 @@ def _plan(
 ) -> WritePlan:
     """Return the plan that the tasks had, with storage opened as it is now."""
     metadata = table.metadata
-    # Another writer may have created the table first, as the same one: the ids are those that were planned.
+    # Another writer may have created an identical table first: the ids are those that were planned.
     planned = metadata if write.new_table is None else TableMetadataUtil.parse_raw(write.new_table)
     schema = write.schema_change.schema if write.schema_change else planned.schema_by_id(write.schema_id)
     io_properties = catalog.io_properties if is_new else catalog.plan_properties(table)
@@ -227,18 +227,18 @@ def _plan(
 
 
 class WriteFiles:
-    """What one write brings into the table; it is complete once the table was loaded and looked at.
+    """The files that one write adds to the table; they are complete once the table is loaded and looked at.
 
     Args:
         of_tasks: The files that its tasks wrote.
-        gathered: The rows that they handed over instead, None if there are none.
-        keys: What they say of the keys of their rows, None if the write knows no keys.
-        row_count: How many rows the tasks say that there are, in files or handed over.
+        gathered: The rows that its tasks handed over instead; None if they handed over none.
+        keys: The key reports of its tasks; None for a write without keys.
+        row_count: Number of rows that its tasks report, in files or handed over.
 
     Attributes:
         added: The files that a snapshot of the write adds.
-        own_paths: Those of them that were written here.
-        lost_paths: Data files of late rows alone, which are left out.
+        own_paths: Paths of the added files that were written here.
+        lost_paths: Paths of data files with late rows only, which are left out.
     """
 
     def __init__(
@@ -260,12 +260,12 @@ class WriteFiles:
 
     @property
     def spec_ids(self) -> set[int]:
-        """The partition specs of all files, of those too that are not written yet."""
+        """Ids of the partition specs of all files, those not written yet included."""
         return self.added.spec_ids | (self._gathered.spec_ids if self._gathered else set())
 
     @property
     def record_count(self) -> int | None:
-        """How many rows the write has, None if that cannot be said; those that it hides itself are none."""
+        """Rows visible after this commit, hidden rows excluded; None if unknown."""
         hidden = self._keys.hidden_count if self._keys else 0
         return None if hidden is None else self._row_count - hidden
 
@@ -275,27 +275,27 @@ class WriteFiles:
         self._included_rows += added.record_count
 
     def check_rows(self, action: str) -> None:
-        """Check that all rows of the tasks are in the files, which are complete.
+        """Check that the files, which must be complete, hold all rows of the tasks.
 
         Args:
             action: What is being done, for errors.
 
         Raises:
-            RowCountError: They are not.
+            RowCountError: The counts of rows differ.
         """
         in_files = self.added.record_count - self._included_rows
         found = {"in the files to add": in_files, "in files of late rows alone": self._lost_rows}
         check_rows(action, "its tasks tell of", self._row_count, found)
 
     def complete(self, table: Table, *, is_new: bool) -> bool:
-        """Write the rows that tasks handed over, and hide those that lose to others, unless that was done before.
+        """Write the rows that tasks handed over, and hide the rows that lose, unless that was done before.
 
         Args:
             table: The table as the commit has just loaded it.
             is_new: Whether the commit creates it.
 
         Returns:
-            Whether other files are added since.
+            Whether the files to add have changed.
 
         Raises:
             IcebergSinkError: As `InlineRows.write_once` and `KeyReports.hide_once`.

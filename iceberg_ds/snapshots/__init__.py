@@ -1,1 +1,1 @@
-"""What stands in a table's metadata about its snapshots: refs, transaction markers, summaries, manifests."""
+"""What a table's metadata holds about its snapshots: refs, transaction markers, summaries, manifests."""

@@ -45,7 +45,7 @@ from iceberg_ds.snapshots.txn import (
     writer_in,
 )
 
-# Summary key of the snapshot that Iceberg's `cherrypick_snapshot` took the files of another one from.
+# Summary key under which Iceberg's `cherrypick_snapshot` names the snapshot that it took the files from.
 _PICKED_KEY = "source-snapshot-id"
 
 
@@ -53,7 +53,7 @@ class Reply(Enum):
     """What a catalog said of a request that did not return success."""
 
     REFUSED = auto()  # it gave a reason of its own, such as a missing right: believed
-    OVERTAKEN = auto()  # another commit was faster: a gateway that sends twice says so of a request that landed
+    OVERTAKEN = auto()  # another commit was faster; a gateway that sends twice says so even of a request that landed
     LOST = auto()  # nothing that can be relied on
 
 
@@ -62,12 +62,12 @@ class Attempt:
     """One commit request that did not return success, and the table that it was made for.
 
     Attributes:
-        parent_id: The branch's snapshot that the request asserted, None for "has none yet".
-        has_parent: Whether the snapshot has a parent; one that begins a branch may have that of another branch.
+        parent_id: The branch's snapshot that the request asserted; None if it asserted that the branch has none.
+        has_parent: Whether the snapshot has a parent; the first one of a branch may have a parent in another branch.
         sequence_number: The table's last sequence number; 0 in tables of format version 1.
         table_uuid: The table's UUID.
         reply: What the catalog said.
-        creates: Whether it was to create the table.
+        creates: Whether the request was to create the table.
     """
 
     parent_id: int | None
@@ -94,14 +94,14 @@ class CommitStatus(Enum):
     """What the table says of a write."""
 
     SUCCESS = auto()  # our snapshot is, or was, in the table
-    ABSENT = auto()  # it is not in the table
-    REPLAYED = auto()  # it was done before: by an earlier run of the query, or by the application
+    ABSENT = auto()  # our snapshot is not in the table
+    REPLAYED = auto()  # the write was done before: by an earlier run of the query, or by the application
     FENCED = auto()  # another driver, alive beside this one, landed this very epoch
     STALE_EPOCH = auto()  # a later epoch of the same query has landed
     OTHER_QUERY = auto()  # another query writes under the name of this stream
-    STRAY = auto()  # a mark says that it, or a later one, landed, in a snapshot that the branch does not have
-    UNKNOWN = auto()  # history that would tell has expired
-    ELSEWHERE = auto()  # another table has the name: the one that a request was for may have it under another name
+    STRAY = auto()  # a mark says that this write, or a later one, landed in a snapshot that the branch does not have
+    UNKNOWN = auto()  # the history that would tell has expired
+    ELSEWHERE = auto()  # another table has the name; the table of a request may have the write under another name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,8 @@ class Holder:
 
     Attributes:
         query_id: Spark's query id.
-        mark: Its last epoch, None if that record was removed.
-        was_accepted: It got the name by `accept-new-checkpoint`, which accepts nobody else while it is left on.
+        mark: Its last epoch; None if that record was removed.
+        was_accepted: It got the name by `accept-new-checkpoint`, which accepts no other query while it is left on.
     """
 
     query_id: str
@@ -125,12 +125,12 @@ class StatusCheck:
 
     Attributes:
         status: What the table says.
-        is_final: No request that was sent can change it any more.
-        mark: The newest mark of the same writer that counts on the branch, None if there is none or nobody numbers the
-            write.
-        stray: A newer mark of the same writer that does not count, None if there is none.
+        is_final: Whether no request that was sent can change the status any more.
+        mark: The newest mark of the same writer that counts on the branch; None without such a mark, or if the write
+            has no number.
+        stray: A newer mark of the same writer that does not count, or None.
         is_recorded: Whether a table property holds `mark`; else only the branch's history does, which expires.
-        holder: The query that writes under the name of this stream, if it is another one.
+        holder: The query that writes under the name of this stream, if it is another query; else None.
     """
 
     status: CommitStatus
@@ -153,7 +153,7 @@ def check_commit_status(
         metadata: The table, loaded after the last attempt.
         write: The write; its snapshot id was fixed before the first attempt.
         attempts: The requests sent so far.
-        shares_manifest: Whether the branch's newest snapshot lists a manifest of this write; asked only
+        shares_manifest: Returns whether the branch's newest snapshot lists a manifest of this write; called only
             if nothing else tells, because it reads a file.
     """
     if metadata.snapshot_by_id(write.snapshot_id) is not None:
@@ -171,7 +171,7 @@ def check_commit_status(
     if any(found.snapshot_id == write.snapshot_id for found in known):  # landed, and expired since
         return StatusCheck(status=CommitStatus.SUCCESS, is_final=True, mark=mark)
     if any(found.number > numbered.number for found in known):
-        # Ours may have landed before the later one did, and have expired since, unless history shows that it did not.
+        # Our write may have landed before the later one, and expired since, unless history shows that it did not land.
         is_final = is_final and all(
             attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for attempt in attempts
         )
@@ -195,11 +195,11 @@ def _by_marks(
     attempts: Sequence[Attempt],
     marks: Marks,
 ) -> CommitStatus:
-    """Return what the marks of the writer, none of which is that of this write, tell."""
+    """Return the status that the writer's marks tell, none of which is the mark of this write."""
     mark, stray = marks.last, marks.stray
     if mark is None or mark.number < numbered.number:
         return CommitStatus.STRAY if stray is not None and stray.mark.number >= numbered.number else CommitStatus.ABSENT
-    if isinstance(numbered, TxnId):  # of two that race, or were mixed up, the application says that they are one
+    if isinstance(numbered, TxnId):  # even of writes that race or were mixed up, the application says that they are one
         return CommitStatus.REPLAYED
     if mark.number > numbered.number:
         return CommitStatus.STALE_EPOCH
@@ -208,11 +208,11 @@ def _by_marks(
 
 
 def _picked(history: BranchHistory, numbered: NumberedWrite, last: Mark | None) -> Mark | None:
-    """Return the mark of this very write if somebody has cherry-picked it; None if nobody has.
+    """Return the mark of this very write if its snapshot was cherry-picked, or None.
 
-    Iceberg's procedure makes a new snapshot with the files of the picked one, and without its mark. The picked one
-    tells as long as it has not expired. An epoch is looked for after the last mark alone: a query that goes on has
-    passed all others.
+    Iceberg's procedure makes a new snapshot with the files of the picked snapshot, but without its mark. The picked
+    snapshot tells the mark until it expires. An epoch is looked for only after the last mark: a query that goes on
+    has passed all earlier epochs.
     """
     kind = kind_of(numbered)
     for snapshot in history:
@@ -230,23 +230,23 @@ def _picked(history: BranchHistory, numbered: NumberedWrite, last: Mark | None) 
 
 
 def is_picked(snapshot: Snapshot) -> bool:
-    """Return whether somebody has cherry-picked what the snapshot adds."""
+    """Return whether the snapshot adds files that were cherry-picked."""
     return _PICKED_KEY in summary_entries(snapshot)
 
 
 def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMark | None:
-    """Return which query this one may have taken over from without knowing it, for the first epoch that it lands.
+    """Return the query that this one may have unknowingly taken over from, for the first epoch that it lands.
 
     A wiped checkpoint makes a new query, which writes all rows of its source again. The table cannot tell it
-    from a second stream into the same table, so somebody should be told.
+    from a second stream into the same table, so the user should be told.
 
     Args:
         metadata: The table before that epoch landed, without a mark of this query.
         write: The epoch.
 
     Returns:
-        The query that committed last to the branch; for a stream with a new name, of those that have none. None if
-        there is none, or if this query was accepted in another one's place.
+        The query that committed last to the branch; for a stream with a new name, the last among queries without a
+        name. None without such a query, or if this query was accepted in place of another one.
     """
     if write.epoch is None:
         return None
@@ -259,12 +259,12 @@ def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMar
 
 
 def _base(metadata: TableMetadata, write: WriteIdentity) -> str:
-    """Return the branch that has the rows of earlier writes, and their marks."""
+    """Return the branch that has the rows and the marks of earlier writes."""
     return base_branch(metadata, write.route)
 
 
 def _other_holder(metadata: TableMetadata, write: WriteIdentity) -> Holder | None:
-    """Return the query that keeps this one from writing under its stream's name, None if none does."""
+    """Return the query that keeps this one from writing under its stream's name, or None."""
     if write.epoch is None or write.stream is None:
         return None
     base = _base(metadata, write)
@@ -278,19 +278,19 @@ def _other_holder(metadata: TableMetadata, write: WriteIdentity) -> Holder | Non
 def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: Mark) -> bool:
     """Return whether the run that landed our epoch cannot be one that died before ours began.
 
-    Spark repeats an epoch only as the first one of a run. If ours has committed before, and another run
+    Spark repeats an epoch only as the first one of a run. If our run has committed before, and another run
     landed this epoch, then both are alive, and they may have divided the source's rows differently.
     """
     if epoch.run_id is None or mark.run_id == epoch.run_id:
         return False
-    # The mark tells it where the snapshots have expired, or the catalog shows the newest one only.
+    # The mark tells this even if the snapshots have expired, or if the catalog shows only the newest one.
     return mark.previous_run_id == epoch.run_id or has_committed(metadata, branch, epoch.run_id)
 
 
 def _may_be_elsewhere(metadata: TableMetadata, attempt: Attempt) -> bool:
-    """Return whether the table that a request was for may have the write, under another name: this is another table.
+    """Return whether this is another table, and the table of the request may have the write under another name.
 
-    One that was to be created never was, if the answer says that another creation was faster.
+    A table that the request was to create does not exist if the answer says that another creation was faster.
     """
     if metadata.table_uuid == attempt.table_uuid or attempt.reply is Reply.REFUSED:
         return False
@@ -300,19 +300,19 @@ def _may_be_elsewhere(metadata: TableMetadata, attempt: Attempt) -> bool:
 def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[Attempt]) -> bool:
     """Return whether none of the requests has been, or can still be, carried out unseen.
 
-    `metadata` may be older than what they were made for, if a catalog answers from a cache; so only what can never be
-    undone counts.
+    `metadata` may be older than the tables that the requests were made for, if a catalog answers from a cache; so only
+    what can never be undone counts.
     """
     return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in attempts)
 
 
 def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
-    """Return whether a request that comes now, or later, fails, whatever others do to the branch.
+    """Return whether a request that arrives now or later fails, whatever other writers do to the branch.
 
-    That the branch has moved on is no proof: somebody may roll it back to where the request expects it, or replace the
+    That the branch has moved on is no proof: a user may roll it back to where the request expects it, or replace the
     table. But a table's last sequence number only grows, and no catalog takes a snapshot whose number is not above it,
     unless the snapshot has no parent (table spec, "Sequence Numbers"; Iceberg's `TableMetadata.Builder.addSnapshot`).
-    Without such a number only an answer tells: a request that got one is taken not to come once more that late.
+    Without such a number only an answer tells: an answered request is assumed not to arrive again that late.
     """
     if metadata.table_uuid != attempt.table_uuid:
         return True
@@ -322,7 +322,7 @@ def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
 
 
 def _has_moved_past(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
-    """Return whether the branch no longer has the snapshot that the request asserted, so that it fails by now."""
+    """Return whether the branch has moved past the snapshot that the request asserted, so the request fails now."""
     head = branch_head(metadata, branch)
     if head is None or head.snapshot_id == attempt.parent_id:
         return False
@@ -330,7 +330,7 @@ def _has_moved_past(metadata: TableMetadata, branch: str, attempt: Attempt) -> b
 
 
 def _was_passed_over(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
-    """Return whether the branch went on from the asserted snapshot by others, none of which has expired."""
+    """Return whether the branch went on from the asserted snapshot through others, none of which has expired."""
     since = snapshots_since(metadata, branch_head(metadata, branch), attempt.parent_id)
     if not since:
         return False
@@ -344,7 +344,7 @@ def _last_sequence_number(metadata: TableMetadata) -> int:
 def _trace(
     metadata: TableMetadata, branch: str, attempts: Sequence[Attempt], shares_manifest: Callable[[], bool]
 ) -> CommitStatus:
-    """Follow the branch back to where each attempt would have landed: a batch leaves no other mark."""
+    """Follow the branch back to where each attempt would have landed: a batch without a number leaves no mark."""
     if not attempts:
         return CommitStatus.ABSENT
     history = {snapshot.snapshot_id for snapshot in branch_history(metadata, branch)}
@@ -352,7 +352,7 @@ def _trace(
         return CommitStatus.ABSENT
     if all(attempt.parent_id in history for attempt in attempts):
         return CommitStatus.ABSENT
-    # What followed a parent may have expired, ours among it; the manifests of what is live are still listed.
+    # Snapshots after a parent may have expired, ours among them; manifests with live files are still listed.
     if shares_manifest():
         return CommitStatus.SUCCESS
     return CommitStatus.UNKNOWN if any(attempt.reply is Reply.LOST for attempt in attempts) else CommitStatus.ABSENT

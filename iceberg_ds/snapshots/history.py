@@ -1,9 +1,9 @@
 """How a table's history goes on in time, how much of it each commit has to carry, and when that is too much.
 
 Iceberg's Java library refuses to read a table whose snapshot log, metadata log or last update goes back by more than a
-minute (`TableMetadata`), as it would after a commit by a machine whose clock was set back, or had been ahead. So a
-table's versions follow each other in time here, however far the clocks of its writers are apart. A table whose history
-makes commits slow is told of in the log, once in a process.
+minute (`TableMetadata`), as happens after a commit by a machine whose clock was set back, or had been ahead. So a
+table's versions follow each other in time here, however far apart the clocks of its writers are. A table whose history
+makes commits slow is reported in the log, once per process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 CLOCKS_APART_MS = 60_000  # what Java allows
 
 _Entry = TypeVar("_Entry", SnapshotLogEntry, MetadataLogEntry)
-# Measured on a local disk: with so many of either, a commit takes several times as long as to a new table.
+# Measured on a local disk: with this many of either, a commit takes several times as long as to a new table.
 MANY_SNAPSHOTS = 1000
 MANY_MANIFESTS = 1000
 
@@ -41,13 +41,13 @@ _Loaded = TypeVar("_Loaded")
 
 
 def latest_ms(metadata: TableMetadata) -> int:
-    """Return the latest time (milliseconds since 1970) that the table knows of: no commit may go behind it."""
+    """Return the latest time (milliseconds since 1970) that the table knows of: no commit may be earlier."""
     last = [entry.timestamp_ms for log in (metadata.snapshot_log, metadata.metadata_log) for entry in log[-1:]]
     return max([metadata.last_updated_ms, *last])
 
 
 def in_order(metadata: TableMetadata) -> TableMetadata:
-    """Return the table with no time in it that goes back further than readers allow, whoever put it there."""
+    """Return the table without times that go back further than readers allow, whichever writer recorded them."""
     ordered = metadata.model_copy(
         update={
             "snapshot_log": list(_ascending(metadata.snapshot_log)),
@@ -74,9 +74,9 @@ class Growth:
 
     Attributes:
         snapshots: Snapshots in the table's metadata.
-        manifests: Manifests that the branch's newest snapshot lists, None if that is not known.
+        manifests: Manifests that the branch's newest snapshot lists; None if unknown.
         load_ms: How long it took to load the table, in milliseconds.
-        metadata_bytes: Size of the metadata file, None if that is not known.
+        metadata_bytes: Size of the metadata file; None if unknown.
     """
 
     snapshots: int
@@ -86,7 +86,7 @@ class Growth:
 
     @property
     def is_much(self) -> bool:
-        """Whether it makes commits slow."""
+        """Whether the history makes commits slow."""
         return self.snapshots >= MANY_SNAPSHOTS or (self.manifests or 0) >= MANY_MANIFESTS
 
     def __str__(self) -> str:
@@ -103,11 +103,11 @@ def timed(load: Callable[[], _Loaded]) -> tuple[_Loaded, float]:
 
 
 def growth_of(table: Table, branch: str, load_ms: float) -> Growth:
-    """Return how much history a commit to a branch of a table has to carry, which took `load_ms` to load."""
+    """Return how much history a commit to a branch of a table has to carry; the table took `load_ms` to load."""
     size = manifests = None
-    with suppress(Exception):  # a catalog may keep it where only its server may read
+    with suppress(Exception):  # a catalog may keep the file where only its server may read it
         size = len(table.io.new_input(table.metadata_location))
-    with suppress(Exception):  # that it cannot be read is told of elsewhere
+    with suppress(Exception):  # a list that cannot be read is reported elsewhere
         head = branch_head(table.metadata, branch)
         manifests = 0 if head is None else len(head.manifests(table.io))
     snapshots = len(table.metadata.snapshots)
@@ -118,9 +118,9 @@ def warn_of_growth(table_name: str, metadata: TableMetadata, manifests: int, loa
     """Log a warning if the history makes commits slow, once for each table in this process.
 
     Args:
-        table_name: The table.
-        metadata: It as it was committed to.
-        manifests: Manifests that the newest snapshot of the branch lists, 0 if that is not known.
+        table_name: Name of the table.
+        metadata: The table as it was committed to.
+        manifests: Manifests that the newest snapshot of the branch lists; 0 if unknown.
         load_ms: How long it took to load the table, in milliseconds.
     """
     growth = Growth(snapshots=len(metadata.snapshots), manifests=manifests, load_ms=load_ms)

@@ -1,7 +1,7 @@
 """One manifest: what it lists, and how it is written, by a task or by the commit.
 
 Rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields and the Avro writer (contract tests hold
-both). Entries are written many to an Avro block, which makes a manifest a quarter of what one block per entry does.
+both). Many entries share an Avro block, which makes a manifest a quarter of its size with one block per entry.
 Source: Iceberg spec, "Manifests"; sequence numbers are inherited, so a manifest is written once and used in every
 attempt.
 """
@@ -38,7 +38,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 from iceberg_ds.plan import ManifestLayout
 
 _BLOCK_ENTRIES = 500
-# PyIceberg has a list of longs, which Iceberg's Java library cannot read; the spec's is of ints.
+# PyIceberg has a list of longs, which Iceberg's Java library cannot read; the spec has a list of ints.
 _EQUALITY_IDS = NestedField(
     field_id=135,
     name="equality_ids",
@@ -47,7 +47,7 @@ _EQUALITY_IDS = NestedField(
     doc="Field ids used to determine row equality in equality delete files.",
 )
 _AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
-# Iceberg's names of codecs that need nothing installed; others fall back to the first.
+# Iceberg's names of the codecs that need no installation; other codecs fall back to the first.
 _AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
 
 
@@ -56,9 +56,9 @@ class ManifestDraft:
     """A manifest to write.
 
     Attributes:
-        path: Where it goes.
-        spec_id: The partition spec that its files share.
-        entries: What it lists, each with its status.
+        path: Path of the manifest.
+        spec_id: Id of the partition spec that its files share.
+        entries: The entries that it lists, each with its status.
         content: Whether these are data files or delete files.
     """
 
@@ -74,7 +74,7 @@ def added_entry(data_file: DataFile, snapshot_id: int, sequence_number: int | No
     Args:
         data_file: The file.
         snapshot_id: The snapshot.
-        sequence_number: Its data sequence number if it is older than its snapshot, as its rows are; else None.
+        sequence_number: Data sequence number of a file whose rows are older than the snapshot; else None.
     """
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,
@@ -86,7 +86,7 @@ def added_entry(data_file: DataFile, snapshot_id: int, sequence_number: int | No
 
 
 def layout_of(metadata: TableMetadata, spec_id: int) -> ManifestLayout:
-    """Return how manifests of that partition spec are written."""
+    """Return how manifests of this partition spec are written."""
     spec = metadata.specs()[spec_id]
     return ManifestLayout(
         format_version=metadata.format_version,
@@ -105,13 +105,13 @@ def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
 def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, snapshot_id: int) -> ManifestFile:
     """Write a manifest and return its entry in a manifest list.
 
-    Sequence numbers of what it adds are left to the commit that lands.
+    The commit that lands assigns the sequence numbers of the files that it adds.
 
     Args:
         io: Opens the table's storage.
-        layout: That of the draft's partition spec.
+        layout: The layout for the draft's partition spec.
         draft: What to write.
-        snapshot_id: The snapshot that it comes with.
+        snapshot_id: The snapshot that adds the manifest.
     """
     spec, version = layout.spec, cast("TableVersion", layout.format_version)
     sources = Schema(*layout.sources)
@@ -151,7 +151,7 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
 
 
 def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
-    """Return the lowest data sequence number of live files that have one, or that the commit gives it."""
+    """Return the lowest data sequence number of the live files, or that the commit assigns it if no file has one."""
     known = [entry.sequence_number for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
     return min((number for number in known if number is not None), default=UNASSIGNED_SEQ)
 
@@ -159,8 +159,8 @@ def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
 def _sources(metadata: TableMetadata, spec: PartitionSpec) -> tuple[NestedField, ...]:
     """Return the columns that `spec` is computed from, as they are now, or were when they were dropped.
 
-    All are optional, because partition fields are (spec, "Partitioning"), and null under a null struct or a void
-    transform; PyIceberg takes the source's word for it.
+    All are optional, because partition fields are optional (spec, "Partitioning"), and null under a null struct or a
+    void transform; PyIceberg relies on what the source column says.
     """
     oldest_first = [*sorted(metadata.schemas, key=lambda schema: schema.schema_id), metadata.schema()]
     types = {
@@ -187,7 +187,7 @@ def _manifest_properties(layout: ManifestLayout, content: ManifestContent) -> di
         "format-version": str(layout.format_version),
         AVRO_CODEC_KEY: layout.avro_codec,
     }
-    # Manifests of version 1 say a plain number.
+    # Manifests of version 1 have a plain number.
     kind = "data" if content == ManifestContent.DATA else "deletes"
     return properties if layout.format_version == 1 else {**properties, "content": kind}
 

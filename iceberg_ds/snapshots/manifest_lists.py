@@ -1,11 +1,11 @@
-"""Manifest lists that a process has read or written before: not read again, and not encoded again.
+"""Manifest lists that a process has read or written before: it does not read or encode them again.
 
-A manifest list never changes: its name holds a UUID, and each commit writes another one, which has nearly all entries
-of the one before. So the blocks of a list are kept as they stand in the file, and a commit encodes what it adds, and
-fills up the first block with it; all full ones behind it go into the next file as they are. What a snapshot lists is
-decided by whoever reads its table afresh; only the file that the snapshot names is not read twice.
+A manifest list never changes: its name holds a UUID, and each commit writes another list, which has nearly all entries
+of the one before. So the blocks of a list are kept as they are in the file; a commit encodes what it adds and fills up
+the first block with it, and all full blocks behind it go into the next file unchanged. A freshly read table decides
+what a snapshot lists; only the file that the snapshot names is not read twice.
 
-Nobody may change an entry that is handed out. Rests on PyIceberg's inner layout: its writers of lists and of Avro
+Callers must not change the entries that they get. Rests on PyIceberg's inner layout: its writers of lists and of Avro
 files (contract tests hold both). Source: Avro spec, "Object Container Files".
 """
 
@@ -28,10 +28,10 @@ from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.snapshots.manifest_file import avro_codec
 from iceberg_ds.snapshots.refs import find_snapshot
 
-# A file that cannot have been another one before: PyIceberg's, Iceberg's and Trino's names of it.
+# The name of a file that cannot have been another file before, as PyIceberg, Iceberg and Trino form it.
 _UNIQUE_NAME = re.compile(r"/snap-\d+-\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.avro$")
 _MAX_ENTRIES = 20_000
-_LIST_WEIGHT = 100  # entries that a list takes the room of, beside its own
+_LIST_WEIGHT = 100  # room that a list takes beside its own entries, in entries
 _BLOCK_ENTRIES = 100
 
 
@@ -46,8 +46,8 @@ class _Block:
     """A block of an Avro file.
 
     Attributes:
-        entries: What it holds.
-        live: Of these, the manifests that list a live file.
+        entries: The entries that it holds.
+        live: The manifests among these that list a live file.
         content: The entries, encoded and compressed.
     """
 
@@ -57,11 +57,11 @@ class _Block:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing is added to it any more."""
+        """Whether the block takes no more entries."""
         return len(self.entries) == _BLOCK_ENTRIES
 
     def is_end_of(self, manifests: Sequence[ManifestFile], end: int) -> bool:
-        """Return whether the manifests before position `end` are these very objects."""
+        """Return whether the manifests just before position `end` are this block's very objects."""
         own = (entry.file for entry in self.entries)
         start = end - len(self.entries)
         return start >= 0 and all(map(operator.is_, islice(manifests, start, end), own))
@@ -73,7 +73,7 @@ class _List:
 
     Attributes:
         live: The manifests that list a live file.
-        blocks: How it stands in the file, none if that is not known.
+        blocks: The blocks of its file; empty if unknown.
         codec: How the blocks are compressed.
     """
 
@@ -83,26 +83,26 @@ class _List:
 
 
 def _weight(known: _List) -> int:
-    """Return how many entries it takes the room of."""
+    """Return the room that a list takes, in entries."""
     return _LIST_WEIGHT + len(known.live)
 
 
 class ManifestLists:
-    """The manifest lists that were seen last; threads may share it.
+    """A cache of the manifest lists that were used last; threads may share it.
 
     Args:
-        max_entries: How many entries are kept in all; lists that were not used for the longest time go first.
+        max_entries: How many entries are kept in all; the least recently used lists are evicted first.
     """
 
     def __init__(self, max_entries: int = _MAX_ENTRIES) -> None:
         self._known = KnownFiles(_UNIQUE_NAME, _weight, max_entries)
 
     def live(self, io: FileIO, path: str) -> tuple[ManifestFile, ...]:
-        """Return the manifests of a list that list a live file; nobody may change them.
+        """Return the manifests of a list that list a live file; callers must not change them.
 
         Args:
             io: Opens the table's storage.
-            path: The list.
+            path: Path of the list.
         """
         known = self._known.find(path)
         if known is None:
@@ -121,7 +121,7 @@ class ManifestLists:
             sequence_number=snapshot.sequence_number,
             avro_compression=codec,
         ) as writer:
-            if metadata.format_version == 1 or not manifests:  # what version 1 leaves out is read otherwise than held
+            if metadata.format_version == 1 or not manifests:  # fields that version 1 omits are read back changed
                 writer.add_manifests([copy_of(manifest) for manifest in manifests])
                 return
             blocks = _blocks(writer, manifests, self._before(metadata, snapshot), codec)
@@ -146,7 +146,7 @@ def _is_live(manifest: ManifestFile) -> bool:
 def _blocks(
     writer: ManifestListWriter, manifests: Sequence[ManifestFile], before: _List | None, codec: str
 ) -> tuple[_Block, ...]:
-    """Return the blocks of a list, those of the list before it as far as they end both; the first is filled up last."""
+    """Return the blocks of a list, reusing the full blocks that end both it and `before`; the first is filled last."""
     old = [] if before is None else list(before.blocks)
     is_same_codec = before is not None and before.codec == codec
     same: list[_Block] = []
@@ -168,7 +168,7 @@ def _encoded(writer: ManifestListWriter, manifest: ManifestFile) -> _Entry:
 
 
 def _parts(entries: Sequence[_Entry]) -> Iterator[Sequence[_Entry]]:
-    """Yield the entries of each block: all are full but the first."""
+    """Yield the entries of each block: all blocks are full but the first."""
     first = len(entries) % _BLOCK_ENTRIES
     if first:
         yield entries[:first]

@@ -5,9 +5,9 @@ The table's properties are those of Iceberg's Java library (`commit.manifest-mer
 once for each power of the minimum count, and not with each merge.
 
 A stream merges after a commit has landed, beside what Spark does next: the merged manifest waits until the next commit
-of this process to the branch, which lists it in place of what it was made from, if all of that is still listed. Nobody
-else knows of it; if the process dies, it is a file that nothing refers to. A batch merges in its commit. Only whole
-manifests are merged, those of rows with each other and those of deletes with each other, and each entry keeps its
+of this process to the branch, which lists it in place of its source manifests, if all of these are still listed. No
+other process knows of it; if this process dies, it is an orphan file. A batch merges in its commit. Only whole
+manifests are merged, data manifests with each other and delete manifests with each other, and each entry keeps its
 snapshot and its sequence numbers.
 """
 
@@ -36,9 +36,9 @@ from iceberg_ds.snapshots.refs import branch_head
 logger = logging.getLogger(__name__)
 
 _READERS = 8
-# What waits for longer may be taken for a file that nothing refers to, and be deleted by whoever tidies up.
+# A manifest that waits longer may be taken for an orphan file, and be deleted by a clean-up.
 _FRESH_S = 3600
-# So many times as many manifests as are merged beside a stream are merged in its commit.
+# A stream's commit merges by itself only from this many times the manifests that are merged beside the stream.
 _LATE = 2
 
 
@@ -48,8 +48,8 @@ class MergePolicy:
 
     Attributes:
         is_enabled: Whether the table asks for it.
-        min_count: How many manifests of about one size there are before they are merged, 2 at least.
-        target_bytes: Manifests of this size are left alone, and what is merged at once has no more together.
+        min_count: How many manifests of about one size there are before they are merged, at least 2.
+        target_bytes: Manifests of this size are left alone, and those merged into one have no more bytes together.
     """
 
     is_enabled: bool = False
@@ -69,11 +69,11 @@ class MergePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A manifest that can stand for others.
+    """A manifest that can take the place of its source manifests.
 
     Attributes:
-        file: Its entry in a manifest list, for whichever snapshot lists it.
-        replaces: The paths of the others.
+        file: Its entry in a manifest list, for any snapshot that lists it.
+        replaces: The paths of the source manifests.
         format_version: The table format that it is written in.
     """
 
@@ -83,12 +83,12 @@ class Merged:
 
     def can_stand_in(self, metadata: TableMetadata, paths: AbstractSet[str]) -> bool:
         """Return whether a snapshot of the table may list it in place of some of the manifests at `paths`."""
-        # Entries that stay have no sequence numbers in manifests of version 1.
+        # Existing entries have no sequence numbers in manifests of version 1.
         return self.replaces <= paths and self.format_version == metadata.format_version
 
 
 def groups_to_merge(manifests: Sequence[ManifestFile], policy: MergePolicy) -> Iterator[list[ManifestFile]]:
-    """Yield manifests of which each group becomes one; none if the policy does not want it."""
+    """Yield groups of manifests, each to be merged into one; no group if the policy disables merging."""
     alike: dict[tuple[ManifestContent, int, int], list[ManifestFile]] = defaultdict(list)
     for manifest in manifests if policy.is_enabled else ():
         if manifest.key_metadata is None and manifest.manifest_length < policy.target_bytes:
@@ -126,21 +126,21 @@ def merge(
     write: WriteIdentity,
     policy: MergePolicy | None = None,
 ) -> list[Merged]:
-    """Write the manifests that can stand for some of `manifests`; one that fails is logged, deleted and left out.
+    """Write manifests that can replace some of `manifests`; one that fails is logged, deleted and left out.
 
     Args:
         io: Opens the table's storage.
         metadata: The table.
-        manifests: What a snapshot of the branch lists.
-        write: Names the new manifests.
-        policy: When to merge, None for what the table says.
+        manifests: The manifests that a snapshot of the branch lists.
+        write: The write that names the new manifests.
+        policy: When to merge; None for the table's policy.
     """
     made = []
     for group in groups_to_merge(manifests, policy or MergePolicy.of(metadata.properties)):
         path = metadata_path(metadata, f"{write.operation_id}-merged-{uuid.uuid4()}.avro")
         try:
             made.append(_merge(io, metadata, group, path, write))
-        except Exception as problem:  # of whatever storage library; a commit does without
+        except Exception as problem:  # of any storage library; a commit does without
             reason = mask_text(f"{type(problem).__name__}: {problem}", io.properties)
             logger.warning("Cannot merge %d manifests of %s: %s", len(group), write.table, reason)
             delete_files(io, [path], Proof.NEVER_SENT)
@@ -186,14 +186,14 @@ _process = _Process()
 def merge_for_next_commit(
     io: FileIO, metadata: TableMetadata, listed: Sequence[ManifestFile], write: WriteIdentity
 ) -> None:
-    """Begin to merge what the branch lists after `write` has landed, if there is much; returns at once.
+    """Start to merge the manifests that the branch lists after `write` has landed, if there are many; return at once.
 
-    Nothing is begun by the first commit of a process, which may be its last, or while something waits for the branch.
+    The first commit of a process to a branch starts no merge, because it may be the last; none starts while one waits.
 
     Args:
         io: Opens the table's storage.
         metadata: The table with `write`.
-        listed: What its newest snapshot lists.
+        listed: The manifests that the branch's newest snapshot lists.
         write: The write.
     """
     key, head = (str(metadata.table_uuid), write.branch), branch_head(metadata, write.branch)
@@ -205,7 +205,7 @@ def merge_for_next_commit(
         return
     if _process.pool is None:
         _process.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="iceberg-ds-merge")
-    # The list is read there: the numbers of what was just added stand nowhere else.
+    # The thread reads the list: only the list has the sequence numbers of what was just added.
     future = _process.pool.submit(lambda: merge(io, metadata, live_manifests(io, head), write))
     _process.prepared[key] = _Prepared(future=future, begun_s=time.monotonic())
 
@@ -213,15 +213,15 @@ def merge_for_next_commit(
 def merged_for(
     io: FileIO, metadata: TableMetadata, listed: Sequence[ManifestFile], write: WriteIdentity
 ) -> list[Merged]:
-    """Return what can stand for some of the manifests that a commit would list; nobody gets it again.
+    """Return merged manifests that can replace some of those that a commit would list; each is returned only once.
 
-    A stream gets what waits for it; only if there are twice as many as are merged, its commit merges them itself, as
-    that of a batch does.
+    A stream gets the merged manifests that wait for it; its commit merges by itself, as that of a batch does, only at
+    twice the number of manifests that are merged beside the stream.
 
     Args:
         io: Opens the table's storage.
         metadata: The table.
-        listed: What the branch lists.
+        listed: The manifests that the branch lists.
         write: The write that commits.
     """
     policy = MergePolicy.of(metadata.properties)

@@ -2,7 +2,7 @@
 
 Rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields and the writer of lists (contract tests hold
 both). Entries are not read by its fast Avro decoder, for two reasons. It cuts doubles to the digits of floats:
-partitions would not be told apart, and entries that are written again would say the wrong ones. And it does not know
+partitions would not be told apart, and entries that are written again would have wrong ones. And it does not know
 the Avro types that a schema defines once and then names, as Iceberg's Java library writes several partition fields of
 one decimal type, or of uuid. Source: Iceberg spec, "Manifests" and "Manifest Lists".
 """
@@ -54,7 +54,7 @@ _ADDED_SNAPSHOT_ID = 6
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return the entries of `manifest` whose files are in the table, with inherited numbers filled in."""
+    """Return the entries of `manifest` whose files are in the table, with inherited sequence numbers filled in."""
     entries = _entries(io, manifest, DEFAULT_READ_VERSION)
     live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
     return [_inherit_from_manifest(entry, manifest) for entry in live]
@@ -66,7 +66,7 @@ def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def deletion_vector(data_file: DataFile) -> tuple[int, int] | None:
-    """Return offset and length of the deletion vector that an entry of `all_entries` names, None if it names a file."""
+    """Return offset and length, in bytes, of the deletion vector that an entry of `all_entries` names, or None."""
     offset, length = data_file[_CONTENT_OFFSET], data_file[_CONTENT_SIZE]
     return None if offset is None else (int(offset), int(length))
 
@@ -82,7 +82,7 @@ def _entries(io: FileIO, manifest: ManifestFile, version: TableVersion) -> list[
 
 
 class _ManifestAvroFile(AvroFile[ManifestEntry]):
-    """A manifest, whatever the types of its partition values."""
+    """A manifest file with partition values of any types."""
 
     def _read_header(self) -> AvroFileHeader:
         header = super()._read_header()
@@ -107,7 +107,7 @@ def _spelled_out(schema: Any, known: dict[str, Any]) -> Any:  # noqa: ANN401  # 
 
     Args:
         schema: The schema, or a part of it.
-        known: The definitions before it, by name; those in it are added.
+        known: The definitions before it, by name; definitions in it are added.
     """
     if isinstance(schema, str):
         return known.get(schema, schema)
@@ -120,12 +120,12 @@ def _spelled_out(schema: Any, known: dict[str, Any]) -> Any:  # noqa: ANN401  # 
 
 
 class _ExactDecoder:
-    """A decoder that reads doubles as the Avro spec has them, and leaves all else to another one."""
+    """A decoder that reads doubles as the Avro spec defines them, and leaves all else to the inner decoder."""
 
     def __init__(self, inner: BinaryDecoder) -> None:
         self._inner = inner
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the reader asks for
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # any attribute that the reader asks for
         return getattr(self._inner, name)
 
     def read_double(self) -> float:
@@ -146,9 +146,9 @@ def draft_added(  # noqa: PLR0913, PLR0917  # most are seldom given
 
     Args:
         metadata: The table.
-        data_files: What to add.
+        data_files: The files to add.
         write: The write that adds them.
-        name: Tells these manifests from others of the same write.
+        name: Tells these manifests from other manifests of the same write.
         content: Whether these are data files or delete files.
         numbers: Data sequence numbers, by path, of files whose rows are older than the snapshot.
     """
@@ -174,7 +174,7 @@ def draft_filtered(
     """Return the manifest that takes the place of `manifest` in a snapshot that drops some of its files.
 
     Args:
-        path: Where it goes.
+        path: Path of the new manifest.
         manifest: The manifest as it is.
         kept: Its live entries that stay, with the snapshot and sequence numbers that they have.
         dropped: Its live entries that the snapshot drops.
@@ -191,11 +191,11 @@ def draft_filtered(
 
 
 def draft_merged(path: str, like: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestDraft:
-    """Return the manifest that lists the live entries of others, with the snapshot and sequence numbers they have.
+    """Return the manifest that lists the live entries of several others, with their snapshots and sequence numbers.
 
     Args:
-        path: Where it goes.
-        like: One of the others, which share their partition spec and their content.
+        path: Path of the new manifest.
+        like: One of the merged manifests, which share their partition spec and their content.
         entries: The entries.
     """
     existing = (_with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for entry in entries)
@@ -205,7 +205,7 @@ def draft_merged(path: str, like: ManifestFile, entries: Iterable[ManifestEntry]
 
 
 def listed_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
-    """Return the entry of a manifest in the list of the snapshot that is the first to list it."""
+    """Return the entry of a manifest in the list of the first snapshot that lists it."""
     entry = copy_of(manifest)
     entry[_ADDED_SNAPSHOT_ID] = snapshot_id
     return entry
@@ -222,12 +222,12 @@ def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id:
 
 
 def live_manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
-    """Return the manifests of `snapshot` that list a live file, none without a snapshot; nobody may change them."""
+    """Return the manifests of `snapshot` that list a live file, none without one; callers must not change them."""
     return [] if snapshot is None else list(KNOWN_LISTS.live(io, snapshot.manifest_list))
 
 
 def live_rows(manifest: ManifestFile) -> int | None:
-    """Return how many rows, or deletes, the live files of a manifest have, None if its entry in the list is silent."""
+    """Return how many rows, or deletes, the live files of a manifest have, or None if its list entry does not say."""
     added, existing = manifest.added_rows_count, manifest.existing_rows_count
     return None if added is None or existing is None else added + existing
 
@@ -235,12 +235,12 @@ def live_rows(manifest: ManifestFile) -> int | None:
 def write_manifests(
     io: FileIO, metadata: TableMetadata, drafts: Sequence[ManifestDraft], write: WriteIdentity
 ) -> list[ManifestFile]:
-    """Write the manifests. Sequence numbers of what they add are left to the commit that lands.
+    """Write the manifests; the commit that lands assigns the sequence numbers of what they add.
 
     Args:
         io: Opens the table's storage.
         metadata: The table.
-        drafts: What to write.
+        drafts: The manifests to write.
         write: The write that adds them.
     """
     layouts = {spec_id: layout_of(metadata, spec_id) for spec_id in {draft.spec_id for draft in drafts}}
@@ -252,9 +252,9 @@ def write_list(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifest
 
     Args:
         io: Opens the table's storage.
-        metadata: The table that the snapshot is decided for.
-        snapshot: The snapshot; it says where the list goes.
-        manifests: All its manifests, new and kept; they are left as they are, for another attempt.
+        metadata: The table that the snapshot was made for.
+        snapshot: The snapshot, which has the path of the list.
+        manifests: All its manifests, new and kept; they are left unchanged, for another attempt.
     """
     KNOWN_LISTS.write(io, metadata, snapshot, manifests)
 
@@ -265,5 +265,5 @@ def manifest_paths(io: FileIO, snapshot: Snapshot) -> set[str]:
 
 
 def metadata_path(metadata: TableMetadata, file_name: str) -> str:
-    """Return where a metadata file of that name goes."""
+    """Return the path for a metadata file of this name."""
     return metadata_locations(metadata.location, metadata.properties).new_metadata_location(file_name)

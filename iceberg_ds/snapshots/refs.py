@@ -1,4 +1,4 @@
-"""Pure: the branches of a table: where each stands, what lies behind it, and where a new one begins."""
+"""Pure: the branches of a table: where each one is, what lies behind it, and where a new branch begins."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from iceberg_ds.plan import Route
 from iceberg_ds.pyiceberg_inner import summary_entries
 
 MAIN_BRANCH = "main"
-# In the summary of a snapshot that waits to be converted: the branch that it is published to. Whoever wrote it is told
-# only then that it is done, and writes it again otherwise.
+# In the summary of a snapshot that waits to be converted: the branch that it is published to. Only after publication
+# is its writer told that the write is done; otherwise the writer repeats it.
 STAGED_FOR_KEY = "icebergsink.staged-for"
-# In the summary of a snapshot after which the branch has the same rows, whatever its operation is.
+# In the summary of a snapshot after which the branch has the same rows, for any operation.
 KEEPS_ROWS_KEY = "icebergsink.keeps-rows"
-# In the summary of a snapshot on another branch than the one that readers use: the snapshot at which that one stood,
-# and which lies behind this one. It tells so when what lies between the two has expired.
+# In the summary of a snapshot on another branch than the one that readers use: the snapshot that the readers' branch
+# had, an ancestor of this one. The entry still tells so when the snapshots between the two have expired.
 BUILDS_ON_KEY = "icebergsink.builds-on"
-# What the names of table properties begin with that hold, for a branch and one that was published to it, the snapshot
-# that was. It tells so when the history of the former ends before that snapshot.
+# Prefix of the table properties that hold, for a branch and another that was published to it, the published snapshot.
+# The property still tells so when the history of the former ends before that snapshot.
 PUBLISHED_PREFIX = "icebergsink.published"
 
 
 class Place(Enum):
-    """Where a snapshot stands to a branch."""
+    """The place of a snapshot relative to a branch."""
 
-    WITHIN = auto()  # the branch stands at it, or has it behind it
+    WITHIN = auto()  # the branch points to the snapshot, or has it in its history
     OUTSIDE = auto()  # the branch does not have it
-    UNKNOWN = auto()  # history that would tell has expired
+    UNKNOWN = auto()  # the history that would tell has expired
 
 
 def branch_property(prefix: str, branch: str, name: str) -> str:
@@ -45,19 +45,19 @@ def branch_property(prefix: str, branch: str, name: str) -> str:
 
 
 def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
-    """Return the snapshot that `branch` points to, None when it has none."""
+    """Return the snapshot that `branch` points to, or None if it has no snapshot."""
     ref = metadata.refs.get(branch)
     return find_snapshot(metadata, ref.snapshot_id) if ref else None
 
 
 def find_snapshot(metadata: TableMetadata, snapshot_id: int) -> Snapshot | None:
-    """Return the snapshot with this id, None if there is none, or if it has expired."""
-    # Newest first: they are asked for most, and PyIceberg looks through all the others before.
+    """Return the snapshot with this id, or None if it does not exist or has expired."""
+    # Newest first: new snapshots are asked for most, and PyIceberg looks through all older ones before.
     return next((snapshot for snapshot in reversed(metadata.snapshots) if snapshot.snapshot_id == snapshot_id), None)
 
 
 def branch_snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
-    """Return the id of the snapshot that `branch` points to, None when it has none."""
+    """Return the id of the snapshot that `branch` points to, or None if it has no snapshot."""
     ref = metadata.refs.get(branch)
     return ref.snapshot_id if ref else None
 
@@ -93,7 +93,7 @@ class BranchHistory:
 
     @property
     def oldest(self) -> Snapshot | None:
-        """The oldest snapshot that the branch shows, None if it has none."""
+        """The oldest snapshot that the branch shows; None if it has no snapshot."""
         self._read.extend(self._rest)
         return self._read[-1] if self._read else None
 
@@ -104,7 +104,7 @@ class BranchHistory:
 
     @cached_property
     def ends_within_main(self) -> bool:
-        """Whether another branch than `main` ends at a snapshot of `main`: what lies behind is the same for both."""
+        """Whether a branch other than `main` ends at a snapshot of `main`: what lies behind it is the same for both."""
         oldest = self.oldest
         if oldest is None or self.branch == MAIN_BRANCH:
             return False
@@ -117,8 +117,8 @@ def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapsho
     yield head
     if head.parent_snapshot_id is None:
         return
-    # One dictionary, because a look-up by id in the metadata is a search through all snapshots; and none for a caller
-    # whom the newest one has told enough, as it does in most commits.
+    # One dictionary, because a look-up by id in the metadata is a search through all snapshots; and no dictionary for
+    # a caller that needs only the newest snapshot, as in most commits.
     by_id = {known.snapshot_id: known for known in metadata.snapshots}
     snapshot = by_id.get(head.parent_snapshot_id)
     while snapshot is not None:
@@ -128,15 +128,15 @@ def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapsho
 
 
 def write_base(metadata: TableMetadata, route: Route) -> Snapshot | None:
-    """Return the snapshot that a write builds on, None for an empty table."""
+    """Return the snapshot that a write builds on, or None for an empty table."""
     return branch_head(metadata, base_branch(metadata, route))
 
 
 def base_branch(metadata: TableMetadata, route: Route) -> str:
-    """Return the branch whose rows, and marks, a write builds on.
+    """Return the branch whose rows and marks a write builds on.
 
-    A missing branch begins with the snapshot of the one that it is forked from; a staging branch begins each time anew
-    with that of the branch that it is published to, but for what waits on it to be converted.
+    A missing branch begins with the snapshot of the branch that it is forked from; a staging branch begins anew each
+    time with the snapshot of the branch that it is published to, unless it has writes that wait to be converted.
     """
     if route.publish_to is not None:
         keeps = route.converts and waits(metadata, route.branch, route.publish_to)
@@ -145,10 +145,10 @@ def base_branch(metadata: TableMetadata, route: Route) -> str:
 
 
 def waits(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
-    """Return whether a staging branch has what is still to be converted and published.
+    """Return whether a staging branch has writes that are still to be converted and published.
 
-    What cannot be published any more, because `publish_to` has moved on, does not wait if all that wrote it will
-    write it again.
+    Writes that can no longer be published, because `publish_to` has moved on, do not wait if their writers will
+    repeat all of them.
     """
     if branch_head(metadata, branch) is None or published(metadata, branch, publish_to) is Place.WITHIN:
         return False
@@ -156,7 +156,7 @@ def waits(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
 
 
 def published(metadata: TableMetadata, branch: str, to: str) -> Place:
-    """Return where the snapshot of `branch` stands to branch `to`: `WITHIN` once it was published."""
+    """Return the place of the snapshot of `branch` relative to branch `to`: `WITHIN` once it was published."""
     head_id = branch_snapshot_id(metadata, branch)
     if head_id is None:
         return Place.OUTSIDE
@@ -168,7 +168,7 @@ def published(metadata: TableMetadata, branch: str, to: str) -> Place:
 def has_diverged(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
     """Return whether `publish_to` cannot be fast-forwarded to a staging branch that has snapshots of its own.
 
-    It has moved on, or somebody has set it back, so that rows would come back which were taken out.
+    `publish_to` has moved on, or was rolled back, so that rows that were taken out would come back.
     """
     behind_id = branch_snapshot_id(metadata, publish_to)
     if behind_id is None:
@@ -179,7 +179,7 @@ def has_diverged(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
 
 
 def taken_back(metadata: TableMetadata, branch: str, to: str) -> int | None:
-    """Return the snapshot on which `branch` builds and behind which somebody has set `to` back, None for none."""
+    """Return the id of the snapshot that `branch` builds on and that `to` was rolled back behind, or None."""
     head_id = branch_snapshot_id(metadata, to)
     for snapshot in branch_history(metadata, branch):
         if snapshot.snapshot_id == head_id:
@@ -191,17 +191,17 @@ def taken_back(metadata: TableMetadata, branch: str, to: str) -> int | None:
 
 
 def how_moved(metadata: TableMetadata, branch: str, to: str) -> str:
-    """Return in words where `to` has gone, to which `branch` cannot be published."""
+    """Return in words how `to` has moved, so that `branch` cannot be published to it."""
     is_back = taken_back(metadata, branch, to) is not None
     return f"{'was set back' if is_back else 'has moved on'} to snapshot {branch_snapshot_id(metadata, to)}"
 
 
 def _stood_at(metadata: TableMetadata, snapshot: Snapshot, to: str) -> int | None:
-    """Return where `to` stood when a snapshot was committed on top of that, None if nothing tells."""
+    """Return the snapshot id that `to` had when `snapshot` was committed on top of it, or None if nothing tells."""
     builds_on = _builds_on(snapshot)
     if builds_on is None or not builds_on.isdecimal():
         return None
-    # The entry does not say which branch it means, and `main` alone has a log.
+    # The entry does not say which branch it means, and only `main` has a log.
     is_meant = _summary_entry(snapshot, STAGED_FOR_KEY) == to or (
         to == MAIN_BRANCH and any(str(entry.snapshot_id) == builds_on for entry in metadata.snapshot_log)
     )
@@ -209,7 +209,7 @@ def _stood_at(metadata: TableMetadata, snapshot: Snapshot, to: str) -> int | Non
 
 
 def why_untold(metadata: TableMetadata, branch: str, to: str) -> str | None:
-    """Return why history does not tell how `branch` and `to` are related, and how to go on; None if it does."""
+    """Return why history does not tell how `branch` and `to` are related, and how to go on; or None if it does."""
     head_id, behind_id = branch_snapshot_id(metadata, branch), branch_snapshot_id(metadata, to)
     if head_id is None or behind_id is None:
         return None
@@ -231,8 +231,8 @@ def why_untold(metadata: TableMetadata, branch: str, to: str) -> str | None:
 
 
 def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
-    """Return whether every row that the staging branch alone has is of a write that is repeated until published."""
-    # Where it stands, or once stood: what was taken back is not to come again.
+    """Return whether each row that only the staging branch has is of a write that is repeated until published."""
+    # The snapshots that `publish_to` has or once had: what was taken back must not come again.
     published = {snapshot.snapshot_id for snapshot in branch_history(metadata, publish_to)}
     for snapshot in branch_history(metadata, branch):
         if snapshot.snapshot_id in published:
@@ -241,7 +241,7 @@ def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
             return False
         if (stood_at := _stood_at(metadata, snapshot, publish_to)) is not None:
             published.add(stood_at)
-    return False  # where both came from has expired
+    return False  # their common ancestor has expired
 
 
 def _keeps_rows(snapshot: Snapshot) -> bool:
@@ -255,7 +255,7 @@ def _summary_entry(snapshot: Snapshot, key: str) -> str | None:
 
 
 def why_not_writable(metadata: TableMetadata, route: Route) -> str | None:
-    """Return why rows cannot be added to the branch of this route, None if they can."""
+    """Return why rows cannot be added to the branch of this route, or None if they can."""
     branch, publish_to = route.branch, route.publish_to
     ref = metadata.refs.get(branch)
     if ref is None:
@@ -268,7 +268,7 @@ def why_not_writable(metadata: TableMetadata, route: Route) -> str | None:
         return _why_not_publishable(metadata, branch, publish_to)
     place = published(metadata, branch, publish_to)
     if place is Place.OUTSIDE:
-        # Written again, the rows of a write that failed between commit and publishing would be there twice.
+        # If written again, the rows of a write that failed between commit and publishing would be there twice.
         return (
             f"staging branch '{branch}' holds snapshot {ref.snapshot_id}, which '{publish_to}' has not: another write "
             "is about to publish it, or failed to. Publish it with iceberg_ds.publish, or drop the branch"
@@ -292,12 +292,12 @@ def _why_not_publishable(metadata: TableMetadata, branch: str, publish_to: str) 
 
 
 def contains(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:
-    """Return whether `branch` is known to stand at this snapshot, or to have it behind it."""
+    """Return whether `branch` is known to point to this snapshot, or to have it in its history."""
     return place_in(metadata, branch, snapshot_id) is Place.WITHIN
 
 
 def place_in(metadata: TableMetadata, branch: str, snapshot_id: int, *, sequence_number: int | None = None) -> Place:
-    """Return where a snapshot stands to `branch`.
+    """Return the place of a snapshot relative to `branch`.
 
     Args:
         metadata: The table.
@@ -315,14 +315,14 @@ def place_in(metadata: TableMetadata, branch: str, snapshot_id: int, *, sequence
 def behind(
     metadata: TableMetadata, oldest: Snapshot | None, snapshot_id: int, sequence_number: int | None = None
 ) -> Place:
-    """Return where a snapshot that a branch does not show stands to it.
+    """Return the place, relative to a branch, of a snapshot that the branch does not show.
 
-    A branch's sequence numbers ascend, so one above that of the oldest snapshot would be shown. And what has the end of
-    the branch's history behind itself does not lie behind it.
+    A branch's sequence numbers ascend, so a snapshot with one above that of the oldest snapshot would be shown. And a
+    snapshot that descends from the end of the branch's history does not lie behind that end.
 
     Args:
         metadata: The table.
-        oldest: The oldest snapshot that the branch shows, None if it has none at all.
+        oldest: The oldest snapshot that the branch shows; None if it has no snapshot at all.
         snapshot_id: The snapshot in question; a tag or another branch may have kept it from expiring.
         sequence_number: Its sequence number, if the caller knows it; None if not, or in tables of format version 1.
 
@@ -347,9 +347,9 @@ def behind(
 def begins_a_table(snapshot: Snapshot) -> bool:
     """Return whether no snapshot came before: the table's first one, or the first one after a replacement.
 
-    Some engines cut off what expired, so that no parent is no proof. Then the totals tell: what was there before is
-    counted in them, or was removed. Without totals the first sequence number does, although a table that was upgraded
-    from format version 1 gives it to a later snapshot.
+    Some engines cut off expired parents, so a missing parent is no proof. Then the totals tell: what was there before
+    is counted in them, or was removed. Without totals the first sequence number tells, although a table that was
+    upgraded from format version 1 gives it to a later snapshot.
     """
     if snapshot.parent_snapshot_id is not None:
         return False

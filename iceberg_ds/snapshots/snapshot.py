@@ -1,6 +1,6 @@
 """Pure: the snapshot that a write adds, its summary, and the catalog request that adds it.
 
-Decides ids, numbers, summary and marks from the table as it is now; writes nothing. The words of summaries are
+Decides ids, numbers, summary and marks from the current table; writes nothing. The keys of summaries are
 PyIceberg's, which are the spec's ("Optional Snapshot Summary Fields").
 """
 
@@ -72,12 +72,12 @@ _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
 
 
 def totals_of(data_files: Iterable[DataFile], specs: Mapping[int, PartitionSpec], schema: Schema) -> Totals:
-    """Return what the data files sum up to.
+    """Return the totals of the data files.
 
     Args:
         data_files: The files; no delete files.
         specs: Their partition specs, by id.
-        schema: Has the columns that the specs are computed from.
+        schema: The schema with the source columns of the specs.
     """
     paths: dict[tuple[int, str], str] = {}
     partitions: dict[str, tuple[int, int, int]] = {}
@@ -99,8 +99,8 @@ def added_summary(totals: Sequence[Totals], partition_limit: int) -> dict[str, s
     """Return the summary entries that count what a snapshot adds.
 
     Args:
-        totals: What it adds, in any number of parts.
-        partition_limit: Partitions that the summary counts one by one at most.
+        totals: Totals of what it adds, in any number of parts.
+        partition_limit: Maximum number of partitions that the summary counts one by one.
     """
     summary = _counts(
         sum(part.files for part in totals), sum(part.rows for part in totals), sum(part.size_bytes for part in totals)
@@ -134,7 +134,7 @@ class Change:
     """What a snapshot does to the files of its branch.
 
     Attributes:
-        added: Data files that it adds, or delete files.
+        added: Data files or delete files that it adds.
         removed: Data and delete files that it drops.
         manifests: Manifests of further data files that it adds; none if it drops any, or adds delete files.
         keeps_rows: Whether the table has the same rows after it, in other files.
@@ -147,11 +147,11 @@ class Change:
 
     @property
     def operation(self) -> Operation:
-        """The spec's word for it (table metadata, "Snapshots"), chosen as Iceberg's Java library does."""
+        """The spec's operation (table metadata, "Snapshots"), chosen as Iceberg's Java library does."""
         adds_rows = bool(self.manifests) or any(found.content == DataFileContent.DATA for found in self.added)
         adds_deletes = any(found.content != DataFileContent.DATA for found in self.added)
         if self.keeps_rows:
-            # Iceberg's Java library looks for deletes that came meanwhile in no snapshot that replaces files: a
+            # Iceberg's Java library does not look for concurrent deletes in snapshots that replace files: a
             # compaction that began before would land, and leave these deletes without the files that they name.
             return Operation.OVERWRITE if adds_deletes else Operation.REPLACE
         if not (self.removed or adds_deletes):
@@ -160,7 +160,7 @@ class Change:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it changes nothing."""
+        """Whether the snapshot changes nothing."""
         return not (self.added or self.removed or self.manifests)
 
 
@@ -181,13 +181,13 @@ def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
 
 
 def manifest_counts(*, created: int, kept: int, replaced: int) -> dict[str, str]:
-    """Return the summary entries that tell of a merge, in the words of Iceberg's Java library."""
+    """Return the summary entries that describe a merge, under the keys of Iceberg's Java library."""
     return {"manifests-created": str(created), "manifests-kept": str(kept), "manifests-replaced": str(replaced)}
 
 
 @dataclass(frozen=True)
 class _Paths:
-    """The paths of a spec's partitions, those too that PyIceberg cannot put into words."""
+    """The paths of a spec's partitions, even of those that PyIceberg cannot convert to text."""
 
     spec: PartitionSpec
 
@@ -203,9 +203,9 @@ def new_snapshot(
     Args:
         metadata: The table, freshly loaded.
         write: The write.
-        operation: What it does.
+        operation: The snapshot's operation.
         counts: Its summary entries, as `change_summary` gives them.
-        manifest_list: Where its manifest list will be.
+        manifest_list: The path where its manifest list will be.
     """
     parent = write_base(metadata, write.route)
     marks = summary_mark(write.numbered) if write.numbered else {}
@@ -214,7 +214,7 @@ def new_snapshot(
     marks |= _builds_on(metadata, write)
     summary = update_snapshot_summaries(
         Summary(
-            # PyIceberg sums up no replacements, which count like overwrites.
+            # PyIceberg computes no totals for `replace`, which counts like `overwrite`.
             operation=Operation.OVERWRITE if operation is Operation.REPLACE else operation,
             **write.snapshot_properties,
             **{"engine-name": "icebergsink", "engine-version": __version__},
@@ -236,7 +236,7 @@ def new_snapshot(
 
 
 def _builds_on(metadata: TableMetadata, write: WriteIdentity) -> dict[str, str]:
-    """Return the summary entry that names where the branch that readers use stood, if the write builds on that."""
+    """Return the summary entry that names the snapshot of the readers' branch, if the write builds on that."""
     readers = write.route.publish_to or MAIN_BRANCH
     at = branch_snapshot_id(metadata, readers)
     if write.branch == readers or at is None or not contains(metadata, base_branch(metadata, write.route), at):
@@ -253,7 +253,7 @@ def commit_request(  # noqa: PLR0913  # most are given by name
     last: Mark | None = None,
     record_count: int | None = None,
 ) -> CommitRequest:
-    """Return the request that adds `snapshot` and what records the write, and creates the table if `is_new`.
+    """Return the request that adds `snapshot`, records the write, and creates the table if `is_new`.
 
     It is refused if the branch is not where `metadata` shows it: check and commit are one step.
 
@@ -261,9 +261,9 @@ def commit_request(  # noqa: PLR0913  # most are given by name
         metadata: The table, freshly loaded.
         write: The write.
         snapshot: What `new_snapshot` made of it.
-        is_new: The table does not exist yet, and `metadata` is how it is to become.
-        last: The mark that the writer left before this write, None if there is none.
-        record_count: How many rows the write has, None if that is not to be recorded.
+        is_new: Whether the table does not exist yet; then `metadata` is the table to create.
+        last: The mark that the writer left before this write, or None.
+        record_count: How many rows the write has; None to record no count.
     """
     record = record_write(metadata, write, snapshot, last, record_count)
     updates: tuple[TableUpdate, ...] = (
@@ -284,7 +284,7 @@ def commit_request(  # noqa: PLR0913  # most are given by name
 
 
 def _of_target(metadata: TableMetadata, write: WriteIdentity) -> tuple[TableRequirement, ...]:
-    """Return what keeps a write from being staged beside a branch that has moved on: it could not be published."""
+    """Return the requirement that refuses a staged write if its target has moved on: it could not be published."""
     to = write.route.publish_to
     if not write.route.converts or to is None:
         return ()
@@ -310,7 +310,7 @@ def creation_request(metadata: TableMetadata) -> CommitRequest:
 
 
 def _creation(metadata: TableMetadata, properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
-    """Return what makes the table, with these properties beside its own."""
+    """Return the updates that create the table, with these properties beside its own."""
     return (
         AssignUUIDUpdate(uuid=metadata.table_uuid),
         UpgradeFormatVersionUpdate(format_version=metadata.format_version),
@@ -329,7 +329,7 @@ def _creation(metadata: TableMetadata, properties: Mapping[str, str]) -> tuple[T
 
 
 def dropped_metadata_files(base: TableMetadata, committed: TableMetadata) -> list[str]:
-    """Return the metadata files that fell out of the table's log with this commit, if it wants them deleted."""
+    """Return the metadata files that fell out of the table's log with this commit, if the table wants them deleted."""
     if committed.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() != "true":
         return []
     kept = {entry.metadata_file for entry in committed.metadata_log}

@@ -9,13 +9,13 @@ a write is made in the same commit as its rows, twice:
   and branch, so their number does not grow with the number of writes.
 
 The newer of the two counts. But a property is proof of rows only as long as the branch has the snapshot that it names,
-or may have it behind where its history ends: somebody may have rolled the branch back, dropped it and made another one
-of its name, or replaced the table. Else the mark is stray, and proves nothing; the next commit to the branch writes
-that into the property (`txn_properties`), because history expires.
+or may have it behind the end of its history: a user may have rolled the branch back, dropped it and made another of
+the same name, or replaced the table. Otherwise the mark is stray and proves nothing; the next commit to the branch
+writes that into the property (`txn_properties`), because history expires.
 
 A stream also has a lasting identity: a table property for each name and branch says which query writes under it. It is
 written in the same commit as the query's first epoch, so that of two queries that claim a name at once one gets it.
-Knows table metadata and nothing else.
+This module knows only table metadata.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, Place, behind,
 
 RUN_ID_KEY = "icebergsink.run-id"
 _HIGHEST = 2**63
-_LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that Python can put into words
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that Python can format
 STREAM_PREFIX = "icebergsink.stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkKind:
-    """Where the marks of one kind of writer stand.
+    """Where the marks of one kind of writer are kept.
 
     Attributes:
-        property_prefix: What the names of their table properties begin with.
+        property_prefix: Prefix of their table properties' names.
         number_entry: The entry of such a property that holds the number.
         writer_key: Summary key of the writer's name.
         number_key: Summary key of the number.
@@ -78,12 +78,12 @@ class Mark:
 
     Attributes:
         number: Number of the micro-batch, from 0, or version of the batch.
-        snapshot_id: The snapshot that holds its rows; it may have expired since.
-        timestamp_ms: When it was committed, milliseconds since the Unix epoch.
-        run_id: The run of the query that committed it, None if it is not known, or for a batch.
-        previous_run_id: The other run that committed last before this one, None if there is none or it is not known.
-        record_count: How many rows the write had, None if that is not known.
-        sequence_number: That of the snapshot, None if it is not known, or in tables of format version 1.
+        snapshot_id: The snapshot that holds the write's rows; it may have expired since.
+        timestamp_ms: When the write was committed, in milliseconds since the Unix epoch.
+        run_id: The run of the query that committed it; None if unknown, or for a batch.
+        previous_run_id: The other run that committed last before this one; None without such a run, or if unknown.
+        record_count: How many rows the write had; None if unknown.
+        sequence_number: Sequence number of the snapshot; None if unknown, or in tables of format version 1.
         is_disproved: Whether a commit has seen that the branch does not have the snapshot, while history still told.
     """
 
@@ -117,7 +117,7 @@ class Marks:
     """What a branch tells of one writer.
 
     Attributes:
-        last: The newest mark that counts, None if the writer never committed there.
+        last: The newest mark that counts; None if the writer never committed there.
         stray: The mark of the table property if it is newer, and its snapshot is not in the branch; else None.
         is_recorded: Whether the table property holds `last`; else only the summary of its snapshot does, if any.
     """
@@ -141,13 +141,13 @@ def named_properties(metadata: TableMetadata, prefix: str, branch: str) -> Itera
 
 
 def split_name(prefix: str, key: str) -> tuple[str, str] | None:
-    """Return the branch and the name that a table property with this prefix belongs to, None if it is another one."""
+    """Return the branch and the name that a table property with this prefix belongs to, or None for another one."""
     branch, dot, name = key.removeprefix(f"{prefix}.").rpartition(".")
     return (branch, unquote(name)) if dot and key.startswith(f"{prefix}.") else None
 
 
 def recorded_marks(metadata: TableMetadata, branch: str, kind: MarkKind) -> Iterator[tuple[str, Mark]]:
-    """Yield each writer that has a table property for a branch, and the mark in it; what is no mark is passed over."""
+    """Yield each writer that has a table property for a branch, and the mark in it; malformed ones are skipped."""
     for writer, text in named_properties(metadata, kind.property_prefix, branch):
         with suppress(ValueError, KeyError, TypeError):
             yield writer, read_mark(kind, text)
@@ -181,7 +181,7 @@ def summary_mark(write: NumberedWrite) -> dict[str, str]:
 
 
 def find_last_mark(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Mark | None:
-    """Return the newest mark of `writer` that counts on `branch`, None if it never committed there."""
+    """Return the newest mark of `writer` that counts on `branch`, or None if it never committed there."""
     return find_marks(BranchHistory(metadata, branch), kind, writer).last
 
 
@@ -189,7 +189,7 @@ def find_marks(history: BranchHistory, kind: MarkKind, writer: str) -> Marks:
     """Return what a branch tells of `writer`.
 
     Raises:
-        UnsupportedTableError: The writer's table property is no mark.
+        UnsupportedTableError: The writer's table property is not a mark.
     """
     recorded = _recorded(history, kind, writer)
     newest: Mark | None = None
@@ -208,9 +208,9 @@ def find_marks(history: BranchHistory, kind: MarkKind, writer: str) -> Marks:
 
 
 def find_all_marks(history: BranchHistory, kind: MarkKind) -> dict[str, Marks]:
-    """Return what a branch tells of every writer of this kind that it knows of.
+    """Return what a branch tells of every writer of this kind that it knows.
 
-    A property that is no mark says nothing. Looks through the branch's history once, however many writers there are.
+    Malformed properties are ignored. The branch's history is read only once, however many writers there are.
     """
     newest: dict[str, Mark] = {}
     shown: set[int] = set()
@@ -232,9 +232,9 @@ def find_all_marks(history: BranchHistory, kind: MarkKind) -> dict[str, Marks]:
 
 
 def _of_main(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | None:
-    """Return the mark of `main` if its snapshot lies behind the end of what a branch shows, else None.
+    """Return the mark of `main` if its snapshot lies behind the end of what a branch shows, or None.
 
-    Somebody may have forked the branch from `main`, or moved it there, after history had expired: then it has the rows
+    A user may have forked the branch from `main`, or moved it there, after history had expired: then it has the rows
     and no property of its own. What lies behind the end of a branch that ends within `main` is the same for both.
     """
     key = branch_property(kind.property_prefix, MAIN_BRANCH, writer)
@@ -271,14 +271,14 @@ def _stray(branch: str, kind: MarkKind, writer: str, mark: Mark) -> StrayMark:
 def is_stray(history: BranchHistory, kind: MarkKind, writer: str, mark: Mark) -> bool:
     """Return whether a branch has no claim to a mark whose snapshot it does not show.
 
-    A commit that saw so has written it down, because later on history does not tell. What lies behind the end of a
+    A commit that saw this has recorded it, because later on history does not tell. What lies behind the end of a
     branch that ends within `main` is in `main`, and publishing takes marks along. So a mark that `main` does not know
-    is of an earlier branch of that name.
+    belongs to an earlier branch of that name.
 
     Args:
         history: The snapshots of the branch.
         kind: The kind of the writer.
-        writer: Whose mark it is.
+        writer: The writer of the mark.
         mark: What the table property holds.
     """
     metadata, oldest = history.metadata, history.oldest
@@ -295,7 +295,7 @@ def read_mark(kind: MarkKind, text: str) -> Mark:
     """Return the mark that a table property records.
 
     Raises:
-        ValueError, KeyError, TypeError: It is none.
+        ValueError, KeyError, TypeError: The text is not a mark.
     """
     value: dict[str, Any] = _from_json(text)
     numbers = (value[kind.number_entry], value["snapshot-id"], value["timestamp-ms"], value.get("sequence-number", 0))
@@ -314,9 +314,9 @@ def read_mark(kind: MarkKind, text: str) -> Mark:
 
 
 def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
-    """Return which writer of this kind left its mark in a snapshot's summary, None if none did.
+    """Return which writer of this kind left its mark in a snapshot's summary, or None.
 
-    What has no number, or one that is none, is no mark.
+    A summary without a number, or with a malformed one, has no mark.
     """
     entries = summary_entries(snapshot)
     if (writer := entries.get(kind.writer_key)) is None:
@@ -326,7 +326,7 @@ def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
 
 
 def is_number(text: str | None) -> bool:
-    """Return whether a text of the table is a whole number that Iceberg's library can hold, none below 0."""
+    """Return whether a text of the table is a whole number, at least 0, that Iceberg's library can hold."""
     return text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(_HIGHEST))
 
 
@@ -365,12 +365,12 @@ def property_key(branch: str, query_id: str) -> str:
 
 
 def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> Mark | None:
-    """Return the newest epoch that `query_id` committed to `branch`, None if it never did."""
+    """Return the newest epoch that `query_id` committed to `branch`, or None if it never did."""
     return find_last_mark(metadata, branch, EPOCHS, query_id)
 
 
 def last_of_others(metadata: TableMetadata, branch: str, known: frozenset[str]) -> QueryMark | None:
-    """Return the query that committed last to `branch`, those whose ids are `known` left out; None if there is none."""
+    """Return the query that committed last to `branch`, or None; queries whose ids are `known` do not count."""
     others = (found for found in _queries(metadata, branch) if found.query_id not in known)
     return max(others, key=lambda found: (found.mark.timestamp_ms, found.mark.number), default=None)
 
@@ -397,12 +397,12 @@ def has_committed(metadata: TableMetadata, branch: str, run_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRecord:
-    """Which query writes under a name.
+    """Which query writes under a stream's name.
 
     Attributes:
         query_id: Spark's query id.
-        was_accepted: It took another one's place by `accept-new-checkpoint`, which has been on ever since:
-            while it is, it accepts nobody else.
+        was_accepted: It took another query's place by `accept-new-checkpoint`, which has been on ever since:
+            while it is on, it accepts no further query.
     """
 
     query_id: str
@@ -410,10 +410,10 @@ class StreamRecord:
 
 
 def find_stream(metadata: TableMetadata, branch: str, name: str) -> StreamRecord | None:
-    """Return which query writes to `branch` under `name`, None if none has so far.
+    """Return which query writes to `branch` under `name`, or None if no query has so far.
 
     Raises:
-        UnsupportedTableError: The table property that says so is no such record.
+        UnsupportedTableError: The table property that should say so is malformed.
     """
     key = branch_property(STREAM_PREFIX, branch, name)
     if (text := metadata.properties.get(key)) is None:
@@ -428,7 +428,7 @@ def find_stream(metadata: TableMetadata, branch: str, name: str) -> StreamRecord
 
 
 def named_queries(metadata: TableMetadata, branch: str) -> frozenset[str]:
-    """Return the ids of the queries that write to `branch` under a name; what is no record says nothing."""
+    """Return the ids of the queries that write to `branch` under a name; malformed records are ignored."""
     found: set[str] = set()
     for _, text in named_properties(metadata, STREAM_PREFIX, branch):
         with suppress(ValueError, KeyError, TypeError):
@@ -437,7 +437,7 @@ def named_queries(metadata: TableMetadata, branch: str) -> frozenset[str]:
 
 
 def next_record(last: StreamRecord | None, stream: StreamName, query_id: str) -> StreamRecord | None:
-    """Return the record after an epoch of `query_id` under this name, None if the query may not use the name."""
+    """Return the record after an epoch of `query_id` under this name, or None if the query may not use the name."""
     if last is None:
         return StreamRecord(query_id=query_id)
     if last.query_id == query_id:
@@ -459,7 +459,7 @@ def _parse(text: str) -> StreamRecord:
 
 
 def _from_json(text: str) -> Any:  # noqa: ANN401  # JSON
-    """Return what stands in a property that anybody may have set; raise ValueError if that is no JSON."""
+    """Return the value of a property that any user may have set; raise ValueError if the text is not JSON."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -1,9 +1,9 @@
 """Pure: what a commit writes into the table's properties: the mark of its write, and those that come with a branch.
 
-Marks belong to rows. So they go where the rows go: a branch that begins anew from another one takes over
-that one's marks, and has none of an earlier branch of its name; publishing a branch takes its marks along; and those of
-a branch that is gone go with the next commit. Stray marks go nowhere (`txn`). Because history expires, a commit
-writes down what it tells: that a mark is stray, and the marks that it meets in the branch's history alone.
+Marks belong to rows. So they go where the rows go: a branch that begins anew from another branch takes over the
+other's marks, and has none of an earlier branch of its name; publishing a branch takes its marks along; and the next
+commit removes the marks of a branch that is gone. Stray marks go nowhere (`txn`). Because history expires, a commit
+records what history tells: that a mark is stray, and the marks that only the branch's history holds.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from iceberg_ds.snapshots.txn import (
 )
 
 _KINDS = (EPOCHS, TXNS)
-# What the names of all properties begin with that say something of a branch.
+# Prefixes of all properties that belong to a branch.
 _PREFIXES = (*(kind.property_prefix for kind in _KINDS), STREAM_PREFIX, PUBLISHED_PREFIX)
 
 
@@ -65,8 +65,8 @@ class PropertyChange:
 
     Attributes:
         values: Properties to set.
-        removals: Names of those to remove.
-        absent: Branches that must not be there, because what is removed would be theirs.
+        removals: Names of properties to remove.
+        absent: Branches that must not exist, because the removed properties would be theirs.
     """
 
     values: dict[str, str] = field(default_factory=dict)
@@ -75,13 +75,13 @@ class PropertyChange:
 
     @property
     def updates(self) -> tuple[TableUpdate, ...]:
-        """The same for the catalog."""
+        """The change as updates for the catalog."""
         removed = (RemovePropertiesUpdate(removals=list(self.removals)),) if self.removals else ()
         return (*removed, *((SetPropertiesUpdate(updates=self.values),) if self.values else ()))
 
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
-        """What must hold when it is made."""
+        """What must hold when the change is made."""
         return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=None) for branch in self.absent)
 
 
@@ -98,8 +98,8 @@ def record_write(
         metadata: The table, freshly loaded.
         write: The write.
         snapshot: The snapshot that it adds.
-        last: The mark that its writer left before it, None if there is none.
-        record_count: How many rows it has, None if that is not to be recorded.
+        last: The mark that its writer left before it, or None.
+        record_count: How many rows it has; None to record no count.
     """
     base = base_branch(metadata, write.route)
     history = BranchHistory(metadata, base)
@@ -137,7 +137,7 @@ def published_record(branch: str, to: str, snapshot_id: int) -> dict[str, str]:
 
 
 def dropped_marks(metadata: TableMetadata, branch: str) -> PropertyChange:
-    """Return what is to be removed with `branch`: all that says something of it."""
+    """Return the removal of all properties that belong to `branch`."""
     names = (key for key in metadata.properties if branch in _branches_of(key))
     return PropertyChange(removals=tuple(names))
 
@@ -168,7 +168,7 @@ def _own(
 
 
 def _taken_over(history: BranchHistory, branch: str) -> tuple[dict[str, str], set[str]]:
-    """Return what a branch that begins anew from this one has to record, and what an earlier one of its name left."""
+    """Return what a branch that begins anew from this one must record, and what an earlier branch of its name left."""
     metadata = history.metadata
     values = _streams_of(metadata, history.branch, branch)
     for kind in _KINDS:
@@ -186,7 +186,7 @@ def _taken_over(history: BranchHistory, branch: str) -> tuple[dict[str, str], se
 def _disproved(history: BranchHistory) -> tuple[dict[str, str], set[str]]:
     """Return what to set and remove because a branch does not have, or has again, the snapshots that properties name.
 
-    While history lasts it tells whether the branch has them. Ends, in most commits, at the newest one.
+    While history lasts, it tells whether the branch has them. In most commits the search ends at the newest snapshot.
     """
     metadata, branch = history.metadata, history.branch
     marks = list(_recorded(history))
@@ -214,7 +214,7 @@ def _disproved(history: BranchHistory) -> tuple[dict[str, str], set[str]]:
 
 
 def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]:
-    """Return the names of streams that `branch` has, as those of `to`, as far as they are new there."""
+    """Return the stream records of `branch` as properties of `to`, where they are new or differ."""
     names = named_properties(metadata, STREAM_PREFIX, branch)
     values = {branch_property(STREAM_PREFIX, to, name): text for name, text in names}
     return {key: text for key, text in values.items() if metadata.properties.get(key) != text}
@@ -223,7 +223,7 @@ def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]
 def _met_in_history(history: BranchHistory) -> dict[str, str]:
     """Return the marks that only summaries hold, as properties.
 
-    Ends at a snapshot that a property names: the commit that wrote this has looked at what lies behind.
+    The search ends at a snapshot that a property names: the commit that wrote the property has looked behind it.
     """
     recorded = {(kind, writer): mark for kind, writer, mark in _recorded(history)}
     named = {mark.snapshot_id for mark in recorded.values()}
@@ -250,7 +250,7 @@ def _recorded(history: BranchHistory) -> Iterator[tuple[MarkKind, str, Mark]]:
 
 
 def _of_gone_branches(metadata: TableMetadata, kept: str) -> dict[str, str]:
-    """Return the properties of branches that are not there, and one such branch for each; `main` may come back."""
+    """Return the properties of branches that do not exist, with one such branch each; `main` may come back."""
     there = {*metadata.refs, MAIN_BRANCH, kept}
     found: dict[str, str] = {}
     for key in metadata.properties:
@@ -261,7 +261,7 @@ def _of_gone_branches(metadata: TableMetadata, kept: str) -> dict[str, str]:
 
 
 def _branches_of(key: str) -> tuple[str, ...]:
-    """Return the branches that a table property says something of, none if it is not one of ours."""
+    """Return the branches that a table property belongs to; empty if the property is not ours."""
     for prefix in _PREFIXES:
         if (parts := split_name(prefix, key)) is not None:
             return parts if prefix == PUBLISHED_PREFIX else parts[:1]
