@@ -1,1 +1,1 @@
-"""Rows that have certain keys, found by the key columns alone: hidden by position, or their files written again."""
+"""Finds rows by key from the key columns alone, and hides them by position deletes or rewrites their data files."""

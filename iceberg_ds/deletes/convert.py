@@ -1,4 +1,4 @@
-"""`convert_deletes`: turns the equality deletes of a branch into what every reader can read, beside running streams."""
+"""`convert_deletes`: replaces the equality deletes of a branch by what every reader can read, while streams run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 _ENCODINGS: tuple[RowEncoding, ...] = get_args(RowEncoding)
 # Higher format versions have deletion vectors in place of position deletes.
 _HIGHEST_VERSION = 2
-# How often, at most, data files that others commit meanwhile are searched, too.
+# The largest number of rounds: each one also searches the data files that others committed during the one before.
 _ROUNDS = 5
 
 
@@ -53,14 +53,14 @@ class ConvertResult:
     Attributes:
         table: Identifier of the table.
         branch: Name of the branch.
-        snapshot_id: Id of the snapshot that was committed, which has none of the converted equality deletes; None if
-            there was nothing to convert.
+        snapshot_id: Id of the committed snapshot, which no longer has the converted equality deletes; None if there
+            was nothing to convert.
         delete_files: Number of equality delete files that were converted.
-        data_files: Number of data files in which they had deleted rows.
-        rows: Number of rows that they had deleted.
-        position_delete_files: Number of files of position deletes that were added in their place.
-        rewritten_files: Number of data files that were written again without the deleted rows.
-        read_bytes: Compressed bytes that tasks read, without those of position deletes.
+        data_files: Number of data files in which the equality deletes had deleted rows.
+        rows: Number of rows that the equality deletes had deleted.
+        position_delete_files: Number of position delete files that were added in their place.
+        rewritten_files: Number of data files that were rewritten without the deleted rows.
+        read_bytes: Compressed bytes that tasks read, position deletes excluded.
         seconds: Seconds from start to end.
     """
 
@@ -103,20 +103,20 @@ def convert_deletes(
     branch: str | None = None,
     encoding: RowEncoding = "position",
 ) -> ConvertResult:
-    """Turn all equality deletes of a branch into position deletes, or write the data files without the deleted rows.
+    """Turn all equality deletes of a branch into position deletes, or rewrite data files without the deleted rows.
 
-    The branch gets one snapshot more, with the same rows, which every reader can read. Streams may go on meanwhile:
-    the equality deletes that they add stay for the next conversion. Nothing is committed if the branch has none.
+    The branch gets one more snapshot, with the same rows, which every reader can read. Streams may keep running: the
+    equality deletes that they add wait for the next conversion. Without equality deletes, nothing is committed.
 
     Args:
         table: Identifier of the table, such as `db.events`.
         spark: The session whose executors read and write the files; None for the active session, or for this process
             if no session is active.
-        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`; and those that
-            say how files are written. None for no options.
-        branch: The branch; None for that of option `branch`, or `main`.
-        encoding: `position` marks deleted rows by position deletes; `copy-on-write` writes their data files without
-            them.
+        options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`; and the options
+            that say how files are written. None for no options.
+        branch: The branch; None for the branch of option `branch`, or `main`.
+        encoding: `position` hides deleted rows by position deletes; `copy-on-write` rewrites their data files without
+            these rows.
 
     Returns:
         What was converted; its `snapshot_id` is None if there was nothing to convert.
@@ -154,11 +154,11 @@ class Conversion:
         catalog: The catalog of the table.
         options: The table, the branch, and how files are written.
         spark: Runs the tasks; None to run them in this process.
-        encoding: What happens to the rows that equality deletes hide.
+        encoding: How the rows that equality deletes hide are removed.
 
     Attributes:
         clean_id: After `run`, the id of a snapshot of the branch without equality deletes; None if others committed
-            some meanwhile.
+            equality deletes meanwhile.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Conversion:
         self.clean_id: int | None = None
 
     def run(self) -> ConvertResult:
-        """Search and commit until none of the equality deletes that the branch had at first is left."""
+        """Search and commit until all equality deletes that the branch had at the beginning are gone."""
         goal: Goal | None = None
         for number in itertools.count(1):
             table = self._catalog.load_table(self._options.table)

@@ -1,8 +1,8 @@
 """Pure: the delete file index: which deletes apply to which data file, and so which files are searched for which keys.
 
-A position delete applies to data files of its partition, those of its own commit among them; an equality delete to data
-files of earlier commits, in its partition, or in the whole table if its spec has no partitions. Source: Iceberg spec,
-"Scan Planning".
+A position delete applies to data files of its partition, including those of its own commit. An equality delete applies
+to data files of earlier commits in its partition, or in the whole table if its spec has no partitions. Source: Iceberg
+spec, "Scan Planning".
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class LiveFile:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """Path of the file."""
         return self.data_file.file_path
 
     @property
     def place(self) -> tuple[int, str]:
-        """Its partition."""
+        """Partition of the file."""
         return place_of(self.data_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFiles:
-    """All files of a snapshot, by what they hold."""
+    """All files of a snapshot, by content."""
 
     data: Sequence[LiveFile] = ()
     positions: Sequence[LiveFile] = ()
@@ -60,7 +60,7 @@ class LiveFiles:
 
     @classmethod
     def of(cls, files: Iterable[LiveFile]) -> LiveFiles:
-        """Return the files, told apart."""
+        """Return the files, grouped by content."""
         found: dict[DataFileContent, list[LiveFile]] = defaultdict(list)
         for live in files:
             found[live.data_file.content].append(live)
@@ -73,11 +73,11 @@ class LiveFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySource:
-    """A file of keys to look for: of a snapshot, or one that a task has written and that is in none.
+    """A file of keys to look for: an equality delete file of a snapshot, or a file of a task that is in no snapshot.
 
     Attributes:
         data_file: Its entry, with `equality_ids`, partition and spec; bounds spare work.
-        sequence_number: Rows of data files below it are meant; None for rows of all data files.
+        sequence_number: The keys apply to data files with lower data sequence numbers; None for all data files.
     """
 
     data_file: DataFile
@@ -85,17 +85,17 @@ class KeySource:
 
     @classmethod
     def of(cls, live: LiveFile) -> KeySource:
-        """Return a file of equality deletes of a snapshot."""
+        """Return an equality delete file of a snapshot as a file of keys."""
         return cls(data_file=live.data_file, sequence_number=live.sequence_number)
 
     @property
     def field_ids(self) -> tuple[int, ...]:
-        """The columns of its keys, ascending."""
+        """Field ids of the key columns, ascending."""
         return tuple(sorted(self.data_file.equality_ids or ()))
 
     @property
     def key_file(self) -> KeyFile:
-        """The same for tasks."""
+        """The same file in the form that tasks get."""
         return KeyFile(
             path=self.data_file.file_path,
             field_ids=self.field_ids,
@@ -104,14 +104,14 @@ class KeySource:
 
 
 def key_types(schemas: Sequence[Schema], sources: Iterable[KeySource]) -> dict[int, IcebergType]:
-    """Return the types of all key columns by id, of dropped ones as they were last.
+    """Return the types of all key columns by field id; a dropped column has its last type.
 
     Args:
-        schemas: Those that the table has had, the one of now last.
-        sources: The keys.
+        schemas: All schemas that the table has had, the current one last.
+        sources: The files of keys.
 
     Raises:
-        ValueError: A field was never in the table, or is none that could be a key.
+        ValueError: A field was never in the table, or cannot be a key.
     """
     types: dict[int, IcebergType] = {}
     for number in sorted({number for source in sources for number in source.field_ids}):
@@ -123,12 +123,12 @@ def key_types(schemas: Sequence[Schema], sources: Iterable[KeySource]) -> dict[i
 
 
 def all_specs(metadata: TableMetadata) -> dict[int, PartitionSpec]:
-    """Return the partition specs of a table's files, and of files of keys that are in no table, by id."""
+    """Return the partition specs of a table's files, and of files of keys that are in no snapshot, by spec id."""
     return {**metadata.specs(), NO_SPEC.spec_id: NO_SPEC}
 
 
 def is_global(spec: PartitionSpec) -> bool:
-    """Return whether deletes of this spec are meant for files of all partitions."""
+    """Return whether equality deletes of this spec apply to data files of all partitions."""
     return all(isinstance(part.transform, VoidTransform) for part in spec.fields)
 
 
@@ -138,12 +138,12 @@ def plan_work(
     specs: Mapping[int, PartitionSpec],
     key_types: Mapping[int, IcebergType],
 ) -> list[FileWork]:
-    """Return the data files that may have rows with some of the keys, each with what has to be read for it.
+    """Return the data files that may have rows with some of the keys, each with the files to read for it.
 
     Args:
         live: The files of a snapshot.
-        sources: The keys.
-        specs: The table's partition specs, by id.
+        sources: The files of keys.
+        specs: The table's partition specs, by spec id.
         key_types: The types of all key columns, by field id.
     """
     facts = FactsOf(key_types)
@@ -155,7 +155,7 @@ def plan_work(
         applied = [some for some in keys.to(found) if some.may_share_rows(found.data_file, facts)]
         if not applied:
             continue
-        # Few different ones, so that work is short when it is pickled.
+        # Data files share equal combinations, so that the pickled work is short.
         combination = tuple(map(id, applied))
         if combination not in shared:
             shared[combination] = _Wanted.of(applied)
@@ -174,24 +174,24 @@ def plan_work(
 
 
 def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return, for each of these data files that is live, the files of position deletes that may hide rows of it."""
+    """Return, for each of these data files that is live, the position delete files that may hide rows of it."""
     positions, wanted = _positions_of(live), set(paths)
     return {found.path: frozenset(_hiding(found, positions)) for found in live.data if found.path in wanted}
 
 
 def only_path(deletes: DataFile) -> str | None:
-    """Return the one data file whose rows a file of position deletes hides, None if that is not certain."""
+    """Return the path of the only data file whose rows a position delete file hides, or None if that is uncertain."""
     low, high = _path_bounds(deletes)
     return low.decode(errors="replace") if low is not None and low == high else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Deletes:
-    """A file of deletes, or of keys.
+    """A delete file, or a file of keys.
 
     Attributes:
         live: The file.
-        applies_below: It applies to data files with lower sequence numbers.
+        applies_below: It applies to data files with data sequence numbers below this one.
     """
 
     live: LiveFile
@@ -203,8 +203,8 @@ class _Keys(_Deletes):
     """A file of keys.
 
     Attributes:
-        key_file: The same for tasks.
-        facts: What its metrics say of the key columns.
+        key_file: The same file in the form that tasks get.
+        facts: What its metrics say about the key columns.
     """
 
     key_file: KeyFile
@@ -227,11 +227,11 @@ class _Keys(_Deletes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Positions(_Deletes):
-    """A file of position deletes.
+    """A position delete file.
 
     Attributes:
-        low: No path that it names is lower, None if that is not known.
-        high: No path that it names is higher, None if that is not known.
+        low: Lower bound of the data file paths in it, or None if unknown.
+        high: Upper bound of the data file paths in it, or None if unknown.
     """
 
     low: bytes | None
@@ -243,7 +243,7 @@ class _Positions(_Deletes):
         return cls(live=live, applies_below=live.sequence_number + 1, low=low, high=high)
 
     def may_name(self, path: bytes) -> bool:
-        """Return whether it may have positions in the data file at `path`."""
+        """Return whether the file may have positions in the data file at `path`."""
         return (self.low is None or self.low <= path) and (self.high is None or self.high >= path)
 
 
@@ -257,14 +257,14 @@ def _positions_of(live: LiveFiles) -> _Applying[_Positions]:
 
 
 def _hiding(found: LiveFile, positions: _Applying[_Positions]) -> list[str]:
-    """Return the files of position deletes that may hide rows of a data file."""
+    """Return the paths of the position delete files that may hide rows of a data file."""
     path = found.path.encode()
     return [deletes.live.path for deletes in positions.to(found) if deletes.may_name(path)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """The files of keys that several data files may have, and their columns."""
+    """Files of keys that apply to one or more data files, and the field ids of their key columns."""
 
     keys: tuple[KeyFile, ...]
     columns: frozenset[int]
@@ -280,7 +280,7 @@ _AnyDeletes = TypeVar("_AnyDeletes", bound=_Deletes)
 
 @dataclass(slots=True)
 class _Ordered(Generic[_AnyDeletes]):
-    """Files of deletes by the numbers below which they apply, ascending."""
+    """Delete files in ascending order of the sequence numbers below which they apply."""
 
     files: list[_AnyDeletes] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -294,10 +294,10 @@ class _Ordered(Generic[_AnyDeletes]):
 
 
 class _Applying(Generic[_AnyDeletes]):
-    """Finds the files of deletes that apply to a data file, without any look at their bounds.
+    """Finds the delete files that apply to a data file, without looking at their bounds.
 
     Args:
-        files: The files of deletes.
+        files: The delete files.
         specs: The table's partition specs if a spec without partitions stands for the whole table, else None.
     """
 
@@ -310,7 +310,7 @@ class _Applying(Generic[_AnyDeletes]):
             (self._everywhere if is_everywhere else self._by_place[deletes.live.place]).append(deletes)
 
     def to(self, found: LiveFile) -> list[_AnyDeletes]:
-        """Return what applies to a data file."""
+        """Return the delete files that apply to a data file."""
         near = self._by_place.get(found.place)
         here = [] if near is None else near.above(found.sequence_number)
         return [*self._everywhere.above(found.sequence_number), *here]

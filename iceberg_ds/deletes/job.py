@@ -1,7 +1,7 @@
-"""Runs the tasks of a search for keys as a job of Spark, or in this process if there is no Spark.
+"""Runs the tasks of a search for keys as a Spark job, or in this process if there is no Spark session.
 
-Works with classic Spark and with Spark Connect, with no jar: a DataFrame of work goes through one function. Tasks get
-what opens storage, and nothing of a catalog.
+Works with classic Spark and with Spark Connect, without a jar: one function is applied to a DataFrame of work. Tasks
+get the properties that open storage, and no property of the catalog.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WORK = "number INT, work BINARY"
-# What a task reads at least, if it can be spared, and at most, if files are not larger.
+# Bytes that a task reads: the least that is worth a task of its own, and the most, unless one file is larger.
 _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 512 * 1024 * 1024
 _PARALLELISM_IF_UNKNOWN = 16
 _TRIES = 3
 
 
 def grouped(work: Sequence[FileWork], parallelism: int) -> list[list[FileWork]]:
-    """Return the work in groups of about the same number of bytes to read; files of a partition stay close together.
+    """Return the work in groups of about equal bytes to read; files of a partition stay close together.
 
     Args:
         work: The data files.
@@ -59,18 +59,18 @@ def _weight(item: FileWork) -> int:
 
 
 def resolve(spark: SparkSession | None, plan: ResolvePlan, work: Sequence[FileWork]) -> list[GroupAnswer]:
-    """Search data files for keys, and return what all tasks have found and written; tries failed tasks again.
+    """Search data files for keys, try failed tasks again, and return what all tasks found and wrote.
 
     Args:
-        spark: Runs the tasks; None to run them here, one after the other.
+        spark: Runs the tasks; None to run them in this process, one after the other.
         plan: What the tasks are told.
         work: The data files.
 
     Returns:
-        The answers; those with a problem are of tasks that failed time after time.
+        The answers; an answer with a problem is of a task that failed in every try.
 
     Raises:
-        DataFileError: The job failed as a whole; what its tasks have written is not known.
+        DataFileError: The job failed as a whole; what its tasks wrote is unknown.
     """
     left = grouped(work, _parallelism(spark))
     answers: list[GroupAnswer] = []
@@ -90,7 +90,7 @@ def _run(spark: SparkSession | None, plan: ResolvePlan, groups: Sequence[Sequenc
         return [resolve_group(plan, number, group) for number, group in enumerate(groups)]
     rows = [(number, pickle.dumps(group)) for number, group in enumerate(groups)]
     try:
-        # A plain function, because those on Arrow batches need pandas.
+        # A plain Python function, because Spark's functions on Arrow batches need pandas.
         function = F.udf(_task(plan), BinaryType(), useArrow=False).asNondeterministic()
         answered = _frame(spark, rows).select(function("number", "work").alias("answer")).collect()
     except Exception as error:  # Spark's own
@@ -100,10 +100,10 @@ def _run(spark: SparkSession | None, plan: ResolvePlan, groups: Sequence[Sequenc
 
 
 def job_failure(action: str, write: WriteIdentity, error: Exception) -> DataFileError:
-    """Return what is to be raised where a job that writes files failed as a whole.
+    """Return the error to raise if a job that writes files failed as a whole.
 
     Args:
-        action: What cannot be done, such as `upsert into db.t`.
+        action: The action that failed, such as `upsert into db.t`.
         write: The write whose tasks failed.
         error: What Spark raised.
     """
@@ -114,10 +114,10 @@ def job_failure(action: str, write: WriteIdentity, error: Exception) -> DataFile
 
 
 def _frame(spark: SparkSession, rows: Sequence[tuple[int, bytes]]) -> DataFrame:
-    """Return a DataFrame of the rows, with a task for each where Spark lets us say so."""
+    """Return a DataFrame of the rows, with one task per row where Spark lets us choose."""
     try:
         context = spark.sparkContext
-    except Exception:  # Spark Connect has none, and spreads rows as it likes
+    except Exception:  # Spark Connect has no SparkContext, and distributes rows as it likes
         return spark.createDataFrame(list(rows), _WORK)
     return spark.createDataFrame(context.parallelize(rows, len(rows)), _WORK)
 
@@ -136,5 +136,5 @@ def _parallelism(spark: SparkSession | None) -> int:
         return 1
     try:
         return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect tells none
+    except Exception:  # Spark Connect does not tell the parallelism
         return _PARALLELISM_IF_UNKNOWN

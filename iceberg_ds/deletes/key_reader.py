@@ -1,12 +1,12 @@
-"""Reads from data files what tells rows apart: their keys, and their sequences where these decide.
+"""Reads the columns that identify rows from data files: the keys, and the sequence columns where a sequence decides.
 
-Columns are read by their field ids, whatever schema of the table a file was written with (Iceberg spec, "Column
-Projection"); of files without field ids nobody can say which column is which. Keys are brought into the one form in
-which equal ones are the same bytes, whoever wrote them: older files have narrower types, other writers other labels.
-Zeros of either sign differ and NaN is equal to itself, as Iceberg's Java library has it; the spec knows no keys of
-floating point. A row of the table wins over an incoming one of its key if its sequence is higher, in the order of the
-events of one write (`cdc.dedup`): the first column counts most, a null is lower than every value, NaN higher than every
-other number, and zeros of either sign are equal.
+Columns are read by field id, with any schema of the table that the file was written with (Iceberg spec, "Column
+Projection"); the columns of files without field ids cannot be identified. Keys are converted to one canonical form in
+which equal keys are the same bytes with every writer: older files have narrower types, other writers use other labels.
+As in Iceberg's Java library, positive and negative zero differ, and NaN equals itself; the spec knows no floating-point
+keys. A row of the table wins over an incoming row with its key if its sequence is higher, in the order of the events of
+one write (`cdc.dedup`): the first column counts most, a null is lower than every value, NaN is higher than every other
+number, and positive and negative zero are equal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def canonical_type(field_type: IcebergType) -> pa.DataType:
     """Return the Arrow type of canonical values.
 
     Raises:
-        ValueError: Values of the type are no keys.
+        ValueError: Values of the type cannot be keys.
     """
     match field_type:
         case BooleanType():
@@ -73,7 +73,7 @@ def canonical(values: pa.Array, field_type: IcebergType) -> pa.Array:
     """Return the values of a column whose type in the table is `field_type`, in canonical form.
 
     Raises:
-        ValueError: They are no values of that type, or of one that it may have been widened from.
+        ValueError: The values are neither of that type, nor of a type that it may have been widened from.
     """
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), canonical_type(field_type))
@@ -87,7 +87,7 @@ def canonical(values: pa.Array, field_type: IcebergType) -> pa.Array:
         case TimeType():
             return values.cast(pa.time64("us")).view(pa.int64())
         case TimestampType() | TimestamptzType():
-            # What is finer than microseconds is cut, as Java does with timestamps of 96 bits.
+            # Digits below a microsecond are cut off, as the Java library does with 96-bit timestamps.
             return values.cast(pa.timestamp("us", values.type.tz), safe=False).view(pa.int64())
         case FloatType() | DoubleType():
             wide = values.cast(pa.float64())
@@ -102,8 +102,8 @@ class ColumnBatch:
     """Some rows of a file.
 
     Attributes:
-        first: Position of the first one in the file.
-        columns: Canonical values of the columns that were asked for, in that order.
+        first: Position of the first of these rows in the file.
+        columns: Canonical values of the requested columns, in the requested order.
     """
 
     first: int
@@ -116,9 +116,9 @@ class ColumnReader:
     Args:
         io: Opens the table's storage.
         path: The file.
-        wanted: The types of the columns in the table, by field id.
-        partition_values: The values of the file's identity partition fields, by the ids of their columns; any other
-            column that the file lacks is null.
+        wanted: The types of the requested columns in the table, by field id.
+        partition_values: The values of the file's identity partition fields, by source column id; any other column
+            that the file lacks is null.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
@@ -141,7 +141,7 @@ class ColumnReader:
         """Yield all rows in order.
 
         Raises:
-            UnsupportedTableError: The file does not say which of its columns are which, or has values of other types.
+            UnsupportedTableError: The file does not identify its columns, or has values of other types.
         """
         with self._io.new_input(self._path).open() as stream:
             file = pq.ParquetFile(stream)
@@ -157,7 +157,7 @@ class ColumnReader:
                 first += batch.num_rows
 
     def _find(self, schema: pa.Schema) -> dict[int, tuple[str, ...]]:
-        """Return the names that lead to each of the columns that the file has."""
+        """Return the path of names to each requested column that the file has, by field id."""
         known = dict(_leaves(list(schema), ()))
         missing = [number for number in self._wanted if number not in known and number not in self._partition_values]
         if missing and None in known:
@@ -195,7 +195,7 @@ class ColumnReader:
 
 
 def _leaves(fields: list[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[int | None, tuple[str, ...]]]:
-    """Yield field id and names of the columns that are in no list or map; the id is None of any field without one."""
+    """Yield field id and path of names of each column outside lists and maps; the id is None for a field without id."""
     for column in fields:
         path = (*above, column.name)
         number = field_id(column)
@@ -214,12 +214,12 @@ def _column_bytes(footer: pq.FileMetaData, names: list[str]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceRule:
-    """How rows of the table are held against incoming ones.
+    """How rows of the table are compared with incoming rows.
 
     Attributes:
-        types: The types of the sequence columns by field id, the first counts most.
+        types: The types of the sequence columns by field id; the first column counts most.
         key_types: The types of the key columns by field id, in the order in which keys are digested.
-        seed: Of the digests that the write's tasks report.
+        seed: Seed of the digests that the write's tasks report.
     """
 
     types: Mapping[int, IcebergType]
@@ -228,7 +228,7 @@ class SequenceRule:
 
     @classmethod
     def of(cls, plan: WritePlan) -> SequenceRule | None:
-        """Return the rule of a write, None if the rows that it finds give way in any case."""
+        """Return the rule of a write, or None if the rows that it finds are always replaced."""
         feed = plan.write.changes
         if feed is None or not feed.counts_stored:
             return None
@@ -239,11 +239,11 @@ class SequenceRule:
         )
 
     def comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Return canonical values of the sequence columns as what Arrow compares as the rule does."""
+        """Convert canonical values of the sequence columns to values that Arrow orders as the rule does."""
         return [_comparable(values, of) for values, of in zip(columns, self.types.values(), strict=True)]
 
     def told_keys(self, columns: Mapping[int, pa.Array]) -> pa.Table:
-        """Return keys with the digests that tasks report of them, from their canonical values by field id."""
+        """Return keys with the digests that tasks report for them, from their canonical values by field id."""
         digests = digest_keys([_as_written(columns[number], of) for number, of in self.key_types.items()], self.seed)
         keys = [columns[number] for number in self.key_types]
         return pa.Table.from_arrays([digests, *keys], names=[DIGEST, *key_names(keys)])
@@ -255,18 +255,18 @@ class Incoming:
 
     Attributes:
         sequence: Comparable values of the sequence columns.
-        keys: Their keys, with the digests that tasks report of them.
+        keys: Keys of the rows, with the digests that tasks report for them.
     """
 
     sequence: Sequence[pa.Array]
     keys: pa.Table
 
     def lose(self, rows: pa.Array, stored: Sequence[pa.Array]) -> pa.Array:
-        """Return whether each of some rows loses to one of the table.
+        """Return for each of these incoming rows whether it loses to a row of the table.
 
         Args:
-            rows: Their numbers.
-            stored: The comparable sequence of the table's row that each is held against.
+            rows: Numbers of the incoming rows.
+            stored: The comparable sequence of the table's row that each incoming row is compared with.
         """
         return is_higher(stored, [column.take(rows) for column in self.sequence])
 
@@ -281,7 +281,7 @@ def ascending(sequence: Sequence[pa.Array]) -> pa.Array:
 
 
 def is_higher(one: Sequence[pa.Array], other: Sequence[pa.Array]) -> pa.Array:
-    """Return for each row whether its comparable sequence is higher than the other one's."""
+    """Return for each row whether its comparable sequence in `one` is higher than that in `other`."""
     higher = pa.repeat(pa.scalar(value=False), len(one[0]))
     is_open = pa.repeat(pa.scalar(value=True), len(one[0]))
     for mine, others in zip(one, other, strict=True):
@@ -295,7 +295,7 @@ def is_higher(one: Sequence[pa.Array], other: Sequence[pa.Array]) -> pa.Array:
 def _comparable(values: pa.Array, field_type: IcebergType) -> pa.Array:
     match field_type:
         case FloatType() | DoubleType():
-            # A sum with 0 takes the sign from zeros.
+            # Adding 0.0 removes the sign of zeros.
             return ordered_bits(pc.add(values.view(pa.float64()), pa.scalar(0.0)))
         case BooleanType():
             return values.cast(pa.int8())
@@ -303,7 +303,7 @@ def _comparable(values: pa.Array, field_type: IcebergType) -> pa.Array:
 
 
 def _as_written(values: pa.Array, field_type: IcebergType) -> pa.Array:
-    """Return canonical values in the type that files have, as far as digests differ by it."""
+    """Return canonical values in the type that files have, where the type changes the digest."""
     match field_type:
         case FixedType():
             return values.cast(pa.binary(len(field_type)))
@@ -317,9 +317,9 @@ class KeyedRows:
     """Some rows of a file.
 
     Attributes:
-        first: Position of the first one in the file.
+        first: Position of the first of these rows in the file.
         keys: Canonical values of the key columns.
-        sequence: Comparable values of the sequence columns, none without a rule.
+        sequence: Comparable values of the sequence columns; empty without a rule.
     """
 
     first: int
@@ -336,12 +336,12 @@ class KeyedRows:
 
 
 class KeyedRowReader:
-    """The rows of files by certain keys.
+    """Reads the key columns of files, and the sequence columns if there is a rule.
 
     Args:
         io: Opens the table's storage.
-        types: The types of the key columns, by field id, in the order in which they are wanted.
-        rule: How rows are held against each other, None if they are not.
+        types: The types of the key columns, by field id, in the order of the result.
+        rule: How rows are compared by sequence; None to compare no rows.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
@@ -359,7 +359,7 @@ class KeyedRowReader:
 
         Args:
             path: The file.
-            partition_values: The values of its identity partition fields, by the ids of their columns.
+            partition_values: The values of its identity partition fields, by source column id.
 
         Raises:
             UnsupportedTableError: The file cannot be read.

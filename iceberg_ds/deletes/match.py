@@ -1,9 +1,9 @@
 """Finds the positions of rows that have certain keys, in several data files at once.
 
-Keys to look for are in memory, for each one the highest sequence number below which it hides rows. Rows are looked up
-by digests, with a seed of the moment, and have a key if their columns are equal to it, as everywhere (`cdc.keys`). A
-null is a key like any other. Keys that are too many for the memory come in several sets, one after the other. Rows of
-many small files are looked for together, because what costs most is to make the keys ready to be looked up.
+The keys to look for are in memory, each with the highest sequence number below which it hides rows. Rows are looked up
+by digests with a random seed, and match a key if their columns equal it, as everywhere (`cdc.keys`). A null is a key
+value like any other. Keys that do not fit into memory are read in several sets, one after the other. Rows of many small
+files are looked up together, because preparing the keys for the lookup costs most.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from iceberg_ds.cdc.keys import digest_keys, same_rows
 from iceberg_ds.deletes.key_reader import Incoming, KeyedRowReader, KeyedRows, SequenceRule, ascending
 from iceberg_ds.deletes.work import FileWork, KeyFile
 
-# Arrow bytes of keys, as they are in files, of one set; and how many they are at most.
+# Largest size of one set of keys: in Arrow bytes as in the files, and in keys.
 SET_BYTES = 96 * 1024 * 1024
 SET_ROWS = 4_000_000
 _SEED_BYTES = 8
 _NUMBER, _ROW = "number", "row"
-# Arrow bytes of keys, and of what else is known of their rows, that are looked up at once.
+# Arrow bytes of rows (keys, sequences and digests) that are looked up at once.
 LOOKUP_BYTES = 64 * 1024 * 1024
 
 
@@ -37,8 +37,8 @@ class Hits:
     """Rows that have one of the keys.
 
     Attributes:
-        places: Where they are among the rows that were looked up, ascending.
-        incoming: The number of the incoming row that each is held against, the last one of its key.
+        places: Indexes of these rows among the rows that were looked up, ascending.
+        incoming: For each row, the number of the incoming row that it is compared with, the last one of its key.
     """
 
     places: pa.Array
@@ -49,9 +49,9 @@ class KeySet:
     """Some keys of the same columns.
 
     Args:
-        columns: Their canonical values, column by column.
-        numbers: Of each key, the sequence number below which it hides rows.
-        incoming: The rows that they are of, if rows are held against them; None if all rows with a key give way.
+        columns: Canonical values of the keys, column by column.
+        numbers: For each key, the sequence number below which it hides rows.
+        incoming: The rows that the keys are of, if sequences are compared; None if all rows with a key are replaced.
     """
 
     def __init__(self, columns: Sequence[pa.Array], numbers: pa.Array, incoming: Incoming | None = None) -> None:
@@ -60,7 +60,7 @@ class KeySet:
         self._seed = os.urandom(_SEED_BYTES)
         self._columns, self._numbers, self._last_rows = columns, numbers, _ascending(len(numbers))
         digests = self.digests(columns)
-        if len(pc.unique(digests)) < len(digests):  # else no key comes twice
+        if len(pc.unique(digests)) < len(digests):  # else no key is there twice
             self._columns, self._numbers, self._last_rows = _each_once(columns, numbers)
             digests = self.digests(self._columns)
         self._by_digest = _split_by_digest(digests)
@@ -69,7 +69,7 @@ class KeySet:
         return len(self._numbers)
 
     def digests(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Return the digests of rows of these canonical columns, null where the row cannot have any of the keys."""
+        """Return the digest of each row of these canonical columns, or null where the row cannot have any key."""
         wanted, missing = [], None
         for column, has_null in zip(columns, self._has_null, strict=True):
             if column.null_count or has_null:
@@ -87,7 +87,7 @@ class KeySet:
         """Return which rows have one of the keys.
 
         Args:
-            digests: Those of the rows.
+            digests: The digests of the rows.
             columns: The canonical columns of the rows.
             numbers: The sequence numbers of these rows' files.
         """
@@ -105,7 +105,7 @@ class KeySet:
         columns: Sequence[pa.Array | pa.ChunkedArray],
         numbers: pa.Array,
     ) -> tuple[pa.Array, pa.Array]:
-        """Return which rows have one of some keys, ascending, and which key each has."""
+        """Return the indexes of rows with one of these keys, ascending, and the number of the key that each row has."""
         found = pc.index_in(digests, value_set=some.digests, skip_nulls=True)
         places = pc.indices_nonzero(found.is_valid()).cast(pa.int64())
         keys = some.keys.take(found.take(places))
@@ -118,14 +118,14 @@ class KeySet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Digested:
-    """Some keys of a set, of which no two have the same digest, by their numbers in the set."""
+    """Some keys of a set, by number in the set; no two of them have the same digest."""
 
     digests: pa.Array
     keys: pa.Array
 
 
 def _each_once(columns: Sequence[pa.Array], numbers: pa.Array) -> tuple[Sequence[pa.Array], pa.Array, pa.Array]:
-    """Return each key once, the highest number of each, and the last row that each has among the given ones."""
+    """Return each key once, its highest sequence number, and the index of its last row among the given rows."""
     names = [str(place) for place in range(len(columns))]
     rows = pa.Table.from_arrays([*columns, numbers, _ascending(len(numbers))], names=[*names, _NUMBER, _ROW])
     keys = rows.group_by(names).aggregate([(_NUMBER, "max"), (_ROW, "max")])
@@ -134,7 +134,7 @@ def _each_once(columns: Sequence[pa.Array], numbers: pa.Array) -> tuple[Sequence
 
 
 def _split_by_digest(digests: pa.Array) -> list[_Digested]:
-    """Return all keys by their digests: in one part, unless digests meet, which hardly ever happens."""
+    """Return all keys by digest: in one part, unless two digests collide, which hardly ever happens."""
     parts, left = [], _ascending(len(digests))
     while True:
         first = pc.index_in(digests, value_set=digests)  # the first key that has the digest
@@ -156,7 +156,7 @@ def _taken(column: pa.Array | pa.ChunkedArray, places: pa.Array) -> pa.Array:
 
 
 def read_key_sets(reader: KeyedRowReader, keys: Sequence[KeyFile]) -> Iterator[KeySet]:
-    """Yield all keys of files that delete by the columns of `reader`, as many at once as the memory may hold.
+    """Yield all keys of files that delete by the columns of `reader`, as many at once as memory may hold.
 
     Raises:
         UnsupportedTableError: A file cannot be read.
@@ -192,7 +192,7 @@ def _joined(parts: Iterable[Sequence[pa.Array]]) -> list[pa.Array]:
 
 
 def _anything(data_type: pa.DataType) -> pa.Scalar:
-    """Return a value to put in place of nulls, which are told from it otherwise."""
+    """Return a value to put in place of nulls; a separate column tells the nulls from it."""
     if pa.types.is_boolean(data_type):
         return pa.scalar(value=False)
     return pa.scalar(b"" if pa.types.is_binary(data_type) else 0, data_type)
@@ -203,15 +203,15 @@ class NewerRows:
     """Rows of a data file that win over the incoming rows of their keys.
 
     Attributes:
-        positions: Where they are.
-        keys: Their keys, with the digests that tasks report of them.
+        positions: Positions of these rows in the file.
+        keys: Keys of these rows, with the digests that tasks report for them.
     """
 
     positions: pa.Array
     keys: pa.Table
 
     def but(self, positions: pa.Array) -> NewerRows | None:
-        """Return those at other positions, None if there are none."""
+        """Return the rows at all other positions, or None if no row is left."""
         is_left = pc.invert(pc.is_in(self.positions, value_set=positions))
         if not is_left.true_count:
             return None
@@ -220,11 +220,11 @@ class NewerRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Rows of a data file with one of its keys.
+    """Rows of a data file that have one of the keys to look for in it.
 
     Attributes:
-        positions: Those that give way, ascending.
-        newer: The others, None if there are none.
+        positions: Positions of the rows to replace, ascending.
+        newer: The rows that win over the incoming rows, or None if no row wins.
     """
 
     positions: pa.Array
@@ -232,12 +232,12 @@ class Matches:
 
 
 class Matcher:
-    """The rows with certain keys in data files of one partition.
+    """Finds the rows with certain keys in data files of one partition.
 
     Args:
         io: Opens the table's storage.
         types: The types of all key columns, by field id.
-        rule: How rows are held against those that the keys are of, None if all give way.
+        rule: How rows are compared with the incoming rows of the keys; None to replace all rows with a key.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
@@ -250,10 +250,10 @@ class Matcher:
         self._rule = rule
 
     def find(self, work: Sequence[FileWork]) -> dict[str, Matches]:
-        """Return the rows that have one of their file's keys; files without any are left out.
+        """Return the rows with one of their file's keys, by path of the file; files without such rows are left out.
 
         Args:
-            work: Data files of one partition, so that what is meant for one is meant for all that are as old.
+            work: Data files of one partition: a key that applies to one applies to all files of the same age or older.
         """
         found: dict[str, list[Matches]] = defaultdict(list)
         for field_ids, keys in _by_columns(work).items():
@@ -268,7 +268,7 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """Rows of a file that are to be looked up, and their digests."""
+    """Rows of a file that wait to be looked up, and their digests."""
 
     work: FileWork
     rows: KeyedRows
@@ -280,9 +280,9 @@ class _Waiting:
 
 
 def _by_columns(work: Sequence[FileWork]) -> dict[tuple[int, ...], list[KeyFile]]:
-    """Return all files of keys once, by the columns that they delete by."""
+    """Return each file of keys once, by the field ids of the columns that it deletes by."""
     found: dict[tuple[int, ...], dict[str, KeyFile]] = defaultdict(dict)
-    for keys in {id(item.keys): item.keys for item in work}.values():  # many share theirs
+    for keys in {id(item.keys): item.keys for item in work}.values():  # many items share one tuple
         for key in keys:
             found[key.field_ids][key.path] = key
     return {field_ids: list(by_path.values()) for field_ids, by_path in found.items()}
@@ -323,19 +323,19 @@ def _take(keys: KeySet, waiting: Sequence[_Waiting], found: dict[str, list[Match
 
 
 def _are_newer(incoming: Incoming, hits: Hits, waiting: Sequence[_Waiting]) -> pa.Array:
-    """Return of each hit whether it wins over the incoming row of its key."""
+    """Return for each hit whether it wins over the incoming row of its key."""
     stored = [pa.concat_arrays(parts) for parts in zip(*(one.rows.sequence for one in waiting), strict=True)]
     return incoming.lose(hits.incoming, [column.take(hits.places) for column in stored])
 
 
 def _older_and_newer(positions: pa.Array, is_newer: pa.Array, keys: pa.Table, incoming: pa.Array) -> Matches:
-    """Return the rows that give way apart from the newer ones, each of which is of the key of an incoming row."""
+    """Return the rows to replace and the newer rows; each newer row gets the key of its incoming row."""
     newer = NewerRows(positions=positions.filter(is_newer), keys=keys.take(incoming.filter(is_newer)))
     return Matches(positions=positions.filter(pc.invert(is_newer)), newer=newer)
 
 
 def _together(parts: Sequence[Matches]) -> Matches:
-    """Return what several sets of keys come to; rows that give way to any incoming row of their key give way."""
+    """Combine the matches of several sets of keys; a row that loses to any incoming row of its key is replaced."""
     positions = pc.unique(pa.concat_arrays([part.positions for part in parts])).sort()
     newer = [part.newer for part in parts if part.newer is not None]
     if not newer:

@@ -1,17 +1,17 @@
-"""Commits by keys whose deletes no reader meets: staged, converted, published; exactly once, whatever dies when.
+"""Commits writes by keys so that no reader meets their equality deletes: stage, convert, publish.
+
+Each write is published exactly once, even if a process dies at any moment:
 
 1. The epoch lands on a staging branch, exactly once, as any write lands on its branch (`commit`).
-2. Its deletes, with all others that the staging branch has, become position deletes there, in one more snapshot.
-3. One request fast-forwards the branch that readers use to that snapshot, and drops the staging branch. It names the
-   snapshot that is known to have no deletes by keys, so it is refused if anything was staged behind it meanwhile.
+2. Its equality deletes, and all other ones of the staging branch, become position deletes in one more snapshot there.
+3. One request fast-forwards the readers' branch to that snapshot, and drops the staging branch. The request names the
+   snapshot that is known to have no equality deletes, so it is refused if anything was staged after it meanwhile.
 
-So the staging branch is there as long as something waits on it. Each step finds out from the table whether it was done.
-A replay of an epoch goes through all three: it finds the epoch on the staging branch, or on the other one if nothing
-waits any more, adds nothing, and ends what was not ended. Nobody is told that an epoch is done before that.
-
-If the other branch moves on while an epoch waits, the staging branch cannot be published any more. The write fails, and
-comes again, since it was not told that it is done. A staging branch on which such writes alone wait is then begun anew
-from the other branch (`branches.waits`).
+So the staging branch exists while something waits on it. Each step finds out from the table whether it was done. A
+replay of an epoch repeats all three: it finds the epoch on the staging branch, or on the readers' branch if nothing
+waits, adds nothing, and finishes what is left. Only then is the epoch reported as done. If the readers' branch moves on
+while an epoch waits, the staging branch cannot be published any more. The write fails and is repeated, as it is not
+reported as done. A staging branch where only such writes wait then starts anew from the readers' branch (`refs.waits`).
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
 
-# How often what others have staged meanwhile is converted, too.
+# The largest number of rounds: each one also converts what other writers staged during the one before.
 _ROUNDS = 10
 
 
 def commit_converted(
     catalog: CatalogClient, options: SinkOptions, messages: Sequence[object], *, epoch_id: int | None = None
 ) -> CommitResult:
-    """Commit what the tasks of one write by keys report, convert its deletes, and publish it.
+    """Commit what the tasks of one write by keys report, convert its equality deletes, and publish it.
 
     Args:
         catalog: The catalog of the table.
         options: The options of the write.
-        messages: What Spark hands to `commit`: a message per task.
-        epoch_id: The micro-batch that Spark commits, None for a batch write.
+        messages: What Spark hands to `commit`: one message per task.
+        epoch_id: The micro-batch that Spark commits; None for a batch write.
 
     Raises:
-        IcebergSinkError: As `commit_write`. Or the rows are staged, and could not be converted or published; says so,
-            and what to do.
+        IcebergSinkError: As `commit_write`. Or the rows are staged, and could not be converted or published; the
+            message says so, and what to do.
     """
     result = commit_write(catalog, messages, epoch_id=epoch_id)
     write = reported_commits(messages)[0].write
@@ -66,7 +66,7 @@ def commit_converted(
 
 
 class _Publication:
-    """What is left to be done for a write that was staged, now or earlier; or what waits for it, if it has no rows."""
+    """The steps left for a write that was staged, now or earlier; for a write without rows, those of what waits."""
 
     def __init__(
         self, catalog: CatalogClient, options: SinkOptions, write: WriteIdentity, to: str, result: CommitResult
@@ -79,7 +79,7 @@ class _Publication:
         self._result = result
 
     def run(self) -> None:
-        """Convert and publish until nothing waits, and make sure that the write is published."""
+        """Convert and publish until nothing waits, and check that the write is published."""
         try:
             if not self._is_published(self._publish()):
                 raise DivergedError(f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped.")
@@ -88,8 +88,8 @@ class _Publication:
         fault_point(FaultPoint.PUBLISHED)
 
     def _publish(self) -> TableMetadata:
-        """Return the table as it is when nothing waits any more."""
-        # What was just staged waits, as far as is known.
+        """Return the table's metadata at a time when nothing waits any more."""
+        # A write that was just staged is assumed to wait.
         metadata = self._if_nothing_waits() if self._result.snapshot_id is None else None
         if metadata is not None:
             return metadata
@@ -99,7 +99,7 @@ class _Publication:
             except DivergedError:
                 raise
             except IcebergSinkError:
-                metadata = self._if_nothing_waits()  # another writer may have ended it
+                metadata = self._if_nothing_waits()  # another writer may have published it
                 if metadata is None:
                     raise
             metadata = metadata or self._if_nothing_waits()
@@ -109,7 +109,7 @@ class _Publication:
         raise CommitConflictError(f"others stage rows faster than they are converted, {_ROUNDS} times.")
 
     def _converted_and_published(self) -> TableMetadata | None:
-        """Return the table as it is when it was published; None if others have staged rows meanwhile."""
+        """Return the table's metadata after the fast-forward, or None if others staged rows meanwhile."""
         conversion = Conversion(self._catalog, self._options, None, "position")
         conversion.run()
         if conversion.clean_id is None:
@@ -121,15 +121,15 @@ class _Publication:
         return None
 
     def _if_nothing_waits(self) -> TableMetadata | None:
-        """Return the table as it is, None if something waits on the staging branch."""
+        """Return the table's current metadata, or None if something waits on the staging branch."""
         metadata = self._catalog.load_table(self._identifier).metadata
         return None if waits(metadata, self._write.branch, self._to) else metadata
 
     def _is_published(self, metadata: TableMetadata) -> bool:
-        """Return whether readers have the write; they have not if the staging branch was begun anew, or dropped."""
+        """Return whether readers see the write: not if the staging branch was begun anew, or dropped."""
         numbered, staged_id = self._write.numbered, self._result.snapshot_id
         if staged_id is None and not self._result.was_replayed:
-            return True  # it had no rows
+            return True  # the write had no rows
         if staged_id is not None and contains(metadata, self._to, staged_id):
             return True
         mark = None if numbered is None else find_last_mark(metadata, self._to, kind_of(numbered), numbered.writer)

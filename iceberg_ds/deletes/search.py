@@ -1,18 +1,18 @@
-"""Searches a branch for keys, again and again as long as others bring data files, until a commit can rest on it.
+"""Searches a branch for keys, again as long as others add data files, until a commit can rely on the result.
 
-Deletes by keys may go once every live data file that they apply to was searched for them. That is found out anew at
-each attempt to commit, from the manifests of the branch as it is then, so it does not matter what came meanwhile:
+An equality delete may be removed once every live data file that it applies to was searched for its keys. Each attempt
+to commit checks that anew, from the current manifests of the branch, so all that others commit meanwhile is covered:
 
-* rows and deletes that a stream adds have higher sequence numbers; its deletes stay;
-* a file that a compaction has written, with the sequence number of its rows, was not searched: the work is stale;
-* deletes by keys that are gone were replaced by marks, or taken back by a rollback: the work is stale;
-* a data file that was marked by position and is gone takes its marks with it; if it is there still, so must be the
-  position deletes that hid rows of it, which were not marked again;
-* a data file that was rewritten must be there still, and no other position deletes may have come: else the same. So
-  must one with a row that wins over an incoming one, because that row may be gone.
+* rows and equality deletes that a stream adds have higher sequence numbers; these equality deletes stay;
+* a file that a compaction wrote, with the sequence number of its rows, was not searched: the work is stale;
+* equality deletes that are gone were converted to position deletes, or undone by a rollback: the work is stale;
+* a data file with new position deletes may be gone, and these with it; if it is live, the older position deletes of
+  its rows must be live too, because their positions were not written again: else the work is stale;
+* a data file that was rewritten must be live, and have the same position deletes: else the work is stale. The same
+  holds for a data file with a row that wins over an incoming one, because that row may be gone.
 
-A rewritten file keeps the data sequence number of the file whose rows it has. So every delete by keys, whether it came
-before, meanwhile or later, applies to it if and only if it applied to that file.
+A rewritten file keeps the data sequence number of the file whose rows it has. So every equality delete, whether it came
+before, meanwhile or later, applies to the rewritten file if and only if it applied to that file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _READERS = 8
-# Entries of a manifest that is written in place of others at most.
+# The largest number of entries of a manifest that replaces others.
 MANIFEST_ENTRIES = 5_000
 
 
@@ -58,7 +58,7 @@ class ReadSnapshot:
 
     Attributes:
         manifests: Its manifests that list a live file, each with its live entries.
-        files: All these files.
+        files: All live files of these manifests.
     """
 
     manifests: Mapping[ManifestFile, list[ManifestEntry]]
@@ -66,13 +66,13 @@ class ReadSnapshot:
 
 
 class SnapshotReader:
-    """Reads snapshots of one table; what one of them has in common with the one before is not read again."""
+    """Reads snapshots of one table; a manifest that the snapshot read before also lists is not read again."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], list[ManifestEntry]] = {}
 
     def read(self, io: FileIO, snapshot: Snapshot | None) -> ReadSnapshot:
-        """Return the files of a snapshot, none if there is no snapshot."""
+        """Return the files of a snapshot; for None, no files."""
         manifests = live_manifests(io, snapshot)
         missing = [found for found in manifests if _key(found) not in self._known]
         with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
@@ -89,19 +89,19 @@ def _live(entry: ManifestEntry) -> LiveFile:
 
 
 def _key(manifest: ManifestFile) -> tuple[str, int]:
-    # What entries inherit stands in the manifest list.
+    # Entries inherit values from the manifest list.
     return manifest.manifest_path, manifest.sequence_number or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The keys whose rows are to be hidden, and the deletes by keys that are to go then.
+    """The keys whose rows are to be hidden, and the equality deletes to remove after that.
 
     Attributes:
-        paths: The files of deletes that are to go: those that the branch had at the beginning.
+        paths: Paths of the equality delete files to remove: those that the branch had at the beginning.
         key_types: The types of all key columns, by field id.
-        written: Further files of keys, which are in no snapshot and come into none.
-        counts_stored: Whether rows that the table shows may win, so that it must be known which ones it shows.
+        written: Further files of keys, which are in no snapshot and are added to none.
+        counts_stored: Whether visible rows of the table may win, so that it must be known which rows are visible.
     """
 
     paths: frozenset[str]
@@ -110,15 +110,15 @@ class Goal:
     counts_stored: bool = False
 
     def sources(self, live: LiveFiles) -> list[KeySource]:
-        """Return all keys, of the deletes those that are still there."""
+        """Return all files of keys: the equality delete files that are still live, and the written files."""
         return [*(KeySource.of(found) for found in self.deletes(live)), *self.written]
 
     def deletes(self, live: LiveFiles) -> list[LiveFile]:
-        """Return the deletes that are still there."""
+        """Return the equality delete files to remove that are still live."""
         return [found for found in live.equalities if found.path in self.paths]
 
     def is_whole(self, live: LiveFiles) -> bool:
-        """Return whether all deletes are still there, so that what was found by them is hidden still."""
+        """Return whether all equality deletes are still live, so that the rows found by them are still hidden."""
         return len(self.deletes(live)) == len(self.paths)
 
 
@@ -128,10 +128,10 @@ class Resolution:
     def __init__(self) -> None:
         self._answers: dict[str, FileAnswer] = {}
         self._marks: list[Marks] = []
-        self._looked_at: set[str] = set()  # data files, for keys that stay the same
+        self._looked_at: set[str] = set()  # paths of data files; the keys stay the same
 
     def take(self, answers: Iterable[GroupAnswer]) -> None:
-        """Take the answers of tasks, in place of earlier ones for the same data files."""
+        """Take the answers of tasks; they replace earlier answers for the same data files."""
         for answer in answers:
             self._answers.update({found.path: found for found in answer.files})
             self._looked_at.update(found.path for found in answer.files)
@@ -144,10 +144,10 @@ class Resolution:
         specs: Mapping[int, PartitionSpec],
         key_types: Mapping[int, IcebergType],
     ) -> list[FileWork]:
-        """Return what is still to be searched in a snapshot; data files without work are not looked at again.
+        """Return the data files of a snapshot that are still to be searched; files once found without work are not.
 
-        Those that were rewritten count as looked at; whether they are as they were is asked elsewhere. Arguments as of
-        `plan_work`.
+        Rewritten data files count as searched; `changed` tells whether their answers still hold. The arguments are
+        those of `plan_work`.
         """
         left = [found for found in live.data if found.path not in self._looked_at]
         work = plan_work(replace(live, data=left), sources, specs, key_types)
@@ -155,7 +155,7 @@ class Resolution:
         return work
 
     def prune(self, live: LiveFiles) -> list[DataFile]:
-        """Forget what is of no use any more, and return the files that tasks have written for it."""
+        """Forget the answers that are of no use any more, and return the files that tasks wrote for them."""
         changed = set(self.changed(live))
         present = {found.path for found in live.data}
         gone = {path for path in self._answers if path not in present or path in changed}
@@ -172,10 +172,10 @@ class Resolution:
         return {path: answer for path, answer in self._answers.items() if answer.rewritten is not None}
 
     def changed(self, live: LiveFiles) -> list[str]:
-        """Return the data files whose answers are wrong by now.
+        """Return the paths of the data files whose answers no longer hold.
 
-        Rows that position deletes hid were not marked: if these deletes are gone, the rows must be looked for again. An
-        answer that rests on deletes is wrong, too, if others have come, or if the data file is gone.
+        Rows that were already hidden got no new position delete: if the old one is gone, they must be searched again.
+        An answer that rests on position deletes also fails if others were added, or if the data file is gone.
         """
         resting = [path for path, answer in self._answers.items() if answer.rests_on_deletes]
         present = applying_positions(live, resting)
@@ -186,7 +186,7 @@ class Resolution:
 
     @property
     def late_keys(self) -> pa.Table | None:
-        """The keys of which the table has a row that wins over the incoming one, with digests; each once, or None."""
+        """The keys with a table row that wins over the incoming row, with digests, each key once; None for no key."""
         told = [answer.late_keys for answer in self._answers.values() if answer.late_keys is not None]
         if not told:
             return None
@@ -200,22 +200,22 @@ class Resolution:
 
     @property
     def added(self) -> Added:
-        """All files that tasks have written."""
+        """All files that tasks wrote."""
         rewritten = (file for answer in self.rewritten.values() for file in answer.rewritten or ())
         return Added(tuple(rewritten), delete_files=tuple(marks.file for marks in self._marks))
 
 
 class KeySearch:
-    """What is known of the rows with some keys in one branch.
+    """The search for the rows with some keys in one branch.
 
     Args:
-        action: What is done, such as `upsert db.t`, for messages.
-        spark: Runs the tasks; None to run them here.
-        base: Returns the snapshot of the branch.
+        action: The action, such as `upsert db.t`, for messages.
+        spark: Runs the tasks; None to run them in this process.
+        base: Returns the head snapshot of the branch.
 
     Attributes:
         resolution: What was found and written so far.
-        read_bytes: Compressed bytes that tasks have read.
+        read_bytes: Compressed bytes that tasks read so far.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class KeySearch:
         """
         try:
             return self._reader.read(table.io, self._base(table.metadata))
-        except Exception as error:  # of whatever storage library
+        except Exception as error:  # of any storage library
             reason = mask_text(f"{type(error).__name__}: {error}", table.io.properties)
             raise DataFileError(
                 f"Cannot {self._action}, nothing was committed: the table's manifests cannot be read: {reason}. "
@@ -244,7 +244,7 @@ class KeySearch:
             ) from masked_cause(error, table.io.properties)
 
     def look(self, table: Table, goal: Goal) -> list[FileWork] | None:
-        """Return what is left to be searched in the table, None if nothing is left to be done; forget what is stale.
+        """Return the data files left to search, or None if there are no keys to look for; forget stale answers.
 
         Raises:
             UnsupportedTableError: The table has files that cannot be searched.
@@ -264,11 +264,11 @@ class KeySearch:
         return work
 
     def run(self, work: Sequence[FileWork], plan: ResolvePlan) -> None:
-        """Search data files, and write what follows from what is found in them.
+        """Search data files, and write position deletes or rewritten files for the rows that are found.
 
         Raises:
-            DataFileError: A task failed time after time, or the whole job.
-            UnsupportedTableError: A data file would be written again that the table lists more than once.
+            DataFileError: A task failed in every try, or the job failed as a whole.
+            UnsupportedTableError: The table lists a data file to rewrite more than once.
         """
         if not work:
             return
@@ -281,15 +281,15 @@ class KeySearch:
             raise DataFileError(f"Cannot {self._action}, nothing was committed: a task failed: {problem}")
 
     def discard(self, io: FileIO) -> None:
-        """Delete what tasks have written; no commit has landed, and none can land any more."""
+        """Delete the files that tasks wrote; no commit has landed, and none can land any more."""
         delete_files(io, [file.file_path for file in self.resolution.added.files], Proof.REFUSED)
         self.resolution = Resolution()
 
     def check_deletes(self, live: LiveFiles, goal: Goal) -> None:
-        """Refuse deletes by keys where it must be known which rows the table shows: only position deletes are read.
+        """Refuse equality deletes where it must be known which rows are visible: only position deletes are read.
 
         Raises:
-            UnsupportedTableError: There are some.
+            UnsupportedTableError: The branch has equality deletes.
         """
         if goal.counts_stored and live.equalities:
             raise UnsupportedTableError(
@@ -303,10 +303,10 @@ class KeySearch:
         """Refuse files that are listed more than once: one answer does not hold for all of their entries.
 
         Args:
-            paths: Those of files, each as often as it is listed.
+            paths: Paths of the files, each as often as it is listed.
 
         Raises:
-            UnsupportedTableError: One of them is there again.
+            UnsupportedTableError: A file is listed more than once.
         """
         path, count = next(iter(Counter(paths).most_common(1)), ("", 0))
         if count > 1:
@@ -326,7 +326,7 @@ class KeySearch:
 
 
 def _why_not_readable(file: DataFile) -> str | None:
-    """Return why a file cannot be searched, or looked into for keys, None if it can."""
+    """Return why a data file or a file of keys cannot be read, or None if it can."""
     if file.file_format is not FileFormat.PARQUET:
         return f"is a file of {file.file_format.value}, and only Parquet is read"
     if file.key_metadata is not None:
@@ -337,15 +337,15 @@ def _why_not_readable(file: DataFile) -> str | None:
 
 
 class ResolvedSwap:
-    """Takes deletes by keys out of a branch whose rows were found, and the data files that were rewritten.
+    """Removes the equality deletes whose rows were found from a branch, and the data files that were rewritten.
 
     Args:
-        goal: The keys and the deletes.
-        search: What was found.
+        goal: The keys and the equality deletes.
+        search: The search, with all that it found.
 
     Attributes:
-        dropped: The files that the last attempt takes out.
-        leaves_deletes: Whether the branch has other deletes by keys after it.
+        dropped: The files that the last attempt removes.
+        leaves_deletes: Whether the branch still has other equality deletes after the last attempt.
     """
 
     def __init__(self, goal: Goal, search: KeySearch) -> None:
@@ -356,17 +356,17 @@ class ResolvedSwap:
 
     @property
     def added(self) -> Added:
-        """The files that hide the rows, or hold the others."""
+        """The position delete files that hide the rows, and the rewritten data files that leave them out."""
         return self._search.resolution.added
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether nothing is hidden that was not hidden before."""
+        """Whether the commit hides only rows that were hidden before."""
         return not self._goal.written
 
     @property
     def sequence_numbers(self) -> dict[str, int]:
-        """Each rewritten file has the number of the file whose rows it has."""
+        """Data sequence number of each rewritten file, by path: that of the file whose rows it has."""
         return {
             file.file_path: answer.sequence_number
             for answer in self._search.resolution.rewritten.values()
@@ -374,11 +374,11 @@ class ResolvedSwap:
         }
 
     def replacement(self, table: Table) -> Replacement:
-        """Return what to drop from the branch as it is now.
+        """Return the manifests that replace those of the current branch, without the files to remove.
 
         Raises:
-            StaleWorkError: A data file has to be searched first, or a rewritten one is not as it was.
-            UnsupportedTableError: One whose rows were found is listed more than once.
+            StaleWorkError: A data file has to be searched first, or deletes or data files were removed meanwhile.
+            UnsupportedTableError: A data file whose rows were found is listed more than once.
         """
         read = self._search.read(table)
         if not self._goal.is_whole(read.files):
@@ -408,13 +408,13 @@ class ResolvedSwap:
 
 
 def _left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:
-    """Return the position deletes that hide rows of rewritten files alone."""
+    """Return the paths of the position delete files that only hide rows of rewritten files."""
     paths = set(rewritten)
     return {found.path for found in files.positions if only_path(found.data_file) in paths}
 
 
 def _replacement(read: ReadSnapshot, gone: set[str]) -> Replacement:
-    """Return what drops these files; manifests that have to be written anyway become few."""
+    """Return the manifests without these files; manifests that must be rewritten anyway are merged."""
     untouched: list[ManifestFile] = []
     alike: dict[tuple[ManifestContent, int], list[_Touched]] = defaultdict(list)
     for manifest, entries in read.manifests.items():
@@ -431,7 +431,7 @@ def _replacement(read: ReadSnapshot, gone: set[str]) -> Replacement:
 
 @dataclass(slots=True, kw_only=True)
 class _Touched:
-    """Entries of manifests of one kind, which become one manifest."""
+    """Entries of manifests of one content and spec, which become one manifest."""
 
     manifest: ManifestFile
     kept: list[ManifestEntry] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""One task of a search for keys: finds rows, and marks them by position or rewrites their files.
+"""One task of a search for keys: finds rows, and hides them by position deletes or rewrites their files.
 
-Knows neither Spark nor the catalog, and publishes nothing. A task that fails says so in its answer and leaves no file;
-so no message of another task is lost, as it would be with the job.
+Knows neither Spark nor the catalog, and publishes nothing. A task that fails says so in its answer and leaves no file,
+so that no message of another task is lost, as it would be if the job failed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, wi
 from iceberg_ds.writers.rewriting import FileRewriter
 from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
 
-# Positions of a task that wait for their file at most: 8 bytes each.
+# The largest number of positions of a task that wait to be written: 8 bytes each.
 MOST_POSITIONS = 4_000_000
-# Rows of data files that are searched together at most, whose positions may all be in memory.
+# The largest number of rows of data files that are searched together; all their positions may be in memory.
 PORTION_ROWS = 20_000_000
 
 
@@ -40,10 +40,10 @@ def answer_of_task(version: str, plan: bytes, number: int, work: bytes) -> bytes
     """Return the number of a group and its answer, as Spark carries them.
 
     Args:
-        version: That of the driver's package.
+        version: Version of the package on the driver.
         plan: The plan of the search, pickled.
-        number: Which group this is.
-        work: Its data files, pickled.
+        number: Number of the group.
+        work: The data files of the group, pickled.
     """
     if (problem := why_not_version(version)) is not None:
         return pickle.dumps((number, GroupAnswer(problem=problem)))
@@ -55,16 +55,16 @@ def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> G
     """Look for keys in some data files, and return what was found and written.
 
     Args:
-        plan: What the driver decided.
-        number: Which group of the search this is.
-        work: The data files; those of one partition follow each other.
+        plan: The plan of the search.
+        number: Number of the group.
+        work: The data files; files of one partition follow each other.
     """
-    # A number of its own, so that no two attempts share a path.
+    # A random number, so that no two attempts share a path.
     attempt = TaskAttempt(partition_id=number, task_attempt_id=uuid.uuid4().int >> 96)
     task = _Task(plan, attempt)
     try:
         return task.run(work)
-    except Exception as error:  # of whatever storage library
+    except Exception as error:  # of any storage library
         task.discard()
         text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
         return GroupAnswer(problem=mask_text(text, plan.writing.io_properties))
@@ -75,9 +75,9 @@ def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> G
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Rows of a data file that have one of the keys and are not hidden, and those that are hidden.
+    """Positions of the visible rows of a data file that have one of the keys, and of its rows hidden before.
 
-    Those that win over the incoming row are not among them, only their keys.
+    Rows that win over the incoming row are not among `positions`; `late_keys` has their keys.
     """
 
     work: FileWork
@@ -168,7 +168,7 @@ class _Task:
 
 
 def portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:
-    """Yield data files of one partition, so many that the positions of all their rows would fit into memory."""
+    """Yield groups of data files of one partition, such that the positions of all rows of a group fit into memory."""
     for _, items in itertools.groupby(work, key=lambda item: item.place):
         portion: list[FileWork] = []
         rows = 0

@@ -1,10 +1,10 @@
-"""`upsert` and `upsert_into`: new rows replace the rows of their keys, and no equality delete comes into the table.
+"""`upsert` and `upsert_into`: new rows replace the rows with their keys, without equality deletes in the table.
 
-A Spark job writes the rows: each task writes data files, and files of the keys to look for. A task that fails leaves no
-file and says so in its answer instead of failing the job, which would lose the messages of the other tasks. It fails
-only if Spark will try it again. Then tasks look for the keys in the table, and mark the rows that they find or rewrite
-their files, and one commit adds the new rows and removes the old ones. Data files that others commit meanwhile are
-searched, too: the later commit wins.
+A Spark job writes the rows: each task writes data files, and files of the keys to look for. A failing task leaves no
+file and says so in its answer instead of failing the job, which would lose the messages of the other tasks. The task
+fails only if Spark will try it again. Then other tasks look for the keys in the table, and hide the rows that they find
+by position deletes or rewrite their files, and one commit adds the new rows and removes the old ones. Data files that
+others commit meanwhile are searched, too: the later commit wins.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _DEFAULT_TRIES = 4
 
 # What a task reports, or why it failed.
 Answer: TypeAlias = TaskCommit | IcebergSinkError
-# How often, at most, data files that others commit meanwhile are searched, too.
+# The largest number of rounds: each one also searches the data files that others committed during the one before.
 ROUNDS = 10
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -87,13 +87,13 @@ class UpsertResult:
         table: Identifier of the table.
         branch: Name of the branch.
         snapshot_id: Id of the snapshot that was committed; None if there was nothing to change.
-        was_replayed: Whether the table had this `txn-version` of the application already, so that nothing was written.
-        rows: Number of rows that the table got.
+        was_replayed: Whether the table already had this `txn-version` of the application, so that nothing was written.
+        rows: Number of rows that were added to the table.
         late_rows: Number of rows, deletes included, that lost to newer rows of the table (`sequence-scope=table`).
         replaced_rows: Number of rows of the table that were replaced or deleted.
         data_files: Number of data files that were added for the rows.
-        position_delete_files: Number of files of position deletes that were added to hide the old rows.
-        rewritten_files: Number of data files that were written again without the old rows.
+        position_delete_files: Number of position delete files that were added to hide the old rows.
+        rewritten_files: Number of data files that were rewritten without the old rows.
         read_bytes: Compressed bytes of data files that were read to find the old rows.
         seconds: Seconds from start to end.
     """
@@ -137,15 +137,15 @@ def write_by_keys(df: DataFrame, plan: WritePlan) -> list[Answer]:
     """Write the changes of a DataFrame; works with classic Spark and with Spark Connect.
 
     Args:
-        df: The rows; those of one key are in one task.
+        df: The rows; all rows of a key are in one task.
         plan: The plan of the write.
 
     Raises:
-        DataFileError: The job could not begin, or it failed as a whole, and it is not known what its tasks wrote.
+        DataFileError: The job could not begin, or it failed as a whole, and what its tasks wrote is unknown.
     """
     try:
         with warnings.catch_warnings():
-            # PySpark warns that it does not know this version of pandas, which nothing uses here.
+            # PySpark warns that it does not know this version of pandas, but nothing here uses pandas.
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
             rows = df.mapInArrow(_task(plan, _tries(df.sparkSession)), f"{_ANSWER} BINARY").collect()
     except ImportError as missing:
@@ -264,7 +264,7 @@ class UpsertCommit:
                 logger.info("Searching %s again: %s", self._name, problem)
                 stale = problem
             except (CommitMessageError, DataFileError, RowCountError):
-                # Where there was no request yet, files of the write's own tasks alone were deleted.
+                # Before the first request, only the files of the write's own tasks were deleted.
                 self._discard(self._search.resolution.added.files)
                 raise
             else:
@@ -287,17 +287,17 @@ class UpsertCommit:
     def _count_losers(self, commits: Sequence[TaskCommit]) -> int | None:
         try:
             return KeyReports(commits[0].write, commits, self._storage_of).hidden_count
-        except Exception as problem:  # of any storage library: keys in doubt are read from files
+        except Exception as problem:  # of any storage library: files are read for keys in doubt
             self._give_up(commits)
             raise DataFileError(
                 f"Cannot upsert into {self._name}, nothing was committed: keys that came to several tasks cannot "
                 f"be read again: {self._catalog.describe(problem)}."
-            ) from None  # its own text may have secrets
+            ) from None  # the cause's own text may have secrets
 
     def _look_for_rows(self, goal: Goal, commits: Sequence[TaskCommit]) -> None:
         try:
             table = self._catalog.find_table(self._identifier)
-            if table is None:  # it is created by the commit, or the commit says that it is gone
+            if table is None:  # the commit creates the table, or says that it is gone
                 return
             if (work := self._search.look(table, goal)) is not None:
                 self._search.run(work, ResolvePlan.of(self._plan, table.metadata, goal.key_types, self._encoding))
@@ -311,13 +311,13 @@ class UpsertCommit:
         self._discard(self._search.resolution.added.files)
 
     def _discard(self, files: Sequence[DataFile]) -> None:
-        """Delete files that no table refers to; log those that stay because their storage cannot be opened."""
+        """Delete files that no table refers to; log the files that stay because their storage cannot be opened."""
         if not files:
             return
         path = files[0].file_path
         try:
             io = self._storage_of(path)
-        except Exception as problem:  # of any storage library; there is an outcome to report already
+        except Exception as problem:  # of any storage library; the caller already has an outcome to report
             reason = self._catalog.describe(problem)
             logger.warning("Left behind %d files, such as %s: %s", len(files), path, reason)
         else:
@@ -360,7 +360,7 @@ def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:
 
 
 def _renamed(commits: Sequence[TaskCommit]) -> list[TaskCommit]:
-    """Return the messages under a new operation id and snapshot id, so that file names are new, too."""
+    """Return the messages with a new operation id and snapshot id, so that file names are new, too."""
     operation_id, snapshot_id = new_operation()
     write = replace(commits[0].write, operation_id=operation_id, snapshot_id=snapshot_id)
     return [replace(commit, write=write) for commit in commits]
@@ -373,18 +373,17 @@ def upsert(
     options: Mapping[str, str] | None = None,
     keys: Sequence[str] | str | None = None,
 ) -> UpsertResult:
-    """Write rows by key, in one snapshot that every reader can read: it has the new rows and not the old ones.
+    """Write rows by key, in one snapshot that every reader can read: it has the new rows, and not the old ones.
 
-    No equality delete comes into the table. A Spark job finds the old rows: it reads the key columns of the data files
+    No equality delete is added to the table. A Spark job finds the old rows: it reads the key columns of the data files
     that may have them.
 
     Args:
-        df: The rows, or the change feed: a batch, such as that of `foreachBatch`.
+        df: The rows, or the change feed: a batch, such as the one that `foreachBatch` gets.
         table: Identifier of the table, such as `db.events`; it is created if it does not exist.
-        options: The options of a write by keys. `delete-encoding` is `position` (the default), which marks old rows by
-            position deletes, or `copy-on-write`, which writes their data files again without them. None for no
-            options.
-        keys: Names of the key columns, or one text with commas between them; None for those of option `keys`.
+        options: The options of a write by keys. `delete-encoding` is `position` (the default), which hides old rows by
+            position deletes, or `copy-on-write`, which rewrites their data files without them. None for no options.
+        keys: Names of the key columns, or one text with commas between them; None for the names in option `keys`.
 
     Returns:
         What was written and replaced; its `snapshot_id` is None if there was nothing to change.
@@ -412,13 +411,12 @@ def upsert_into(
     """Return a function for `foreachBatch` that upserts each micro-batch exactly once.
 
     Each micro-batch is recorded under the id of the streaming query, so one that Spark repeats changes nothing. Option
-    `txn-app-id` names the query where its id cannot be known (Spark Connect), or where the name has to outlive a
-    checkpoint.
+    `txn-app-id` names the query where its id is unknown (Spark Connect), or where the name has to outlive a checkpoint.
 
     Args:
         table: Identifier of the table, such as `db.events`; it is created if it does not exist.
         options: The options of a write by keys, as `upsert` takes them. None for no options.
-        keys: Names of the key columns, or one text with commas between them; None for those of option `keys`.
+        keys: Names of the key columns, or one text with commas between them; None for the names in option `keys`.
 
     Returns:
         The function; it takes a DataFrame and the number of its epoch, raises as `upsert` does, and logs the result.
@@ -489,7 +487,7 @@ class _Upsert:
         return replace(result, seconds=time.monotonic() - self._started)
 
     def _has_landed(self, plan: WritePlan) -> bool:
-        """Return whether the table has this `txn-version` of the application already."""
+        """Return whether the table already has this `txn-version` of the application."""
         table = None if plan.write.txn is None else self._catalog.find_table(self._options.table)
         if table is None:
             return False
@@ -498,7 +496,7 @@ class _Upsert:
     def _give_up(self, commits: Sequence[TaskCommit]) -> None:
         try:
             delete_reported_files(self._catalog, commits)
-        except CatalogError as unreachable:  # there is a problem to report already
+        except CatalogError as unreachable:  # the caller already has a problem to report
             logger.warning("Left behind what tasks wrote for %s: %s", identifier_text(self._options.table), unreachable)
 
     def _written(self, plan: WritePlan) -> list[TaskCommit]:

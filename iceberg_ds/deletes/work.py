@@ -1,6 +1,6 @@
-"""The values of a search for keys that travel: work and its plan to the tasks, answers back to the driver.
+"""The messages of a search for keys: work and its plan go to the tasks, answers go back to the driver.
 
-Frozen and picklable.
+All of them are frozen and picklable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.partitioning import place_of
 
 _GRANULARITY = "write.delete.granularity"
-# No sequence number is as high.
+# Above all sequence numbers.
 _ABOVE_ALL = 2**63 - 1
 
 RowEncoding: TypeAlias = Literal["position", "copy-on-write"]
@@ -31,9 +31,9 @@ class KeyFile:
     """A Parquet file of keys whose rows are to be found.
 
     Attributes:
-        path: Where it is.
-        field_ids: The columns that a row must share with one of its rows, ascending.
-        sequence_number: Rows of data files below it are meant; None for rows of all data files.
+        path: Path of the file.
+        field_ids: Field ids of the columns in which a row must equal a row of this file, ascending.
+        sequence_number: The keys apply to data files with lower data sequence numbers; None for all data files.
     """
 
     path: str
@@ -42,7 +42,7 @@ class KeyFile:
 
     @property
     def applies_below(self) -> int:
-        """The number that the sequence numbers of the data files are below."""
+        """The keys apply to data files with data sequence numbers below this one."""
         return _ABOVE_ALL if self.sequence_number is None else self.sequence_number
 
 
@@ -53,10 +53,10 @@ class FileWork:
     Attributes:
         data_file: Its manifest entry, without metrics.
         sequence_number: Its data sequence number.
-        keys: The files of keys that it may have.
-        positions: The files of position deletes that may hide rows of it already.
-        read_bytes: About how much is read of it.
-        partition_values: The values of its identity partition fields, by the ids of their columns.
+        keys: The files of keys that may have keys of its rows.
+        positions: Paths of the position delete files that may already hide rows of it.
+        read_bytes: About how many bytes are read of it.
+        partition_values: The values of its identity partition fields, by source column id.
     """
 
     data_file: DataFile
@@ -68,12 +68,12 @@ class FileWork:
 
     @property
     def path(self) -> str:
-        """Where the data file is."""
+        """Path of the data file."""
         return self.data_file.file_path
 
     @property
     def place(self) -> tuple[int, str]:
-        """Its partition: deletes of one file are of one place."""
+        """Partition of the data file: all deletes in a delete file are of one partition."""
         return place_of(self.data_file)
 
 
@@ -83,10 +83,10 @@ class ResolvePlan:
 
     Attributes:
         writing: How files are written, and what opens storage.
-        specs: The table's partition specs, by id.
-        sort_orders: Its sort orders, by id.
-        key_types: The types of key columns as the table has them now, by field id.
-        encoding: What becomes of the rows that are found: marked by position, or left out of a new file.
+        specs: The table's partition specs, by spec id.
+        sort_orders: The table's sort orders, by order id.
+        key_types: The current types of the key columns, by field id.
+        encoding: How the rows that are found are removed: by position deletes, or by rewriting their data files.
     """
 
     writing: WritePlan
@@ -99,9 +99,9 @@ class ResolvePlan:
     def of(
         cls, writing: WritePlan, metadata: TableMetadata, key_types: Mapping[int, IcebergType], encoding: RowEncoding
     ) -> ResolvePlan:
-        """Return the plan of a search in a table as its metadata describe it.
+        """Return the plan of a search in the table with this metadata.
 
-        Files are written again with the columns of the table, whatever the rows were written with that replace theirs.
+        Files are rewritten with the columns of the table, even if the rows that replace theirs have other columns.
         """
         return cls(
             writing=replace(writing, schema=metadata.schema()),
@@ -113,7 +113,7 @@ class ResolvePlan:
 
     @property
     def is_by_file(self) -> bool:
-        """Whether each file of position deletes is of one data file only."""
+        """Whether each position delete file is for one data file only."""
         return self.writing.properties.get(_GRANULARITY, "").lower() == "file"
 
 
@@ -122,13 +122,13 @@ class FileAnswer:
     """What was found in a data file.
 
     Attributes:
-        path: Where it is.
+        path: Path of the data file.
         sequence_number: Its data sequence number.
-        rows: How many of its rows, not hidden before, have one of the keys.
-        rewritten: The files that hold its other rows, none if there is no such row; None if it was not rewritten.
-        positions: The files of position deletes that were looked at.
-        late_keys: The keys, with their digests, of which it has a row, not hidden before, that wins over the incoming
-            one; None for none.
+        rows: Number of its rows that have one of the keys, were not hidden before and are to be replaced.
+        rewritten: The files that hold its other rows, empty if no other row is left; None if it was not rewritten.
+        positions: Paths of the position delete files that were taken into account.
+        late_keys: Keys, with digests, for which the data file has a visible row that wins over the incoming row; None
+            for no such key.
     """
 
     path: str
@@ -140,17 +140,17 @@ class FileAnswer:
 
     @property
     def rests_on_deletes(self) -> bool:
-        """Whether other position deletes would make another answer."""
+        """Whether the answer would differ with other position deletes."""
         return self.rewritten is not None or self.late_keys is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """A file of position deletes that a task has written.
+    """A position delete file that a task wrote.
 
     Attributes:
-        file: The file.
-        paths: The data files whose rows it hides.
+        file: The position delete file.
+        paths: Paths of the data files whose rows it hides.
     """
 
     file: DataFile
@@ -162,10 +162,10 @@ class GroupAnswer:
     """What a task found and wrote.
 
     Attributes:
-        files: One answer for each data file; none if it failed.
-        marks: Files of position deletes that it wrote.
-        read_bytes: Compressed bytes of the columns that it read.
-        problem: Why it failed, None if it did not; then it has deleted its files.
+        files: One answer for each data file; empty if the task failed.
+        marks: Position delete files that the task wrote.
+        read_bytes: Compressed bytes of the columns that the task read.
+        problem: Why the task failed, or None if it did not fail; a failed task has deleted its files.
     """
 
     files: tuple[FileAnswer, ...] = ()

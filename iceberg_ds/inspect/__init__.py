@@ -1,1 +1,1 @@
-"""Proves a set-up fit (`check`) and a table whole (`verify`), and finds the files that nothing refers to."""
+"""Proves that a set-up works (`check`) and a table is intact (`verify`), and finds files that nothing refers to."""

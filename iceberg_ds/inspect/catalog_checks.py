@@ -1,4 +1,4 @@
-"""What has to hold of the catalog and the table, tried one after the other on the driver; nothing is left behind."""
+"""Checks of the catalog and the table, made one after the other on the driver; they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _SQLITE = "sqlite:///"
 
 
 def check_growth(checklist: Checklist, table: Table, branch: str, load_ms: float) -> None:
-    """Make the check; it warns at most.
+    """Make the check, which never fails: it passes or warns.
 
     Args:
-        checklist: Takes what is found.
+        checklist: Gets the result.
         table: The table.
         branch: The branch that is committed to.
         load_ms: How long it took to load the table, in milliseconds.
@@ -69,11 +69,11 @@ def check_growth(checklist: Checklist, table: Table, branch: str, load_ms: float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where the storage is to be tried.
+    """The place in the storage to try.
 
     Attributes:
-        folder: Where data files go.
-        properties: What opens them, as tasks get it.
+        folder: Folder for the test files, below the place where data files go.
+        properties: The properties that open the storage, as tasks get them.
     """
 
     folder: str
@@ -81,22 +81,22 @@ class Target:
 
 
 def warehouse_target(options: SinkOptions) -> Target | None:
-    """Return where files go by the settings alone, for a catalog that cannot be asked; None if they do not tell."""
+    """Return where files go according to the settings alone, if no catalog answers; None if they do not tell."""
     properties = configured_properties(catalog_settings(options))
     base = options.location or properties.get("warehouse", "")
     return Target(folder=_folder(base), properties=storage_properties(properties)) if "://" in base else None
 
 
 def _folder(base: str) -> str:
-    """Return a folder of this check alone."""
+    """Return a folder that only this check uses."""
     return f"{base.rstrip('/')}/iceberg-ds-check-{secrets.token_hex(6)}"
 
 
 @contextmanager
 def checked_catalog(checklist: Checklist, options: SinkOptions) -> Iterator[CatalogClient | None]:
-    """Check that the catalog answers and accepts us, and yield it; None if it does not.
+    """Check that the catalog answers and accepts the credentials, and yield it, or None if it does not.
 
-    A SQLite file that does not exist yet is not made: another one stands for it.
+    A SQLite file that does not exist yet is not created: a temporary one takes its place.
     """
     settings = catalog_settings(options)
     configured = configured_properties(settings)
@@ -128,7 +128,7 @@ def _connect(
     started = time.monotonic()
     try:
         client, exists = within(checklist.limit_s, lambda: _ask(settings, options))
-    except Exception as error:  # every library below raises its own
+    except Exception as error:  # each library below raises its own errors
         _note_refusal(checklist, error, time.monotonic() - started, asked)
         return None
     seconds = time.monotonic() - started
@@ -168,7 +168,7 @@ def _namespace(options: SinkOptions, *, exists: bool) -> tuple[str, None]:
 
 @contextmanager
 def no_new_folders(client: CatalogClient, namespace: Sequence[str]) -> Iterator[None]:
-    """Remove the empty local folders that tables of a namespace leave behind, if they were not there before."""
+    """Remove the empty local folders that tables of a namespace leave behind, unless they existed before."""
     warehouse = str(client.raw.properties.get("warehouse", ""))
     made = missing_folders("/".join([warehouse.rstrip("/"), *namespace, "x"])) if is_local(warehouse) else []
     try:
@@ -181,9 +181,9 @@ def no_new_folders(client: CatalogClient, namespace: Sequence[str]) -> Iterator[
 def checked_table(
     checklist: Checklist, client: CatalogClient, options: SinkOptions, dataframe: StructType | None
 ) -> Iterator[Target | None]:
-    """Check the table, or the right to create it, and yield where its files go; None if that is not known.
+    """Check the table, or the right to create it, and yield where its files go, or None if that is unknown.
 
-    A table that does not exist is stood for by another one in the same namespace, which is removed at the end.
+    If the table does not exist, a scratch table in the same namespace takes its place, and is removed at the end.
     """
     asked = catalog_service(client.raw.properties)
     found = checklist.attempt(TABLE, lambda: _table(client, options), needs=[NAMESPACE], asked=asked)
@@ -210,7 +210,7 @@ def checked_table(
 
 
 def _table(client: CatalogClient, options: SinkOptions) -> tuple[str, tuple[Table | None, float]]:
-    """Return the table, None if a first write creates it, and how many milliseconds it took to load."""
+    """Return the table, or None if the first write creates it, and how many milliseconds loading it took."""
     name = identifier_text(options.table)
     table, load_ms = timed(lambda: client.find_table(options.table))
     if table is None:
@@ -235,7 +235,7 @@ def _new_schema(options: SinkOptions, dataframe: StructType) -> tuple[str, None]
 
 
 def _commit(client: CatalogClient, table: Table) -> tuple[str, None]:
-    """Send a commit that must be refused: whoever may not commit is refused for that."""
+    """Send a commit that must be refused: a user without the right to commit is refused for that reason."""
     if catalog_service(client.raw.properties) is not Service.REST:
         raise NotTriedError("this kind of catalog tells only when something is committed")
     try:

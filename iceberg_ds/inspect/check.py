@@ -1,7 +1,7 @@
-"""`check`: tries all that a write needs, on the driver and on every executor, before any job runs.
+"""`check`: tries everything that a write needs, on the driver and on every executor, before any job runs.
 
-It leaves nothing behind. A check that depends on a failed one is skipped; all others are made. The columns that are
-compared with the table come from a DataFrame's schema, from text, or from a sample file.
+It leaves nothing behind. A check that depends on a failed one is skipped; every other check is made. The columns that
+are compared with the table come from a DataFrame's schema, from text, or from a sample file.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _Check = TypeVar("_Check", bound=Callable[..., CheckResult])
 def given_columns(
     schema: spark.StructType | str | None, sample: str | os.PathLike[str] | None, session: SparkSession | None
 ) -> tuple[str, spark.StructType]:
-    """Return the columns in words, and the columns.
+    """Return a text about the columns, and the columns.
 
     Raises:
         CheckFailedError: The text or the sample cannot be read as columns.
@@ -155,7 +155,7 @@ def _arrow_schema(path: Path) -> pa.Schema:
 
 
 def _accepting_spark_first(check: _Check) -> _Check:
-    """Return the function that also takes `check(spark, options)`, the form of earlier versions, with a warning."""
+    """Return a function that also accepts `check(spark, options)`, the form of earlier versions, with a warning."""
 
     @functools.wraps(check)
     def in_either_form(*args: Any, **kwargs: Any) -> CheckResult:  # noqa: ANN401  # those of either form
@@ -177,7 +177,7 @@ def _check_spark_first(
 
 
 @_accepting_spark_first
-def check(  # noqa: PLR0913  # one for each thing that a user may choose
+def check(  # noqa: PLR0913  # one parameter for each choice of the user
     table: str,
     *,
     spark: SparkSession | None = None,
@@ -186,7 +186,7 @@ def check(  # noqa: PLR0913  # one for each thing that a user may choose
     sample: str | os.PathLike[str] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> CheckResult:
-    """Try all that a write to a table needs, on the driver and on every executor, before the job runs.
+    """Try everything that a write to a table needs, on the driver and on every executor, before the job runs.
 
     It tries the options; the catalog, its credentials, the namespace and the table, or the right to create it; the
     columns, if they are given; and on the driver and on every executor the versions, the clock and the storage, where
@@ -195,12 +195,12 @@ def check(  # noqa: PLR0913  # one for each thing that a user may choose
 
     Args:
         table: Identifier of the table, such as `db.events`.
-        spark: The session whose executors are asked; None to check from this machine alone.
+        spark: The session whose executors are asked; None to check only from this machine.
         options: The options that the write gets. None for no options.
         schema: The columns of the write: a DataFrame's schema, or text such as `id BIGINT, name STRING`. None if
             `sample` has them, or to leave the columns unchecked.
-        sample: Path of a Parquet, CSV (with a header) or JSON (one object a line) file with such columns instead; None
-            for no sample.
+        sample: Path of a Parquet, CSV (with a header) or JSON (one object per line) file with these columns, instead
+            of `schema`; None for no sample.
         limit_s: Seconds that each step may take; the job on the executors may take four times as long.
 
     Returns:
@@ -220,7 +220,7 @@ def check_write(
     sample: str | os.PathLike[str] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> CheckResult:
-    """Try all that a write with these options, keys in lower case, needs; the other arguments are those of `check`."""
+    """Try everything that a write with these options needs; their keys are in lower case, the rest is as in `check`."""
     run = secrets.token_hex(6)
     checklist = Checklist.for_options(given, limit_s)
     versions = installed_versions()
@@ -255,7 +255,7 @@ def _check_all(
 
 
 def _check_machines(checklist: Checklist, target: Target | None, spark: SparkSession | None, run: str) -> None:
-    """Try the storage on the driver, and all that executors can try."""
+    """Try the storage on the driver, and everything that executors can try."""
     if target is None:
         checklist.skip(PUT, "not tried, because the location of the table is unknown")
         _check_executors(checklist, None, spark, run)
@@ -263,7 +263,7 @@ def _check_machines(checklist: Checklist, target: Target | None, spark: SparkSes
     checklist.secrets.update(target.properties)
     properties = quick_properties(target.properties, target.folder)
     place = Place(folder=target.folder, properties=properties, limit_s=checklist.limit_s)
-    # Noted here, because executors on this machine could not tell which of them made a folder.
+    # Noted here, because executors on this machine could not tell which one of them made a folder.
     made = missing_folders(f"{place.folder}/x")
     try:
         for found in probe_storage(place, f"driver-{machine()}-{os.getpid()}", DRIVER):
@@ -285,7 +285,7 @@ def _check_executors(checklist: Checklist, place: Place | None, spark: SparkSess
     started = time.monotonic()
     try:
         checks = ask_executors(spark, place, run, installed_versions(), limit_s)
-    except Exception as error:  # Spark's own, and errors of the job
+    except Exception as error:  # errors of Spark, and of the job
         checklist.fail(EXECUTORS, error, seconds=time.monotonic() - started)
         return
     for found in checks:

@@ -1,7 +1,7 @@
 """The list of checks that `check` and `verify` make, one after the other, and how their results are shown.
 
-Each check has a time limit, and is skipped if it depends on one that failed. A `Check` is the result of one, a
-`CheckResult` of all; in a terminal they are a table with a coloured mark and the next step for each.
+Each check has a time limit, and is skipped if it depends on a failed check. A `Check` is the result of one check, a
+`CheckResult` that of all; a terminal shows a table with a coloured mark and the next step for each check.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Check:
 
     Attributes:
         name: What was checked, such as `catalog is reached`.
-        outcome: `ok`; `failed`; `warning` if something is not as it should be and a write is safe all the same;
-            `skipped` if the check was not made, for the reason that `detail` says.
+        outcome: `ok`; `failed`; `warning` if something is not as it should be, but a write is still safe;
+            `skipped` if the check was not made, for the reason in `detail`.
         where: The machine: `driver`, or host and process of an executor.
         seconds: Seconds that the check took.
         detail: What was found, in words; it holds no secret.
@@ -58,7 +58,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What all checks of `check` found; its text has a line for each check.
+    """What all checks of `check` found; `str` has one line for each check.
 
     Attributes:
         checks: The checks, in the order in which they were made.
@@ -130,7 +130,7 @@ class CheckFailedError(Exception):
 
 
 class CheckWarnedError(CheckFailedError):
-    """A check found something that is not as it should be, though a write is still safe."""
+    """A check found something that is not as it should be, but a write is still safe."""
 
 
 class NotTriedError(Exception):
@@ -140,7 +140,7 @@ class NotTriedError(Exception):
 def within(limit_s: float, call: Callable[[], _Found]) -> _Found:
     """Return what `call` returns.
 
-    Libraries have time-outs of their own, or none; a call that hangs goes on in a daemon thread.
+    Libraries have time-outs of their own, or none; a call that hangs keeps running in a daemon thread.
 
     Raises:
         TimeoutError: `call` did not return within `limit_s` seconds.
@@ -151,7 +151,7 @@ def within(limit_s: float, call: Callable[[], _Found]) -> _Found:
     def run() -> None:
         try:
             found.append(call())
-        except BaseException as error:  # raised again in the caller's thread
+        except BaseException as error:  # raised again in the thread of the caller
             raised.append(error)
 
     thread = threading.Thread(target=run, name="iceberg-ds-check", daemon=True)
@@ -196,9 +196,9 @@ class Checklist:
 
         Args:
             name: What is checked.
-            call: Returns what was found, in words and as a value.
+            call: Returns what was found, as text and as a value.
             needs: Names of checks that must have passed.
-            asked: The service that is asked, for hints about errors; None for no service.
+            asked: The service that is called, for hints about errors; None for no service.
         """
         if (failed := next((need for need in needs if not self.passed(need)), None)) is not None:
             self.skip(name, f"not tried, because '{failed}' did not pass")
@@ -229,7 +229,7 @@ class Checklist:
         text = str(error) if is_own else f"{type(error).__name__}: {error}"
         step = error.next_step if isinstance(error, CheckFailedError) else diagnose(error, asked).next_step
         if isinstance(error, IcebergSinkError) and error.__context__ is None:
-            step = ""  # the message has the next step
+            step = ""  # the message already has the next step
         detail = text.removesuffix(step).rstrip()
         outcome: Outcome = "warning" if isinstance(error, CheckWarnedError) else "failed"
         self.note(Check(name=name, outcome=outcome, seconds=seconds, detail=detail, next_step=step))

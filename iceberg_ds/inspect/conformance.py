@@ -1,8 +1,8 @@
-"""Tries on scratch tables whether a catalog keeps Iceberg's commit protocol, on which exactly-once rests.
+"""Tries on scratch tables whether a catalog keeps Iceberg's commit protocol, which exactly-once depends on.
 
-The trials are requests that it must carry out whole, and requests that it must refuse. They go to the catalog as they
-are, without what `CatalogClient.send` adds for catalogs with known gaps, but for one trial of that. No rows are
-written: a snapshot only says how many it stands for. Nothing is left behind. Runs on the driver only.
+The trials are requests that the catalog must apply as a whole, and requests that it must refuse. They are sent as they
+are, without what `CatalogClient.send` adds for catalogs with known gaps; one trial tests those additions. No rows are
+written: a snapshot only claims a number of rows. Nothing is left behind. Runs on the driver only.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Trial:
 
     Attributes:
         name: What is tried.
-        run: Tries it; returns what is wrong, None if nothing is.
-        is_needed: Rows are lost or doubled without it, whatever this package does.
-        without: What to do where it does not hold.
+        run: Makes the trial; returns what is wrong, or None if it passed.
+        is_needed: Whether a catalog that fails the trial loses or duplicates rows, and this package cannot prevent it.
+        without: What to do if the trial fails.
     """
 
     name: str
@@ -95,7 +95,7 @@ def _null_on_snapshot(scratch: ScratchTables) -> str | None:
 
 
 def _kept(scratch: ScratchTables, table: Table, late: CommitRequest, expected: int) -> str | None:
-    """Send a request that must be refused, and return what became of the rows that were there."""
+    """Send a request that must be refused; return what is wrong, or None if it was refused and no row changed."""
     is_refused = scratch.is_refused(table, late)
     found = total_records(scratch.load(table.name()))
     return None if is_refused and found == expected else "a request from an old state of the branch was accepted"
@@ -144,7 +144,7 @@ def _parts(scratch: ScratchTables, table: Table) -> list[str]:
     parts = {
         "property": _MARK in found.metadata.properties,
         "schema": "more" in found.schema().column_names,
-        "snapshot": total_records(found) > 2,  # noqa: PLR2004  # the two that were there before
+        "snapshot": total_records(found) > 2,  # noqa: PLR2004  # the two earlier snapshots
     }
     return [part for part, is_there in parts.items() if is_there]
 
@@ -173,7 +173,7 @@ def _our_first_commits(scratch: ScratchTables) -> str | None:
 
 
 def _race(scratch: ScratchTables, name: tuple[str, ...], commits: int, *, is_plain: bool = True) -> int:
-    """Let several writers commit at once; return how many requests were accepted."""
+    """Let several writers commit at once, and return how many requests were accepted."""
     at_once = Barrier(_WRITERS, timeout=_PATIENCE_S)
 
     def write(catalog: CatalogClient) -> int:
@@ -230,7 +230,7 @@ def _schema_stays(scratch: ScratchTables) -> str | None:
     table = scratch.table(snapshots=1)
     late, change = scratch.with_snapshot(table), _everything(scratch, table)
     scratch.commit(table, CommitRequest(requirements=change.requirements, updates=change.updates[1:3]))
-    scratch.is_refused(table, late)  # either way
+    scratch.is_refused(table, late)  # the catalog may refuse or accept the request
     kept = "more" in scratch.load(table.name()).schema().column_names
     return None if kept else "a snapshot took back a change of the schema that came before it"
 
@@ -302,10 +302,10 @@ class ConformanceResult:
     Attributes:
         name: What was tried.
         passed: Whether the catalog did as the spec says; None if that could not be found out.
-        seconds: How long it took.
+        seconds: Seconds that the trial took.
         detail: What the catalog did.
-        next_step: What to do about it, empty if nothing.
-        is_needed: Rows are lost or doubled without it, whatever this package does.
+        next_step: What to do about it; empty if there is nothing to do.
+        is_needed: Whether a catalog that fails the trial loses or duplicates rows, and this package cannot prevent it.
     """
 
     name: str
@@ -319,15 +319,15 @@ class ConformanceResult:
 def check_conformance(
     catalog: CatalogClient, namespace: Sequence[str], *, another: Callable[[], CatalogClient] | None = None
 ) -> list[ConformanceResult]:
-    """Try whether the catalog keeps the commit protocol, and say at the end whether exactly-once holds there.
+    """Try whether the catalog keeps the commit protocol, and conclude whether exactly-once holds there.
 
     Args:
         catalog: The catalog.
-        namespace: Where the scratch tables go. It is created, and removed again, if it is missing.
+        namespace: Namespace of the scratch tables. If it is missing, it is created and removed again.
         another: Returns a further connection to the catalog, for trials that need several at once.
 
     Returns:
-        A result for each trial, and a last one for all of them together.
+        One result for each trial, and a last one for all trials together.
     """
     results: list[ConformanceResult] = []
     with ScratchTables(catalog, namespace, another or catalog.another) as scratch:
@@ -352,7 +352,7 @@ def _result(trial: Trial, scratch: ScratchTables) -> ConformanceResult:
     try:
         problem = trial.run(scratch)
         passed, detail = problem is None, problem or "as the spec says"
-    except Exception as error:  # every library below raises its own
+    except Exception as error:  # each library below raises its own errors
         reason = str(error) if isinstance(error, IcebergSinkError) else scratch.catalog.describe(error)
         passed, detail = None, f"could not be tried: {reason}"
     seconds = time.monotonic() - started

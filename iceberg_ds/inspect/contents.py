@@ -1,8 +1,8 @@
-"""All that a table's snapshots list, read once: manifest lists, manifests, the files in them; and what was found there.
+"""Everything that a table's snapshots list, read once: manifest lists, manifests and the files in them.
 
 What cannot be read is kept as a problem, so that every other check can still be made on the rest. Memory grows with the
-number of different files: their metrics are not kept. Two paths may name one file, as writers spell the same place in
-several ways; comparing them errs on the side of "the same", so that a file that is taken for a referenced one stays.
+number of different files: their metrics are not kept. Two paths may name one file, because writers spell one place in
+several ways; in doubt, two paths count as the same file, so that a file is rather kept than taken for unreferenced.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from iceberg_ds.snapshots.manifests import all_entries, deletion_vector
 
 _EXAMPLES = 5
 _THREADS = 16
-# Results that wait for their turn, at most.
+# The largest number of results that wait for their turn.
 _WINDOW = 1024
 
 _Item = TypeVar("_Item")
@@ -46,12 +46,12 @@ _LOCAL = re.compile(r"^(file:(//(localhost)?(?=/))?)?(?=/)")
 
 
 def found(problems: Iterable[str], well: str, next_step: str) -> tuple[str, None]:
-    """Return what a check found if there are no problems.
+    """Return the result of a check without problems.
 
     Args:
-        problems: What is wrong, a sentence each.
-        well: What is said if nothing is.
-        next_step: What to do about them.
+        problems: What is wrong, one sentence each.
+        well: The text of the result if nothing is wrong.
+        next_step: What to do about the problems.
 
     Raises:
         CheckFailedError: There are problems; its text has the first few.
@@ -64,7 +64,7 @@ def found(problems: Iterable[str], well: str, next_step: str) -> tuple[str, None
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number of things in words."""
+    """Return a number of things as text, such as `2 files`."""
     if number == 1:
         return f"1 {thing}"
     if thing.endswith("y") and not thing.endswith("ey"):
@@ -81,16 +81,16 @@ def in_parallel(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iter
 
 
 def why_unreadable(error: Exception) -> str:
-    """Return in words why a file could not be read."""
+    """Return a text that says why a file could not be read."""
     if isinstance(error, FileNotFoundError):
         return "is missing"
     return f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
 
 
 def file_key(path: str) -> str:
-    """Return the form of `path` that all spellings of it share.
+    """Return the key of a file: one form for all spellings of its path.
 
-    `s3a://b/k` and `s3n://b/k` are `s3://b/k`; `file:/x`, `file:///x` and `/x` are one, links to folders followed.
+    `s3a://b/k` and `s3n://b/k` are `s3://b/k`; `file:/x`, `file:///x` and `/x` are one, with links to folders resolved.
     """
     scheme, separator, rest = path.partition("://")
     if not separator or scheme == "file":
@@ -99,7 +99,7 @@ def file_key(path: str) -> str:
 
 
 def within_store(key: str) -> str:
-    """Return the part of a key behind scheme and authority."""
+    """Return the part of a key after scheme and authority."""
     rest = key.partition("://")[2]
     return rest.partition("/")[2].lstrip("/")
 
@@ -115,7 +115,7 @@ def _real_folder(folder: str) -> str:
 
 
 def folder_key(location: str) -> str:
-    """Return the key that all files below a folder begin with."""
+    """Return the prefix that the keys of all files below a folder share."""
     return file_key(f"{location.rstrip('/')}/x").removesuffix("x")
 
 
@@ -124,13 +124,13 @@ class ListedFile:
     """A data or delete file as a manifest lists it.
 
     Attributes:
-        path: Where it is.
-        content: Rows, or which kind of deletes.
-        file_format: Its format.
-        record_count: How many rows or deletes it is said to hold.
-        size_bytes: Its recorded size.
-        is_encrypted: Whether it takes a key to read it.
-        vector: Offset and length of a deletion vector in it, None if the whole file is meant.
+        path: Path of the file.
+        content: Data, position deletes or equality deletes.
+        file_format: Format of the file.
+        record_count: Recorded number of rows or deletes.
+        size_bytes: Recorded size in bytes.
+        is_encrypted: Whether reading the file needs a key.
+        vector: Offset and length in bytes of the deletion vector in the file; None if the entry is for the whole file.
     """
 
     path: str
@@ -143,10 +143,10 @@ class ListedFile:
 
     @classmethod
     def of(cls, data_file: DataFile) -> ListedFile:
-        """Return what is kept of an entry's file."""
+        """Return the kept fields of an entry's file."""
         return cls(
             path=sys.intern(data_file.file_path),
-            content=DataFileContent(data_file.content or 0),  # version 1 has none but data files
+            content=DataFileContent(data_file.content or 0),  # version 1 has only data files
             file_format=data_file.file_format,
             record_count=data_file.record_count,
             size_bytes=data_file.file_size_in_bytes,
@@ -156,18 +156,18 @@ class ListedFile:
 
     @property
     def name(self) -> str:
-        """What tells it from all others: several deletion vectors may share a file."""
+        """A unique name: the path, with the offset of a deletion vector, because several of them may share a file."""
         return self.path if self.vector is None else f"{self.path}#{self.vector[0]}"
 
     @property
     def own_bytes(self) -> int:
-        """The bytes that count as its own in summaries."""
+        """The size in bytes that counts for it in summaries."""
         return self.size_bytes if self.vector is None else self.vector[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An entry of a manifest; numbers are inherited where it has none of its own."""
+    """An entry of a manifest; numbers that it does not have itself are inherited."""
 
     status: ManifestEntryStatus
     snapshot_id: int | None
@@ -177,17 +177,17 @@ class Entry:
 
     @property
     def is_live(self) -> bool:
-        """Whether its file is in the table."""
+        """Whether the file of the entry is in the table."""
         return self.status is not ManifestEntryStatus.DELETED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why it is not known what a file lists.
+    """Why it is unknown what a file lists.
 
     Attributes:
-        text: In words, with the file.
-        is_missing: Whether the file is not there; else it is, or may be, and cannot be read.
+        text: The reason, with the file.
+        is_missing: Whether the file does not exist; else it exists, or may exist, and cannot be read.
     """
 
     text: str
@@ -195,7 +195,7 @@ class Problem:
 
     @classmethod
     def of(cls, file: str, error: Exception, said: str = "") -> Problem:
-        """Return why a file could not be read, and what else is to be said of it."""
+        """Return why a file could not be read, followed by `said`."""
         return cls(text=f"{file} {why_unreadable(error)}{said}", is_missing=isinstance(error, FileNotFoundError))
 
     def __str__(self) -> str:
@@ -207,10 +207,10 @@ class Manifest:
     """A manifest that was read.
 
     Attributes:
-        entries: All of its entries.
-        size_bytes: How long the file is.
-        partitions: The different partition values in it, at most a few of each shape.
-        problem: Why it could not be read, None if it was.
+        entries: All entries of the manifest.
+        size_bytes: Size of the file in bytes.
+        partitions: Partition values in the manifest, one tuple for each combination of types.
+        problem: Why the manifest could not be read, or None if it was read.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -224,9 +224,9 @@ class Listed:
     """What snapshots list.
 
     Attributes:
-        lists: The manifests of each snapshot, by its id, as its manifest list names them.
-        problems: Why a manifest list could not be read, by the snapshot's id.
-        manifests: What is in them, by path.
+        lists: The manifests of each snapshot, as its manifest list names them, by snapshot id.
+        problems: Why a manifest list could not be read, by snapshot id.
+        manifests: The contents of the manifests, by path.
     """
 
     lists: Mapping[int, tuple[ManifestFile, ...]]
@@ -234,7 +234,7 @@ class Listed:
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
 
     def listed_paths(self) -> Iterator[str]:
-        """Yield the paths of the manifests, and of the files that the snapshots have."""
+        """Yield the paths of the manifests, and of the live files in them."""
         yield from self.manifests
         yield from (
             entry.file.path for manifest in self.manifests.values() for entry in manifest.entries if entry.is_live
@@ -251,19 +251,19 @@ class Contents(Listed):
     """What the snapshots of a table list.
 
     Attributes:
-        metadata: The table.
+        metadata: Metadata of the table.
     """
 
     metadata: TableMetadata
 
     def paths(self) -> Iterator[str]:
-        """Yield the paths of all files that the snapshots refer to, and of the table's statistics."""
+        """Yield the paths of all files that the snapshots refer to, and of the table's statistics files."""
         yield from (snapshot.manifest_list for snapshot in self.metadata.snapshots)
         yield from self.listed_paths()
         yield from (found.statistics_path for found in (*self.metadata.statistics, *self.metadata.partition_statistics))
 
     def read_snapshots(self) -> list[Snapshot]:
-        """Return the snapshots of which everything could be read."""
+        """Return the snapshots whose manifest list and manifests could all be read."""
         return [
             snapshot
             for snapshot in self.metadata.snapshots
@@ -272,7 +272,7 @@ class Contents(Listed):
         ]
 
     def listed_manifests(self, snapshot_ids: Collection[int] | None = None) -> dict[str, ManifestFile]:
-        """Return the manifests of these snapshots, of all for None, by path."""
+        """Return the manifests of these snapshots, by path; for None, those of all snapshots."""
         return {
             used.manifest_path: used
             for snapshot_id, manifests in self.lists.items()
@@ -281,7 +281,7 @@ class Contents(Listed):
         }
 
     def live_files(self, snapshot_ids: Collection[int] | None = None) -> list[ListedFile]:
-        """Return the different files that these snapshots have, all snapshots for None."""
+        """Return the different live files of these snapshots; for None, those of all snapshots."""
         files = {
             entry.file.name: entry.file
             for path in self.listed_manifests(snapshot_ids)
@@ -296,8 +296,8 @@ def read_contents(io: FileIO, metadata: TableMetadata, known: Contents | None = 
 
     Args:
         io: Opens the table's files.
-        metadata: The table.
-        known: What was read of it before; files that were read are not read again.
+        metadata: Metadata of the table.
+        known: What was read of the table before, or None; files that could be read are not read again.
     """
     listed = read_listed(io, {snapshot.snapshot_id: snapshot.manifest_list for snapshot in metadata.snapshots}, known)
     return Contents(metadata=metadata, lists=listed.lists, problems=listed.problems, manifests=listed.manifests)
@@ -308,8 +308,8 @@ def read_listed(io: FileIO, manifest_lists: Mapping[int, str], known: Listed | N
 
     Args:
         io: Opens the table's files.
-        manifest_lists: The manifest list of each snapshot, by its id.
-        known: What was read of the same table before; files that were read are not read again.
+        manifest_lists: Path of the manifest list of each snapshot, by snapshot id.
+        known: What was read of the same table before, or None; files that could be read are not read again.
     """
     before = known.lists if known is not None else {}
     lists = {number: manifests for number, manifests in before.items() if number in manifest_lists}
@@ -334,10 +334,10 @@ def _read_manifests(io: FileIO, listed: Mapping[str, ManifestFile], known: Liste
 
 
 def _read_list(io: FileIO, snapshot_id: int, path: str) -> tuple[ManifestFile, ...] | Problem:
-    # PyIceberg keeps manifests by path in its process: what is read here is what lies there now.
+    # PyIceberg caches manifests by path in its process; this reads what is stored now.
     try:
         return tuple(read_manifest_list(io.new_input(path)))
-    except Exception as error:  # whatever a storage library or the Avro reader raises
+    except Exception as error:  # any error of a storage library or the Avro reader
         return Problem.of(f"manifest list {path} of snapshot {snapshot_id}", error)
 
 
@@ -347,7 +347,7 @@ def _read_manifest(io: FileIO, used: ManifestFile) -> Manifest:
         size = len(io.new_input(used.manifest_path))
         entries = all_entries(io, used)
         return Manifest(entries=tuple(_entry(entry) for entry in entries), size_bytes=size, partitions=_shapes(entries))
-    except Exception as error:  # whatever a storage library or the Avro reader raises
+    except Exception as error:  # any error of a storage library or the Avro reader
         said = f" (its recorded size is {used.manifest_length:,} bytes, it has {size:,})" if size is not None else ""
         return Manifest(size_bytes=size, problem=Problem.of(f"manifest {used.manifest_path}", error, said))
 
@@ -363,7 +363,7 @@ def _entry(entry: ManifestEntry) -> Entry:
 
 
 def _shapes(entries: Iterable[ManifestEntry]) -> tuple[tuple[object, ...], ...]:
-    """Return one partition of each combination of types among the entries."""
+    """Return one partition for each combination of types among the entries."""
     partitions = (_values(entry.data_file.partition) for entry in entries)
     return tuple({tuple(type(value) for value in partition): partition for partition in partitions}.values())
 

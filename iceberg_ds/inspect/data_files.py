@@ -1,8 +1,8 @@
-"""Whether the files that a table refers to are there, as long as recorded, with as many rows and true metrics.
+"""Checks that the files that a table refers to exist, with the recorded size and row count, and with true metrics.
 
-Each file is looked at once, with one request where the storage allows: the end of a Parquet file tells both. The deep
-check recomputes metrics from rows, a batch at a time. A bound only has to bound: it may have been cut short. Columns
-inside lists and maps have no bounds, and writers count their values in several ways, so they are left out.
+Each file is opened once, with one request where the storage allows it: the end of a Parquet file tells size and rows.
+The deep check recomputes metrics from the rows, batch by batch. A bound only has to bound: it may be truncated. Columns
+inside lists and maps have no bounds, and writers count their values in several ways, so these columns are left out.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from iceberg_ds.snapshots.manifests import all_entries
 from iceberg_ds.table.projection import field_id
 
 _BATCH_ROWS = 64 * 1024
-_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}  # in a unit of Arrow's
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}  # in one Arrow time unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a look at a file has shown.
+    """What a look at a file showed.
 
     Attributes:
-        file: The file, as it is listed.
-        problem: Why it is not the file that was recorded, None if it is.
-        rows: How many rows its footer counts, None if they were not counted.
-        rows_problem: Why they could not be, None if they were or need not be.
+        file: The file as it is listed.
+        problem: Why it is not the recorded file, or None if it is.
+        rows: Number of rows in its footer, or None if the footer was not read.
+        rows_problem: Why the footer could not be read, or None if it was read or need not be.
     """
 
     file: ListedFile
@@ -46,17 +46,17 @@ class Look:
 
     @property
     def is_miscounted(self) -> bool:
-        """Whether it holds another number of rows than recorded."""
+        """Whether the number of rows in the file differs from the recorded one."""
         return self.rows is not None and self.rows != self.file.record_count
 
 
 def look_at(io: FileIO, files: Iterable[ListedFile]) -> Iterator[Look]:
-    """Yield what a look at each of the files shows."""
+    """Look at each file, and yield what that shows."""
     return in_parallel(lambda file: _look(io, file), files)
 
 
 def kind(file: ListedFile) -> str:
-    """Return what a file is in words."""
+    """Return `data file` or `delete file`."""
     return "data file" if file.content is DataFileContent.DATA else "delete file"
 
 
@@ -72,9 +72,9 @@ def _look(io: FileIO, file: ListedFile) -> Look:
                 return Look(file=file, problem=problem)
             try:
                 return Look(file=file, rows=pq.read_metadata(stream).num_rows)
-            except Exception as error:  # Arrow's, and those of the storage library
+            except Exception as error:  # errors of Arrow and of the storage library
                 return Look(file=file, rows_problem=f"the footer of {name} {why_unreadable(error)}")
-    except Exception as error:  # whatever a storage library raises
+    except Exception as error:  # any error of a storage library
         return Look(file=file, problem=f"{name} {why_unreadable(error)}")
 
 
@@ -83,7 +83,7 @@ def _wrong_size(name: str, size: int, recorded: int) -> str | None:
 
 
 def statistics_problems(table: Table) -> Iterator[str]:
-    """Yield the statistics files of a table that are missing or not as long as recorded."""
+    """Yield the statistics files of a table that are missing, or whose size differs from the recorded one."""
     metadata = table.metadata
     every = [*metadata.statistics, *metadata.partition_statistics]
     recorded = [(found.statistics_path, found.file_size_in_bytes) for found in every]
@@ -98,11 +98,11 @@ def statistics_problems(table: Table) -> Iterator[str]:
 
 
 def metadata_problems(table: Table, load: Callable[[], Table]) -> Iterator[str]:
-    """Yield the metadata files that the table's log refers to, and that are not there; the current one first.
+    """Yield the metadata files that are missing or unreadable: the current one first, then those of the table's log.
 
     Args:
         table: The table.
-        load: Loads it afresh: a commit meanwhile may have let go of files, and deleted them.
+        load: Loads the table anew: a commit meanwhile may have dropped files from the log, and deleted them.
     """
     paths = _metadata_files(table)
     looks = in_parallel(lambda path: _size(table.io, path), paths)
@@ -118,22 +118,22 @@ def _metadata_files(table: Table) -> list[str]:
 def _size(io: FileIO, path: str) -> tuple[int | None, str | None]:
     try:
         return len(io.new_input(path)), None
-    except Exception as error:  # whatever a storage library raises
+    except Exception as error:  # any error of a storage library
         return None, why_unreadable(error)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Column:
-    """What has been seen of a column.
+    """Metrics of a column, from the rows read so far.
 
     Attributes:
-        path: Names from the top.
+        path: Names from the top-level column down.
         kind: Its type in the file.
-        values: How many values it has, nulls too.
-        nulls: How many are null.
-        nans: How many are NaN.
-        low: The lowest value, as `_ordered` makes it; None if there is none.
-        high: The highest one.
+        values: Number of values, nulls included.
+        nulls: Number of nulls.
+        nans: Number of NaNs.
+        low: The lowest value, in the form of `_ordered`; None before the first value.
+        high: The highest value, in the form of `_ordered`; None before the first value.
     """
 
     path: tuple[str, ...]
@@ -161,11 +161,11 @@ class _Column:
 
 
 def metric_problems(io: FileIO, contents: Contents, files: Mapping[str, ListedFile]) -> Iterator[str]:
-    """Yield where the metrics of files do not say what is in them.
+    """Yield where the recorded metrics of files contradict their rows.
 
     Args:
         io: Opens the table's files.
-        contents: The table.
+        contents: The manifests of the table.
         files: The Parquet files to read, by path.
     """
     wanted = dict(files)
@@ -186,7 +186,7 @@ def _problems_of(io: FileIO, data_file: DataFile) -> Iterator[str]:
     name = f"{kind(ListedFile.of(data_file))} {data_file.file_path}"
     try:
         columns, rows = _read(io, data_file.file_path)
-    except Exception as error:  # Arrow's, and those of the storage library
+    except Exception as error:  # errors of Arrow and of the storage library
         yield f"{name} {why_unreadable(error)}"
         return
     if rows != data_file.record_count:
@@ -213,7 +213,7 @@ def _columns(schema: pa.Schema) -> Iterator[tuple[int, _Column]]:
 
 
 def _leaves(column: pa.Field, above: tuple[str, ...]) -> Iterator[tuple[int, _Column]]:
-    """Yield the columns that are in no list or map, by their field ids; those without one are left out."""
+    """Yield field id and column of each column outside lists and maps; columns without field id are left out."""
     path = (*above, column.name)
     if pa.types.is_struct(column.type):
         for position in range(column.type.num_fields):
@@ -243,9 +243,9 @@ def _wrong(data_file: DataFile, number: int, column: _Column) -> Iterator[str]:
         return
     lower = _bound(data_file.lower_bounds, number, column)
     upper = _bound(data_file.upper_bounds, number, column)
-    if lower is not None and lower > column.low:  # type: ignore[operator]  # of one type
+    if lower is not None and lower > column.low:  # type: ignore[operator]  # both have one type
         yield f"its lower bound {_shown(lower)} is above the value {_shown(column.low)}"
-    if upper is not None and upper < column.high:  # type: ignore[operator]  # of one type
+    if upper is not None and upper < column.high:  # type: ignore[operator]  # both have one type
         yield f"its upper bound {_shown(upper)} is below the value {_shown(column.high)}"
 
 
@@ -275,7 +275,7 @@ def _is_ordered(kind: pa.DataType) -> bool:
 
 
 def _ordered(values: pa.Array) -> pa.Array:
-    """Return the values as numbers, or as bytes: no date is too far off for them."""
+    """Return the values as numbers or bytes, which also hold dates outside the range of Python's types."""
     kind = values.type
     if pa.types.is_date32(kind):
         return values.cast(pa.int32())
@@ -286,12 +286,12 @@ def _ordered(values: pa.Array) -> pa.Array:
     return values
 
 
-def _bound(  # noqa: PLR0911  # one return a type
+def _bound(  # noqa: PLR0911  # one return per type
     bounds: Mapping[int, bytes] | None, number: int, column: _Column
 ) -> object:
-    """Return a bound in the terms of the column's values, None if there is none that can be compared.
+    """Return a bound in the form of the column's values, or None without a bound that can be compared.
 
-    A column may have been widened since the file was written, and the bound be of either type.
+    The column may have been widened after the file was written, so the bound may have the old or the new type.
     """
     raw = (bounds or {}).get(number)
     if raw is None or not _is_ordered(column.kind):
@@ -305,7 +305,7 @@ def _bound(  # noqa: PLR0911  # one return a type
     if pa.types.is_decimal(kind):
         return Decimal(f"{int.from_bytes(raw, 'big', signed=True)}E{-kind.scale}")
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        microseconds = _MICROSECONDS.get(kind.unit)  # none: a bound of nanoseconds may be of either unit
+        microseconds = _MICROSECONDS.get(kind.unit)  # nanoseconds have none: their bound may be in either unit
         return Decimal(int.from_bytes(raw, "little", signed=True)) / microseconds if microseconds else None
     if pa.types.is_integer(kind) or pa.types.is_date(kind):
         return int.from_bytes(raw, "little", signed=True)

@@ -1,7 +1,7 @@
-"""Lets every executor try what writing needs, by a Spark job of many small tasks, and collects the answers.
+"""Lets every executor try what a write needs, in a Spark job of many small tasks, and collects the answers.
 
-The job uses a plain Python function, so that an executor without PyArrow can still say so. Works with classic Spark
-and with Spark Connect, which does not tell how many executors there are.
+The job uses a plain Python function, so that an executor without PyArrow can still report that. Works with classic
+Spark and with Spark Connect, which does not tell how many executors there are.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ROUNDS = 3
 def ask_executors(
     spark: SparkSession, place: Place | None, run: str, driver: Mapping[str, str], limit_s: float
 ) -> list[Check]:
-    """Return what the executors found, and how many of them answered.
+    """Return the checks of the executors, and one about how many of them answered.
 
     Args:
         spark: The session.
-        place: Where they try the storage, None to leave it alone.
-        run: Names this check.
-        driver: The driver's versions.
+        place: The place in the storage to try; None to try no storage.
+        run: Name of this run of the check.
+        driver: Versions on the driver.
         limit_s: Seconds that the job may take.
 
     Raises:
@@ -84,7 +84,7 @@ def _run(spark: SparkSession, place: Place | None, run: str, limit_s: float) -> 
 
 def _task(place: Mapping[str, object] | None, run: str) -> Callable[[int], str]:
     def answer(_: int) -> str:
-        # Executors get this function by value, so that one without the package can say so.
+        # Executors get this function by value, so that an executor without the package can report that.
         import json  # noqa: PLC0415
         import platform  # noqa: PLC0415
 
@@ -95,7 +95,7 @@ def _task(place: Mapping[str, object] | None, run: str) -> Callable[[int], str]:
         try:
             return answer_of_executor(place, run)
         except Exception as error:
-            # What else it says could be anything.
+            # The text of the error could contain anything.
             return json.dumps({"executor": platform.node(), "problem": f"{type(error).__name__} in the check"})
 
     return answer
@@ -105,19 +105,19 @@ def _task_count(spark: SparkSession) -> int:
     """Return how many tasks fill all executors: one for each of their cores."""
     try:
         return min(spark.sparkContext.defaultParallelism, _MOST_TASKS)
-    except Exception:  # Spark Connect tells no parallelism
+    except Exception:  # Spark Connect does not tell the parallelism
         return _TASKS_IF_UNKNOWN
 
 
 def known_executors(spark: SparkSession) -> int | None:
-    """Return how many executors Spark has now; None with Spark Connect, which does not tell."""
+    """Return how many executors Spark has now, or None with Spark Connect, which does not tell."""
     try:
         context = spark.sparkContext
         count = int(context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001  # there is no public way to ask
         master = str(context.master)
-    except Exception:  # Spark Connect's sessions have no context
+    except Exception:  # sessions of Spark Connect have no SparkContext
         return None
-    # The driver is counted, too; without a cluster it is all there is.
+    # The count includes the driver, which is the only executor without a cluster.
     return count if master.startswith("local") and "cluster" not in master else count - 1
 
 
@@ -156,7 +156,7 @@ def _missing_package(where: str, problem: str) -> Check:
 
 
 def versions_check(found: Mapping[str, str], driver: Mapping[str, str], where: str) -> Check:
-    """Return whether a machine runs what is needed, and the same as the driver."""
+    """Check that a machine has the required versions, and the same as the driver."""
     problems = version_problems(found, driver)
     if not problems:
         return Check(name=VERSIONS, where=where, outcome="ok", detail=describe(found))

@@ -1,7 +1,7 @@
-"""What a machine that writes has to be able to do: put, get, list and delete files, with a right clock and versions.
+"""Checks that a machine can write: it puts, gets, lists and deletes files, and has the right time and versions.
 
-Runs on the driver and on executors, which get storage properties only. Each file has a name of its own in a folder of
-the check's own, and is deleted again whatever fails.
+Runs on the driver and on executors, which only get storage properties. Each file has a unique name in a folder that
+only this check uses, and is deleted again even if a step fails.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from iceberg_ds.io.files import file_io, is_local, is_s3, local_path
 from iceberg_ds.io.listing import LISTED_PLACES, can_list, list_files, store_clock_ms
 
 PYTHON, OWN = "python", "iceberg_ds"
-# The oldest that may be used; `pyproject.toml` says the same.
+# The oldest supported versions, the same as in `pyproject.toml`.
 MINIMUM = {PYTHON: "3.10", "pyspark": "4.0", "pyarrow": "18", "pyiceberg": "0.12"}
-# How many parts of the version must be the same on all machines.
+# How many leading parts of each version must be the same on all machines.
 _SAME_PARTS = {PYTHON: 2, "pyspark": 2, "pyarrow": 0, "pyiceberg": 2, OWN: 3}
 PUT, GET, LIST, DELETE = "storage: write a file", "storage: read it", "storage: list it", "storage: delete it"
 SEES, LARGE, CLOCK = "storage: read the driver's file", "storage: write a large file in parts", "clock"
@@ -48,14 +48,14 @@ _DELETE_STEP = (
     "Allow the deletion of objects (s3:DeleteObject, storage.objects.delete or the like) below the table's location; "
     "files of failed writes stay there for ever otherwise."
 )
-# A store that does not answer is to be found out soon; what the user has set counts.
+# A store that does not answer should be detected soon; settings of the user take precedence.
 _QUICK_S3 = {"s3.connect-timeout": "5", "s3.request-timeout": "20", "s3.retry.num-retries": "1"}
-# Tasks that end at once would all be run by the executor that is first ready.
+# Shortest duration of a task in seconds: shorter tasks would all run on the executor that is ready first.
 _LEAST_S = 1.5
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of this machine; what is not installed has none."""
+    """Return the versions on this machine by name; a package that is not installed is left out."""
     found = {name: text for name in MINIMUM if name != PYTHON and (text := _version(name)) is not None}
     return {PYTHON: platform.python_version(), **found, OWN: __version__}
 
@@ -63,7 +63,7 @@ def installed_versions() -> dict[str, str]:
 def _version(name: str) -> str | None:
     try:
         return version(name)
-    except PackageNotFoundError:  # shipped without what pip records
+    except PackageNotFoundError:  # shipped without pip's metadata
         try:
             return str(import_module(name).__version__)
         except (ImportError, AttributeError):
@@ -74,8 +74,8 @@ def version_problems(found: Mapping[str, str], driver: Mapping[str, str]) -> lis
     """Return what is wrong with the versions of a machine.
 
     Args:
-        found: Its versions.
-        driver: Those of the driver.
+        found: Versions on the machine.
+        driver: Versions on the driver.
     """
     problems = []
     for name, least in MINIMUM.items():
@@ -101,19 +101,19 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def describe(versions: Mapping[str, str]) -> str:
-    """Return the versions in words."""
+    """Return the versions as text."""
     return ", ".join(f"{name} {text}" for name, text in versions.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a check tries the storage.
+    """The place where a check tries the storage.
 
     Attributes:
-        folder: Folder of this check, without a slash at its end.
-        properties: What opens it.
+        folder: Folder of this check, without a trailing slash.
+        properties: The properties that open the storage.
         limit_s: Seconds that one step may take.
-        marker: A file of the driver's that every machine must see, None on the driver itself.
+        marker: Path of a file that the driver wrote and every machine must see; None on the driver itself.
     """
 
     folder: str
@@ -123,22 +123,22 @@ class Place:
 
 
 def quick_properties(properties: Mapping[str, str], folder: str) -> dict[str, str]:
-    """Return the properties with time-outs by which a store that does not answer is found out soon."""
+    """Return the properties with short time-outs, which soon detect a store that does not answer."""
     return {**(_QUICK_S3 if is_s3(folder) else {}), **properties}
 
 
 def machine() -> str:
-    """Return what this process's machine is called."""
+    """Return the name of the machine of this process."""
     return platform.node() or "localhost"
 
 
 def probe_storage(place: Place, name: str, where: str) -> list[Check]:
-    """Try the storage from this machine, and return what was found.
+    """Try the storage from this machine, and return the checks.
 
     Args:
-        place: Where.
+        place: The place in the storage.
         name: Name of the files; no other machine uses it.
-        where: How the machine is called in the result.
+        where: Name of the machine in the result.
     """
     checklist = Checklist(place.properties, place.limit_s, where)
     properties = place.properties
@@ -167,7 +167,7 @@ def _put(properties: Mapping[str, str], path: str) -> tuple[str, FileIO]:
 
 
 def write_marker(place: Place) -> tuple[str, str]:
-    """Write a file that the executors are to see, and return its path, in words too; whoever cleans up deletes it."""
+    """Write a file that the executors must see, and return its path twice, as text and value; `clean_up` deletes it."""
     path = f"{place.folder}/driver.marker"
     _put(place.properties, path)
     return path, path
@@ -211,7 +211,7 @@ def _list(properties: Mapping[str, str], folder: str, path: str) -> tuple[str, N
 def _put_large(properties: Mapping[str, str], folder: str, path: str) -> tuple[str, None]:
     if is_local(folder):
         raise NotTriedError("local files are not written in parts")
-    # Not set for other stores, whose libraries choose the size of parts.
+    # Other stores get no size of parts: their libraries choose it.
     parts = {"s3.multipart.part-size-bytes": str(_PART_BYTES)} if is_s3(folder) else {}
     with file_io({**properties, **parts}, path).new_output(path).create() as stream:
         stream.write(bytes(_PART_BYTES))
@@ -229,33 +229,33 @@ def _clock(properties: Mapping[str, str], path: str) -> tuple[str, None]:
 
 
 def skew_s(other: float, before: float, after: float) -> float:
-    """Return by how many seconds this clock is ahead of another, which was read between `before` and `after`."""
+    """Return by how many seconds this clock is ahead of `other`, a clock that was read between `before` and `after`."""
     return before - other if other < before else min(after - other, 0.0)
 
 
 def _storage_time(properties: Mapping[str, str], path: str) -> float:
-    """Return the storage's time, in seconds since 1970, as it stands in its answers."""
+    """Return the time that the storage's answers tell, in seconds since 1970."""
     if is_local(path):
         return local_path(path).stat().st_mtime
     if not can_list(path):
         raise NotTriedError("the clock of this storage is not asked")
     if not is_s3(path):
-        return store_clock_ms(properties, path) / 1000 + 1  # it tells whole seconds
-    # It loads Amazon's libraries.
+        return store_clock_ms(properties, path) / 1000 + 1  # the store tells whole seconds
+    # Imported here, because this loads Amazon's libraries.
     from iceberg_ds.io.s3_client import s3_client  # noqa: PLC0415
     from iceberg_ds.io.s3_settings import s3_settings  # noqa: PLC0415
 
     bucket, _, key = path.partition("://")[2].partition("/")
-    # Not HEAD, whose answers hold no reason: the client would not learn of another region.
+    # Not HEAD, whose error answers have no reason: the client would not learn about another region.
     answer = s3_client(s3_settings(properties)).get_object(Bucket=bucket, Key=key)
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     if date is None:
         raise NotTriedError("the storage does not say what time it is")
-    return parsedate_to_datetime(date).timestamp() + 1  # it tells whole seconds
+    return parsedate_to_datetime(date).timestamp() + 1  # the header tells whole seconds
 
 
 def _delete(checklist: Checklist, properties: Mapping[str, str], paths: list[str]) -> None:
-    """Delete the files, those too whose writing failed: it may have been the answer that was lost."""
+    """Delete the files, also after a failed write: only its answer may have been lost."""
     written = checklist.passed(PUT)
 
     def delete() -> tuple[str, None]:
@@ -263,7 +263,7 @@ def _delete(checklist: Checklist, properties: Mapping[str, str], paths: list[str
         for path in paths:
             with suppress(FileNotFoundError):
                 file_io(properties, path).delete(path)
-        with suppress(Exception):  # whoever may not list takes the store's word
+        with suppress(Exception):  # without the right to list, the store's answer is believed
             left = [path for path in list_files(properties, paths[0].rpartition("/")[0]) if path in paths]
         if left:
             raise CheckFailedError(f"left behind: {', '.join(left)}", _DELETE_STEP)
@@ -272,7 +272,7 @@ def _delete(checklist: Checklist, properties: Mapping[str, str], paths: list[str
     if written:
         checklist.attempt(DELETE, delete)
         return
-    with suppress(Exception):  # most likely there is nothing, and nothing works
+    with suppress(Exception):  # most likely there is no file, and every request fails
         delete()
     checklist.skip(DELETE, f"not tried, because '{PUT}' did not pass")
 
@@ -285,7 +285,7 @@ def clean_up(place: Place) -> list[str]:
             file_io(place.properties, path).delete(path)
         except FileNotFoundError:
             continue
-        except Exception:  # every library below raises its own
+        except Exception:  # each library below raises its own errors
             left.append(path)
     return left
 
@@ -293,7 +293,7 @@ def clean_up(place: Place) -> list[str]:
 def _listed(place: Place) -> list[str]:
     try:
         return list_files(place.properties, place.folder)
-    except Exception:  # nobody may list, or nobody answers; each machine has deleted its own files
+    except Exception:  # listing is not allowed, or the store does not answer; each machine has deleted its own files
         return []
 
 
@@ -306,7 +306,7 @@ def missing_folders(path: str) -> list[Path]:
 
 
 def remove_folders(folders: list[Path]) -> None:
-    """Remove folders that nobody else has put anything into."""
+    """Remove those of the folders that are still empty: other processes may have put files into them."""
     for folder in folders:
         with suppress(OSError):
             os.rmdir(folder)  # noqa: PTH106  # one call for what may be missing
@@ -316,8 +316,8 @@ def answer_of_executor(place: Mapping[str, object] | None, run: str) -> str:
     """Return what this executor found, as JSON; only one of its tasks tries the storage.
 
     Args:
-        place: The fields of `Place`, None to leave the storage alone.
-        run: Names this check.
+        place: The fields of `Place`; None to try no storage.
+        run: Name of this run of the check.
     """
     started = time.monotonic()
     process = _executor_process()
@@ -340,14 +340,14 @@ def _executor_process() -> int:
     """Return the id of the executor's Java process: Python workers are children of its daemon."""
     daemon = os.getppid()
     try:
-        # The fields before are the daemon's id, its name in brackets and its state.
+        # The fields before the parent's id are the daemon's id, its name in brackets and its state.
         return int(Path(f"/proc/{daemon}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return daemon
 
 
 class _Claim:
-    """Whether this task is the first of its executor; leaves nothing behind, however the task ends."""
+    """Tells whether this task is the first of its executor; leaves nothing behind, even if the task is killed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -355,7 +355,7 @@ class _Claim:
 
     def __enter__(self) -> bool:
         if sys.platform != "linux":
-            return True  # without names that stand in no folder, every task tries
+            return True  # only Linux has socket names outside folders; elsewhere, every task tries
         try:
             self._socket.bind(f"\0{self._name}")
         except OSError:

@@ -1,4 +1,4 @@
-"""Pure: whether snapshots, refs, logs, manifest lists, manifests and summaries of a table agree with each other."""
+"""Pure: checks that snapshots, refs, logs, manifest lists, manifests and summaries of a table agree with each other."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def expired_parents(metadata: TableMetadata) -> int:
 
 
 def goes_in_circles(metadata: TableMetadata) -> bool:
-    """Return whether a snapshot is among its own ancestors: no history can be followed then."""
+    """Return whether a snapshot is among its own ancestors, so that no history can be followed."""
     parent = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
     whole: set[int] = set()
     for start in parent:
@@ -127,7 +127,7 @@ def _log_problems(metadata: TableMetadata) -> Iterator[str]:
 
 
 def _back_in_time(entries: Sequence[tuple[str, int]]) -> Iterator[str]:
-    """Return the names of entries whose time in milliseconds is before that of the entry before them."""
+    """Yield the names of entries whose time, in milliseconds, is earlier than that of the preceding entry."""
     for (_, earlier), (name, moment) in itertools.pairwise(entries):
         if moment < earlier - CLOCKS_APART_MS:
             yield name
@@ -215,7 +215,7 @@ def repeated_files(contents: Contents) -> Iterator[str]:
 
 
 def _spelled_twice(contents: Contents, live: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield the files that a snapshot has by several paths."""
+    """Yield the files that a snapshot lists under several paths."""
     names: dict[str, list[str]] = defaultdict(list)
     for name in live:
         names[file_key(name)].append(name)
@@ -228,7 +228,7 @@ def _spelled_twice(contents: Contents, live: Mapping[str, set[str]]) -> Iterator
 
 
 def _live_twice(contents: Contents, shared: Mapping[str, set[str]]) -> Iterator[str]:
-    # Files that were written into new manifests together are looked at together.
+    # Files that are listed in the same manifests are checked together.
     groups: dict[frozenset[str], list[str]] = defaultdict(list)
     for name, paths in shared.items():
         groups[frozenset(paths)].append(name)
@@ -242,7 +242,7 @@ def _live_twice(contents: Contents, shared: Mapping[str, set[str]]) -> Iterator[
 
 
 def _added_twice(contents: Contents, again: Mapping[str, set[int]]) -> Iterator[str]:
-    """Yield the files that a snapshot added although one before it had, and none between dropped it."""
+    """Yield the files that two snapshots of one history added, although no snapshot between them dropped the file."""
     dropped: dict[str, set[int | None]] = defaultdict(set)
     for manifest in contents.manifests.values():
         for entry in manifest.entries:
@@ -257,7 +257,7 @@ def _added_twice(contents: Contents, again: Mapping[str, set[int]]) -> Iterator[
 
 
 def _line_to(parents: Mapping[int, int | None], start: int, targets: set[int]) -> list[int] | None:
-    """Return the snapshots from `start` back to the first of `targets` among its ancestors, None if there is none."""
+    """Return the snapshots from `start` back to its nearest ancestor among `targets`, or None without such ancestor."""
     line, at = [start], parents.get(start)
     while at is not None and at in parents:
         line.append(at)
@@ -268,7 +268,7 @@ def _line_to(parents: Mapping[int, int | None], start: int, targets: set[int]) -
 
 
 def number_problems(contents: Contents) -> Iterator[str]:
-    """Yield the sequence numbers that cannot be right."""
+    """Yield the sequence numbers that must be wrong."""
     numbers = {snapshot.snapshot_id: snapshot.sequence_number or 0 for snapshot in contents.metadata.snapshots}
     checked: set[str] = set()
     for snapshot_id, manifests in contents.lists.items():
@@ -303,7 +303,7 @@ def _numbers_in(used: ManifestFile, entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def partition_problems(contents: Contents) -> Iterator[str]:
-    """Yield the manifests whose partition spec is unknown, or whose partition values are not of its types."""
+    """Yield the manifests whose partition spec is unknown, or whose partition values do not have its types."""
     specs = contents.metadata.specs()
     sources = _sources(contents.metadata)
     for path, used in contents.listed_manifests().items():
@@ -324,7 +324,7 @@ def partition_problems(contents: Contents) -> Iterator[str]:
 
 
 def _sources(metadata: TableMetadata) -> Schema:
-    """Return a schema with each column that there ever was, the newest of each."""
+    """Return a schema with every column that any schema of the table has, each in its newest form."""
     by_id: dict[int, NestedField] = {}
     for schema in sorted(metadata.schemas, key=lambda schema: schema.schema_id):
         for number in schema.field_ids:
@@ -340,7 +340,7 @@ def _partition_types(spec: PartitionSpec, sources: Schema) -> list[IcebergType]:
     return [types.get(used.field_id, StringType()) for used in spec.fields]
 
 
-def _python_types(kind: IcebergType) -> tuple[type, ...]:  # noqa: PLR0911  # one return a type
+def _python_types(kind: IcebergType) -> tuple[type, ...]:  # noqa: PLR0911  # one return per type
     match kind:
         case StringType():
             return (str,)
@@ -354,12 +354,12 @@ def _python_types(kind: IcebergType) -> tuple[type, ...]:  # noqa: PLR0911  # on
             return (bytes,)
         case UUIDType():
             return (uuid.UUID, bytes)
-    # Dates and times are numbers, unless the reader has made them what they mean.
+    # Dates and times are numbers, unless the reader converted them to Python's types.
     return (int, dt.date, dt.time)
 
 
 def summary_problems(contents: Contents) -> Iterator[str]:
-    """Yield the entries of summaries that do not say what the manifests do; those that are absent say nothing."""
+    """Yield the entries of summaries that contradict the manifests; an absent entry contradicts nothing."""
     for snapshot, listed in _tallied(contents):
         if snapshot.summary is None:
             continue
@@ -372,9 +372,9 @@ def summary_problems(contents: Contents) -> Iterator[str]:
 
 
 def continuity_problems(contents: Contents) -> Iterator[str]:
-    """Yield the snapshots that do not have what their parent had, with what they added and without what they dropped.
+    """Yield the snapshots whose totals differ from those of their parent plus what they added minus what they dropped.
 
-    Files that a commit leaves out without saying so are lost rows, although all that is listed is whole.
+    Files that a commit leaves out without marking them as deleted are lost rows, although all listed files are intact.
     """
     expected = {
         snapshot.snapshot_id: (snapshot, expected_summary(snapshot.snapshot_id, listed))
@@ -395,17 +395,17 @@ def continuity_problems(contents: Contents) -> Iterator[str]:
 
 
 def _tallied(contents: Contents) -> Iterator[tuple[Snapshot, list[ManifestTally]]]:
-    """Yield each snapshot that could be read, and what its manifests come to."""
+    """Yield each snapshot that could be read, and the tallies of its manifests."""
     tallies = {path: ManifestTally(manifest.entries) for path, manifest in contents.manifests.items()}
     for snapshot in contents.read_snapshots():
         yield snapshot, [tallies[used.manifest_path] for used in contents.lists[snapshot.snapshot_id]]
 
 
 class ManifestTally:
-    """What a manifest comes to, counted once for all snapshots that list it.
+    """Counts of a manifest, computed once for all snapshots that list it.
 
     Args:
-        entries: Its entries.
+        entries: Entries of the manifest.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -423,7 +423,7 @@ class ManifestTally:
 
 
 def expected_summary(snapshot_id: int, listed: Sequence[ManifestTally]) -> dict[str, int]:
-    """Return the numbers that the summary of a snapshot has that lists these manifests."""
+    """Return the expected summary counts, by key, of a snapshot that lists these manifests."""
     nothing: Counter[str] = Counter()
     total, added, removed = Counter[str](), Counter[str](), Counter[str]()
     for tally in listed:
@@ -449,7 +449,7 @@ def _numbers(entry: Entry) -> dict[str, int]:
 
 
 def _named(numbers: Counter[str], verb: str, of_rows: str) -> dict[str, int]:
-    """Return the numbers by the keys of summaries, whose words for what is dropped differ."""
+    """Return the counts by summary key; summaries have two words for what is dropped."""
     return {
         f"{of_rows if thing in _OF_ROWS else verb}-{thing}": numbers[thing]
         for thing in (*_OF_ROWS, "delete-files", "position-deletes", "equality-deletes", "files-size")

@@ -1,14 +1,14 @@
 """Finds the files below a table's locations that nothing refers to, and deletes them with proof.
 
 Files are listed before the table is loaded: what was committed before the load is seen, and what is written after it is
-too young. Of a table whose metadata cannot be read whole, nothing is an orphan. Where others may have a part in its
-folder, nothing is deleted.
+too young. If a table's metadata cannot be read completely, no file is an orphan. If other tables or catalogs may have
+files in the table's folder, no file is deleted.
 
-Several tables may have come to lie in one folder: one is renamed and keeps its location, another is made at the place
-that its name had. And two catalogs may have one table: each goes on from where it was registered, and neither sees the
-commits of the other. Either way files that this table does not refer to are somebody's rows. What shows it are metadata
-files that are not in this table's log; neither their ages nor any clock counts, only which table they are of and which
-states they follow.
+Several tables can share one folder: one table is renamed and keeps its location, and another is created at the location
+of the old name. And two catalogs can have the same table: each continues from the state that was registered, and
+neither sees the commits of the other. In both cases, files that this table does not refer to are rows of someone else.
+Metadata files that are not in this table's log reveal it; neither their ages nor any clock counts, only which table
+they belong to and which states they follow.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from iceberg_ds.io.places import FOLDER_PROPERTIES
 logger = logging.getLogger(__name__)
 
 DEFAULT_GRACE = "3d"
-# Below it, files of a write that still runs could be taken for orphans.
+# With a lower age, files of a running write could be taken for orphans.
 LOWEST_SAFE_GRACE = "24h"
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)[a-z]*\s*", re.IGNORECASE)
@@ -76,16 +76,16 @@ _UNREADABLE_STEP = (
     "No file was deleted: it may be the metadata of another table. If it is half a file of a writer that was killed, "
     "delete it by hand first; if a writer is at work, verify again."
 )
-# Of tables without a catalog: it names the current metadata.
+# A file of tables without a catalog; it names the current metadata.
 _VERSION_HINT = "version-hint.text"
 ORPHANS, DELETION = "orphans", "deletion of orphans"
 
 
 def parse_grace_ms(text: str) -> int:
-    """Return a time such as `3d`, `36h`, `90 minutes` in milliseconds.
+    """Return a duration such as `3d`, `36h`, `90 minutes` in milliseconds.
 
     Raises:
-        OptionError: It is none.
+        OptionError: The text is not a duration.
     """
     found = _TEXT.fullmatch(text)
     if found is None:
@@ -94,11 +94,11 @@ def parse_grace_ms(text: str) -> int:
 
 
 def require_safe_grace(text: str, *, force: bool) -> None:
-    """Refuse to delete files of an age at which a write that still runs may have some.
+    """Refuse to delete files that are so young that a running write may need them.
 
     Args:
         text: The age, as `parse_grace_ms` takes it.
-        force: The user says that nothing writes.
+        force: Whether the user says that nothing writes to the table.
 
     Raises:
         OptionError: The age is too low.
@@ -129,7 +129,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult(CheckResult):
-    """What all checks of `verify` found, with `ok`, `failures` and `to_json` as a `CheckResult` has them.
+    """What all checks of `verify` found, with `ok`, `failures` and `to_json` as in `CheckResult`.
 
     Attributes:
         checks: The checks, in the order in which they were made.
@@ -142,7 +142,7 @@ class VerifyResult(CheckResult):
 
 
 def print_orphans(result: VerifyResult, console: Console) -> None:
-    """Print the orphans, nothing if there are none."""
+    """Print the orphans; without orphans, print nothing."""
     if not result.orphans:
         return
     table = Grid(title="files that nothing refers to", title_justify="left", show_header=True, header_style="bold")
@@ -164,18 +164,18 @@ def _age(orphan: Orphan, now_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A state of a table, as far as its metadata file is looked at.
+    """A state of a table: the parts of a metadata file that are needed here.
 
     Attributes:
-        path: Where the metadata file is.
-        table_uuid: The table's.
-        location: The table's.
-        folders: Keys of the folders in which it has files: the metadata file's own, its location, and those that its
-            properties name.
-        sequence_number: The last one that it gave out, 0 in format version 1.
-        log: Keys of the metadata files that it says it follows, the oldest first.
-        follows: The last one of these as the state names it, None if it names none.
-        snapshots: Each of its snapshots with its manifest list, None for one that has none.
+        path: Path of the metadata file.
+        table_uuid: UUID of the table.
+        location: Location of the table.
+        folders: Keys of the folders in which the table has files: the metadata file's own, the table's location, and
+            the folders that its properties name.
+        sequence_number: The last sequence number of the table; 0 in format version 1.
+        log: Keys of the earlier metadata files in its metadata log, the oldest first.
+        follows: Path of the last metadata file in its log, as the log spells it; None if the log is empty.
+        snapshots: Id and manifest list of each snapshot; the manifest list is None if the snapshot has none.
         statistics: Paths of its statistics files.
     """
 
@@ -191,12 +191,12 @@ class State:
 
     @property
     def snapshot_ids(self) -> set[int]:
-        """Its snapshots."""
+        """Ids of its snapshots."""
         return {snapshot_id for snapshot_id, _ in self.snapshots}
 
 
 class _MetadataFiles:
-    """Metadata files as states: each is read once, and what states have in common is kept once.
+    """Reads metadata files as states: each file is read once, and what states have in common is kept once.
 
     Args:
         io: Opens the table's storage.
@@ -208,10 +208,10 @@ class _MetadataFiles:
         self._snapshots: dict[tuple[int, str | None], tuple[int, str | None]] = {}
 
     def states(self, paths: Iterable[str]) -> list[State]:
-        """Return what the files say; one that is gone meanwhile says nothing.
+        """Return the states in the files, without those of files that are gone meanwhile.
 
         Raises:
-            CheckFailedError: A file cannot be read, or is no metadata of a table.
+            CheckFailedError: A file cannot be read, or is not the metadata of a table.
         """
         wanted = {file_key(path): path for path in paths}
         missing = {key: path for key, path in wanted.items() if key not in self._found}
@@ -222,16 +222,16 @@ class _MetadataFiles:
         return [state for key in wanted if (state := self._found[key]) is not None]
 
     def _read(self, path: str) -> State | Exception:
-        """Return what a file says, or why that is not known; the rest of it is let go of at once."""
+        """Return the state in a file, or why it is unknown; the rest of the file is released at once."""
         try:
             with self._io.new_input(path).open() as stream:
                 content = stream.read()
             document = json.loads(gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content)
             return self._parsed(path, document)
-        except Exception as error:  # whatever a storage library raises, and of what is no metadata of a table
+        except Exception as error:  # any error of a storage library, or of parsing what is not the metadata of a table
             return error
 
-    def _parsed(self, path: str, document: Any) -> State:  # noqa: ANN401  # whatever the file holds
+    def _parsed(self, path: str, document: Any) -> State:  # noqa: ANN401  # any JSON document
         location = str(document["location"]).rstrip("/")
         named = [text for key, text in document.get("properties", {}).items() if key in FOLDER_PROPERTIES and text]
         log = [str(entry["metadata-file"]) for entry in document.get("metadata-log", [])]
@@ -252,11 +252,11 @@ class _MetadataFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfOthers:
-    """What stays in a table's folder, because it is another's, or may be.
+    """The folders and files that stay, because they belong, or may belong, to another table or catalog.
 
     Attributes:
         folders: Keys of the folders below the table's location that belong to other tables.
-        files: Keys of the files that states of this table refer to which another catalog may have.
+        files: Keys of the files of tables in these folders, and of states of this table that another catalog may have.
     """
 
     folders: tuple[str, ...] = ()
@@ -268,15 +268,15 @@ class OfOthers:
 
 
 def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Collection[str]) -> OfOthers:
-    """Return what in a table's folder belongs to other tables, or may belong to another catalog's state of this one.
+    """Return what in a table's folder belongs to other tables, or may belong to a state of it in another catalog.
 
     Args:
         table: The table.
-        metadata_files: All metadata files that are stored in its folders.
-        referenced: Keys of all files that it refers to.
+        metadata_files: Paths of all metadata files that are stored in the table's folders.
+        referenced: Keys of all files that the table refers to.
 
     Raises:
-        CheckFailedError: Another table has files in the same folder, another catalog has other states of this one, or
+        CheckFailedError: Another table has files in the same folder, another catalog has other states of the table, or
             a metadata file cannot be read.
     """
     metadata = table.metadata
@@ -285,7 +285,7 @@ def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Co
     foreign = [path for path in metadata_files if file_key(path) not in in_log]
     if not foreign:
         return OfOthers()
-    # The oldest one of the log says which came before.
+    # The oldest metadata file of the log tells which ones came before.
     oldest = [entry.metadata_file for entry in metadata.metadata_log[:1]]
     files = _MetadataFiles(table.io)
     states = {file_key(state.path): state for state in files.states([*foreign, *oldest])}
@@ -298,10 +298,10 @@ def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Co
 
 
 def _undecided_states(table: Table, states: dict[str, State], in_log: Collection[str]) -> list[State]:
-    """Return the states of the table that it has never been in, and that a killed commit or another catalog has left.
+    """Return the states that the table never had in this catalog; a killed commit or another catalog wrote them.
 
     Raises:
-        CheckFailedError: One of them can only be that of another catalog.
+        CheckFailedError: Only another catalog can have written one of them.
     """
     current = file_key(table.metadata_location)
     newest = getattr(table.metadata, "last_sequence_number", 0)  # format version 1 has none
@@ -324,10 +324,10 @@ def _undecided_states(table: Table, states: dict[str, State], in_log: Collection
 
 
 def _files_of(table: Table, undecided: Sequence[State], files: _MetadataFiles) -> Iterator[str]:
-    """Yield the keys of the files that states refer to, and of their own, but for attempts of writes that landed later.
+    """Yield the keys of all files of states, their metadata files included; skip attempts of writes that landed later.
 
     Raises:
-        CheckFailedError: What a state refers to cannot be read.
+        CheckFailedError: The files that a state refers to are unknown.
     """
     present = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     for state in undecided:
@@ -343,12 +343,12 @@ def _files_of(table: Table, undecided: Sequence[State], files: _MetadataFiles) -
 
 
 def _files_below(table: Table, others: Sequence[State]) -> Iterator[str]:
-    """Yield the keys of the files that tables in folders below this one's refer to, wherever they are.
+    """Yield the keys of the files that tables in folders below this table's refer to, in any folder.
 
-    A table may have had other folders before, of which no metadata tells any more.
+    Such a table may have had other folders before, which no metadata names any more.
 
     Raises:
-        CheckFailedError: What such a table refers to cannot be read.
+        CheckFailedError: The files that such a table refers to are unknown.
     """
     location = folder_key(table.metadata.location)
     followed = {key for other in others for key in other.log}
@@ -359,14 +359,14 @@ def _files_below(table: Table, others: Sequence[State]) -> Iterator[str]:
 
 
 def _referred(io: FileIO, state: State) -> list[str]:
-    """Return the keys of the files that a state refers to, and of its own.
+    """Return the keys of the files that a state refers to, and of its own metadata file.
 
     Raises:
-        CheckFailedError: They cannot be told.
+        CheckFailedError: The files that the state refers to are unknown.
     """
     lists = {snapshot_id: path for snapshot_id, path in state.snapshots if path is not None}
     listed = read_listed(io, lists)
-    # What is missing was expired, and its files with it; nothing else tells what they were.
+    # A missing manifest or manifest list has expired together with its files; nothing else tells what they were.
     problem = next((found for found in listed.every_problem() if not found.is_missing), None)
     if problem is None and len(lists) < len(state.snapshots):
         problem = Problem(text="snapshots of it have no manifest list", is_missing=False)
@@ -376,14 +376,14 @@ def _referred(io: FileIO, state: State) -> list[str]:
 
 
 def _added_by(state: State, files: _MetadataFiles) -> set[int]:
-    """Return the snapshots that a state has and the one that it follows has not; none if that one is not stored."""
+    """Return the ids of the snapshots that a state added to the state before it; empty if that one is not stored."""
     if state.follows is None:
         return state.snapshot_ids
     return next((state.snapshot_ids - earlier.snapshot_ids for earlier in files.states([state.follows])), set())
 
 
 def _history(states: dict[str, State], in_log: Collection[str]) -> set[str]:
-    """Return the keys of all metadata files that the table has stood at, as far back as logs that are stored tell."""
+    """Return the keys of all metadata files that were once the table's current one, as far back as stored logs tell."""
     known, to_follow = set(in_log), [states[key] for key in in_log if key in states]
     while to_follow:
         earlier = [key for key in to_follow.pop().log if key not in known]
@@ -393,7 +393,7 @@ def _history(states: dict[str, State], in_log: Collection[str]) -> set[str]:
 
 
 def _has_gone_its_own_way(state: State, states: dict[str, State], known: Collection[str]) -> bool:
-    """Return whether somebody committed to a state that is not the table's; attempts that were lost have no such."""
+    """Return whether a state follows one that was never the table's; a lost attempt follows only the table's states."""
     is_known = [key in known for key in state.log]
     begins = is_known.index(True) if True in is_known else len(is_known)
     return not all(is_known[begins:]) or any(
@@ -402,7 +402,7 @@ def _has_gone_its_own_way(state: State, states: dict[str, State], known: Collect
 
 
 def _own_folders(table: Table, other: State, referenced: Collection[str]) -> Iterator[str]:
-    """Yield the folders below the table's location that are another's alone; raise if the two share one."""
+    """Yield the folders below the table's location that only the other table uses; raise if both share a folder."""
     location = folder_key(table.metadata.location)
     for folder in sorted(other.folders):
         is_below = folder.startswith(location) and folder != location
@@ -418,13 +418,13 @@ def _own_folders(table: Table, other: State, referenced: Collection[str]) -> Ite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphans:
-    """The orphans of a table, as one look has found them.
+    """The orphans of a table, as one search found them.
 
     Attributes:
-        files: The files, the oldest first.
-        too_young: How many files that nothing refers to are younger than the grace time.
-        metadata_files: All metadata files in the table's folders, of any age and of any table.
-        contents: The table as it was then.
+        files: The orphans, the oldest first.
+        too_young: Number of files that nothing refers to and that are younger than the grace time.
+        metadata_files: Paths of all metadata files in the table's folders, of any age and of any table.
+        contents: Contents of the table at that time.
     """
 
     files: tuple[Orphan, ...]
@@ -434,23 +434,23 @@ class Orphans:
 
 
 def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, by_store_clock: bool) -> Orphans:
-    """Return the files of a table that nothing refers to.
+    """Return the files below a table's locations that nothing refers to.
 
     Args:
-        load: Loads the table afresh.
-        known: What has been read of it.
-        grace_ms: How old an orphan is at least.
-        by_store_clock: Whether to ask the store for the time, as before a deletion; else the machine's counts.
+        load: Loads the table anew.
+        known: What was read of the table before.
+        grace_ms: Lowest age of an orphan, in milliseconds.
+        by_store_clock: Whether to ask the store for the time, as before a deletion; else this machine's clock counts.
 
     Raises:
-        NotTriedError: Its store cannot be listed or does not tell the time, or its metadata cannot be read whole.
+        NotTriedError: The store cannot be listed or does not tell the time, or the metadata cannot be read completely.
     """
     table = load()
     folders = table_folders(table.metadata)
     if unlisted := [folder for folder in folders if not can_list(folder)]:
         raise NotTriedError(f"not looked for, because {unlisted[0]} cannot be listed: only {LISTED_PLACES} can be")
     properties = table.io.properties
-    # The earliest, so that no file of any of them seems older than it is.
+    # The earliest time of all stores, so that no file of any store seems older than it is.
     now_ms = min(_now_ms(properties, folder, by_store_clock=by_store_clock) for folder in folders)
     stored = {file_key(found.path): found for folder in folders for found in stored_files(properties, folder)}
     table = load()
@@ -465,7 +465,7 @@ def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, b
         for key, found in stored.items()
         if key not in referenced and not key.startswith(tuple(foreign)) and not _is_hidden(key, own)
     ]
-    # A store tells the time less exactly than the ages of its files.
+    # A store's clock is less exact than the times of its files, so that an age could be negative.
     ages = [(max(0, now_ms - found.modified_ms), found) for found in candidates]
     old = sorted((found for age_ms, found in ages if age_ms >= grace_ms), key=lambda found: found.modified_ms)
     return Orphans(
@@ -481,7 +481,7 @@ def _now_ms(properties: Mapping[str, str], folder: str, *, by_store_clock: bool)
         return time.time_ns() // 1_000_000
     try:
         return store_clock_ms(properties, folder)
-    except Exception as error:  # whatever a storage library raises
+    except Exception as error:  # any error of a storage library
         reason = f"not looked for, because the store of {folder} does not tell what time it is ({error!r})"
         raise NotTriedError(reason) from None
 
@@ -491,10 +491,10 @@ def _orphan(found: StoredFile) -> Orphan:
 
 
 def delete_orphans(load: Callable[[], Table], orphans: Orphans) -> tuple[Orphan, ...]:
-    """Delete the orphans that another fresh load still shows unreferenced; return all, with what was deleted marked.
+    """Delete orphans that another load still shows unreferenced; return those, each with whether it was deleted.
 
     Raises:
-        CheckFailedError: It would not be safe; nothing was deleted.
+        CheckFailedError: Deleting would not be safe; nothing was deleted.
     """
     table = load()
     contents = read_contents(table.io, table.metadata, orphans.contents)
@@ -516,43 +516,43 @@ def delete_orphans(load: Callable[[], Table], orphans: Orphans) -> tuple[Orphan,
 def _exists(io: FileIO, path: str) -> bool:
     try:
         return io.new_input(path).exists()
-    except Exception:  # nobody can tell: it is not said to be deleted
+    except Exception:  # unknown, so the file is not reported as deleted
         return True
 
 
 def table_folders(metadata: TableMetadata) -> list[str]:
-    """Return the folders in which a table's files are, without those that lie in another of them."""
+    """Return the folders that have a table's files, without folders that lie in another one of them."""
     keys = {folder_key(folder): folder for folder in _named_folders(metadata)}
     return [folder for key, folder in keys.items() if not any(key != other and key.startswith(other) for other in keys)]
 
 
 def _named_folders(metadata: TableMetadata) -> list[str]:
-    """Return a table's location, and the folders that its properties name."""
+    """Return a table's location and the folders that its properties name."""
     named = [metadata.properties.get(key) for key in FOLDER_PROPERTIES]
     return [metadata.location, *(folder for folder in named if folder)]
 
 
 def referenced_keys(table: Table, contents: Contents) -> set[str]:
-    """Return the keys of all files that a table refers to, of any snapshot."""
+    """Return the keys of all files that a table refers to, in all snapshots."""
     log = (entry.metadata_file for entry in table.metadata.metadata_log)
     return {file_key(path) for path in (table.metadata_location, *log, *contents.paths())}
 
 
 def _why_unknown(table: Table, contents: Contents) -> str | None:
-    """Return why it is not known what a table refers to, None if it is."""
+    """Return why the files that a table refers to are unknown, or None if they are known."""
     problem = next(contents.every_problem(), None) or _why_partial(table)
     return None if problem is None else f"what the table refers to is not known: {problem}"
 
 
 def _why_partial(table: Table) -> str | None:
-    """Return why a catalog may have shown some of a table's snapshots only, None if it has shown all.
+    """Return why a catalog may have shown only some of a table's snapshots, or None if it showed all.
 
-    REST catalogs leave out those without a branch or tag, if their property `snapshot-loading-mode` says so.
+    REST catalogs leave out snapshots without a branch or tag, if property `snapshot-loading-mode` says so.
     """
     path = table.metadata_location
     try:
         whole = FromInputFile.table_metadata(table.io.new_input(path))
-    except Exception as error:  # whatever a storage library or the parser raises
+    except Exception as error:  # any error of a storage library or the parser
         return f"metadata file {path} {why_unreadable(error)}"
     shown = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     hidden = [snapshot for snapshot in whole.snapshots if snapshot.snapshot_id not in shown]
@@ -560,7 +560,7 @@ def _why_partial(table: Table) -> str | None:
 
 
 def _is_hidden(key: str, own: Collection[str]) -> bool:
-    """Return whether a file is of the kind that readers pass over, or that catalogs of files need."""
+    """Return whether readers ignore a file of this name, or tables without a catalog need it."""
     below = key.removeprefix(max((folder for folder in own if key.startswith(folder)), key=len, default=""))
     return basename(key) == _VERSION_HINT or any(
         step.startswith(".") or (step.startswith("_") and "=" not in step) for step in below.split("/")
@@ -568,7 +568,7 @@ def _is_hidden(key: str, own: Collection[str]) -> bool:
 
 
 def _other_tables(stored: Iterable[str], own: Collection[str]) -> set[str]:
-    """Return the folders below a table's that another table has, as its metadata shows."""
+    """Return the folders of other tables below a table's folders, as their metadata files show."""
     roots = {_table_root(key) for key in stored if is_metadata_file(key)}
     return {root for root in roots if root not in own and any(root.startswith(folder) for folder in own)}
 
@@ -580,7 +580,7 @@ def _table_root(metadata_file: str) -> str:
 
 
 def _refuse_other_stores(orphans: Sequence[Orphan], referenced: Collection[str]) -> None:
-    """Raise if a listed file differs from a referenced one in its scheme or authority alone."""
+    """Raise if a listed file differs from a referenced one only in its scheme or authority."""
     elsewhere = {within_store(key): key for key in referenced}
     for orphan in orphans:
         other = elsewhere.get(within_store(file_key(orphan.path)))
@@ -593,11 +593,11 @@ def _refuse_other_stores(orphans: Sequence[Orphan], referenced: Collection[str])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanWish:
-    """What is to be done about orphans.
+    """What to do about orphans.
 
     Attributes:
-        grace_ms: How old a file must be to be one.
-        delete: Whether to delete them.
+        grace_ms: Lowest age of an orphan, in milliseconds.
+        delete: Whether to delete orphans.
     """
 
     grace_ms: int
@@ -607,7 +607,7 @@ class OrphanWish:
 def check_orphans(
     checklist: Checklist, catalog: CatalogClient, identifier: Sequence[str], known: Contents, wish: OrphanWish
 ) -> tuple[Orphan, ...]:
-    """Look for orphans, delete them if that is asked for, and return them."""
+    """Look for orphans, delete them if `wish` says so, and return them."""
 
     def load() -> Table:
         return catalog.load_table(identifier)

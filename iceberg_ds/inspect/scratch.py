@@ -1,4 +1,4 @@
-"""Tables that exist for a moment, to try a catalog with: made, committed to and removed, with every file.
+"""Scratch tables to try a catalog with: created, committed to, and removed with all their files.
 
 Runs on the driver only.
 """
@@ -41,12 +41,12 @@ _PREFIX = "iceberg_ds_check_"
 def _send_as_it_is(catalog: CatalogClient, table: Table, request: CommitRequest) -> None:
     try:
         catalog.send_as_it_is(table, request)
-    except Exception as failure:  # every library below raises its own
+    except Exception as failure:  # each library below raises its own errors
         raise commit_failure(failure, catalog.describe(failure)) from None  # the cause may show credentials
 
 
 def total_records(table: Table) -> int:
-    """Return how many rows the current snapshot says that it has: one for each that it builds on, and itself."""
+    """Return the number of rows that the current snapshot claims: one for itself and for each of its ancestors."""
     return _records(table.metadata.current_snapshot())
 
 
@@ -57,11 +57,11 @@ def _records(snapshot: Snapshot | None) -> int:
 
 
 class ScratchTables:
-    """Makes scratch tables in a namespace, and removes them all when it is left.
+    """Context manager that creates scratch tables in a namespace, and removes all of them at its exit.
 
     Args:
         catalog: The catalog.
-        namespace: Where they go; created, and removed again, if it is missing.
+        namespace: Namespace of the tables. If it is missing, it is created and removed again.
         another: Returns a further connection to the catalog.
 
     Attributes:
@@ -89,17 +89,17 @@ class ScratchTables:
         for name in list(self._tables):
             self._attempt(partial(self.drop, name), f"table {identifier_text(name)}")
         for level in self._made_namespaces:
-            with suppress(Exception):  # it is not there if no table was made, or somebody else uses it now
+            with suppress(Exception):  # missing if no table was created, or in use by others now
                 self.catalog.raw.drop_namespace(level)
 
     def connections(self, count: int) -> list[CatalogClient]:
-        """Return as many connections to the catalog; not all of PyIceberg's catalogs can be used by two threads."""
+        """Return so many connections to the catalog; two threads cannot share some of PyIceberg's catalogs."""
         while len(self._connections) < count:
             self._connections.append(self._another())
         return self._connections[:count]
 
     def stage(self) -> Table:
-        """Return a new table that is not in the catalog yet, unless the catalog must have it at once."""
+        """Return a new table that is not in the catalog yet, unless the catalog cannot stage tables."""
         identifier = (*self._namespace, f"{_PREFIX}{secrets.token_hex(6)}")
         new_table = NewTable(schema=_SCHEMA, format_version="2")
         metadata = self.catalog.stage_table(identifier, new_table)
@@ -122,7 +122,7 @@ class ScratchTables:
             self.commit(table, self.with_snapshot(table))
 
     def with_snapshot(self, table: Table, *, branch: str = MAIN_BRANCH, schema_id: int | None = None) -> CommitRequest:
-        """Return the request that adds a snapshot, which says that it has one row more, to the table as it is."""
+        """Return the request that adds a snapshot, which claims one more row, to the current state of the table."""
         metadata = table.metadata
         parent = metadata.snapshot_by_name(branch)
         snapshot_id = secrets.randbits(62) + 1
@@ -146,7 +146,7 @@ class ScratchTables:
         )
 
     def load(self, name: tuple[str, ...]) -> Table:
-        """Load a table afresh."""
+        """Load a table anew."""
         table = self.catalog.raw.load_table(name)
         self._note(name, table)
         return table
@@ -157,10 +157,10 @@ class ScratchTables:
         """Send a request, as it is or as the sink sends it.
 
         Raises:
-            CommitRefusedError, CommitAnswerLostError: The catalog did not carry it out, or did not say so.
+            CommitRefusedError, CommitAnswerLostError: The catalog refused the request, or its answer was lost.
         """
         used = catalog or self.catalog
-        with noting_metadata() as written:  # for refused requests, too, and nobody tells where
+        with noting_metadata() as written:  # written for refused requests, too, and no answer tells where
             try:
                 if is_plain:
                     _send_as_it_is(used, table, request)
@@ -170,7 +170,7 @@ class ScratchTables:
                 self._files |= written
 
     def is_refused(self, table: Table, request: CommitRequest) -> bool:
-        """Send a request as it is, and return whether the catalog refuses it, or fails without saying so."""
+        """Send a request as it is, and return whether the catalog refuses it, or fails without an answer."""
         try:
             self.commit(table, request)
         except (CommitRefusedError, CommitAnswerLostError):
@@ -179,7 +179,7 @@ class ScratchTables:
 
     def drop(self, name: tuple[str, ...]) -> None:
         """Drop a table and delete its files."""
-        with suppress(NoSuchTableError):  # it was never committed, or is dropped
+        with suppress(NoSuchTableError):  # the table was never committed, or is already dropped
             self._note(name, self.catalog.raw.load_table(name))
             self.catalog.raw.drop_table(name)
         table = self._tables.pop(name, None)
@@ -187,7 +187,7 @@ class ScratchTables:
             self._delete_files(table)
 
     def _note(self, name: tuple[str, ...], table: Table) -> None:
-        """Remember how to open the table's files, and which there are."""
+        """Remember how to open the table's files, and their paths."""
         self._tables[name] = table
         self._files.add(table.metadata_location)
         self._files |= {entry.metadata_file for entry in table.metadata.metadata_log}
@@ -196,14 +196,14 @@ class ScratchTables:
     def _delete_files(self, table: Table) -> None:
         location = table.location()
         known = {path for path in self._files if path.startswith(f"{location}/")}
-        with suppress(Exception):  # what is known is deleted all the same
+        with suppress(Exception):  # the known files are deleted anyway
             # A server may leave what it wrote for refused requests.
             known |= {*list_files(table.io.properties, location)}
         if left := delete_files(table.io, known, Proof.DROPPED):
             self.left_behind.append(f"{left} files below {location}")
         if is_local(location):
             for folder in (local_path(location) / "metadata", local_path(location)):
-                with suppress(OSError):  # it is not there, or somebody else has put something into it
+                with suppress(OSError):  # the folder is missing, or others have put files into it
                     folder.rmdir()
 
     def _attempt(self, remove: Callable[[], None], what: str) -> None:
@@ -211,5 +211,5 @@ class ScratchTables:
             remove()
         except FileNotFoundError:
             return
-        except Exception as error:  # every library below raises its own
+        except Exception as error:  # each library below raises its own errors
             self.left_behind.append(f"{what} ({self.catalog.describe(error)})")

@@ -1,8 +1,8 @@
-"""Pure: whether every numbered write is in each branch once and in order, as far as history goes.
+"""Pure: checks that every numbered write is in each branch once and in order, as far back as history goes.
 
-A streaming query numbers its epochs one by one; an application numbers the versions of its batches as it likes, upward.
-A branch is read back from its newest snapshot to where history has expired, so a fork does not count what it shares
-with another branch twice. The marks in the table's properties must agree with what is found.
+A streaming query numbers its epochs one by one; an application numbers the versions of its batches in any ascending
+way. A branch is read back from its newest snapshot to where history has expired, so that writes shared with another
+branch do not count twice in a fork. The transaction markers in the table's properties must agree with what is found.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _KINDS = (EPOCHS, TXNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Who numbers its writes: a streaming query, or an application that writes batches."""
+    """A writer of numbered writes: a streaming query, or an application that writes batches."""
 
     kind: MarkKind
     name: str
 
     def describe(self, number: int) -> str:
-        """Return one of its writes in words."""
+        """Return a text that names one of its writes."""
         return f"{self._words[0]} {number} of {self._words[1]} {self.name}"
 
     def describe_run(self, first: int, last: int) -> str:
-        """Return its writes from `first` to `last` in words."""
+        """Return a text that names its writes from `first` to `last`."""
         return f"{self._words[0]}s {first} to {last} of {self._words[1]} {self.name}"
 
     @property
@@ -54,7 +54,7 @@ class Writer:
 
     @property
     def leaves_no_gap(self) -> bool:
-        """Whether its numbers follow each other."""
+        """Whether its numbers are consecutive."""
         return self.kind is EPOCHS
 
 
@@ -63,10 +63,10 @@ class LandedWrite:
     """A numbered write that a snapshot says it holds.
 
     Attributes:
-        writer: Whose it is.
-        number: Its number.
-        snapshot_id: The snapshot.
-        is_own: Whether this sink committed it, which leaves a mark in the table's properties, too.
+        writer: Writer of the write.
+        number: Number of the write.
+        snapshot_id: Id of the snapshot.
+        is_own: Whether this sink committed it, which also leaves a transaction marker in the table's properties.
     """
 
     writer: Writer
@@ -80,11 +80,11 @@ class BranchWrites:
     """The numbered writes of one branch.
 
     Attributes:
-        branch: Its name.
-        writes: What it holds, oldest first.
-        snapshot_ids: All of its snapshots that have not expired.
+        branch: Name of the branch.
+        writes: Numbered writes in the branch, oldest first.
+        snapshot_ids: Ids of all its snapshots that have not expired.
         is_complete: Whether its history goes back to the table's first snapshot.
-        unreadable: What its summaries say of numbers that are none.
+        unreadable: Problems with malformed numbers in its summaries, one sentence each.
     """
 
     branch: str
@@ -99,12 +99,12 @@ class BranchWrites:
 
     @property
     def writers(self) -> list[Writer]:
-        """Who wrote to it."""
+        """The writers of the branch."""
         return list(dict.fromkeys(landed.writer for landed in self.writes))
 
 
 def branch_writes(metadata: TableMetadata) -> list[BranchWrites]:
-    """Return what each branch of the table holds."""
+    """Return the numbered writes of each branch of the table."""
     return [
         _of_branch(metadata, name)
         for name, ref in metadata.refs.items()
@@ -140,9 +140,9 @@ def _of_branch(metadata: TableMetadata, branch: str) -> BranchWrites:
 
 
 def _is_first(snapshot: Snapshot) -> bool:
-    """Return whether no snapshot came before: a replaced table begins anew, and some writers cut off what expired.
+    """Return whether no snapshot came before this one; in a table of format version 1, that cannot be known.
 
-    Of a table of version 1 nobody can tell.
+    A missing parent is no proof: a replaced table begins anew, and some writers cut off expired parents.
     """
     return snapshot.parent_snapshot_id is None and snapshot.sequence_number == 1
 
@@ -152,7 +152,7 @@ def _summary(snapshot: Snapshot, key: str) -> str | None:
 
 
 def order_problems(branches: Sequence[BranchWrites]) -> list[str]:
-    """Return which writes are twice or out of order."""
+    """Return which writes are duplicated or out of order."""
     return [
         problem
         for branch in branches
@@ -173,7 +173,7 @@ def _in_order(branch: BranchWrites, writer: Writer) -> Iterator[str]:
 
 
 def missing_epochs(branches: Sequence[BranchWrites]) -> list[str]:
-    """Return which epochs have no snapshot: they had no rows, for an epoch without any commits nothing, or are lost."""
+    """Return which epochs have no snapshot: they are lost, or had no rows, because an empty epoch commits nothing."""
     missing = []
     for branch in branches:
         for writer in (found for found in branch.writers if found.leaves_no_gap):
@@ -193,7 +193,7 @@ def _gaps(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyMark:
-    """What a table property says of the last write of a writer to a branch."""
+    """The transaction marker in a table property: the last write of a writer to a branch."""
 
     branch: str
     writer: Writer
@@ -201,7 +201,7 @@ class PropertyMark:
 
 
 def property_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> tuple[list[PropertyMark], list[str]]:
-    """Return the marks of these branches, and which properties are none; those of dropped branches say nothing."""
+    """Return the transaction markers of these branches, and a problem for each malformed one; skip other branches."""
     marks, problems = [], []
     for branch, kind in itertools.product((found.branch for found in branches), _KINDS):
         for name, text in named_properties(metadata, kind.property_prefix, branch):
@@ -215,7 +215,7 @@ def property_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) ->
 
 
 def mark_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
-    """Return where the marks in the table's properties and the summaries disagree."""
+    """Return where the transaction markers in the table's properties and the summaries disagree."""
     marks, problems = property_marks(metadata, branches)
     by_name = {branch.branch: branch for branch in branches}
     highest: dict[Writer, int] = {}
@@ -231,9 +231,9 @@ def mark_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> 
 
 
 def unrecorded_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
-    """Return the last writes by this sink that a branch knows from its history alone, as after a fork by SQL.
+    """Return the last writes by this sink that only the history of a branch records, as after a fork by SQL.
 
-    Once that history expires, nothing tells that they have landed.
+    Once that history expires, nothing tells that these writes landed.
     """
     return [
         f"branch '{branch.branch}' has {Writer(kind=kind, name=writer).describe(marks.last.number)} (snapshot "
@@ -266,13 +266,13 @@ def _disagreements(metadata: TableMetadata, recorded: PropertyMark, branch: Bran
 
 
 def _is_elsewhere(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:
-    """Return whether the table has a snapshot that the branch does not have, as far as history tells."""
+    """Return whether the table has this snapshot and the branch does not, as far as history tells."""
     is_present = find_snapshot(metadata, snapshot_id) is not None
     return is_present and place_in(metadata, branch, snapshot_id) is Place.OUTSIDE
 
 
 def _unmarked(branch: BranchWrites, highest: Mapping[Writer, int]) -> Iterator[str]:
-    """Yield the newest writes by this sink that no mark knows; another sink leaves none."""
+    """Yield the newest writes by this sink without a transaction marker; other sinks leave no marker."""
     for writer in branch.writers:
         own = [landed for landed in branch.of_writer(writer) if landed.is_own]
         if own and own[-1].number > highest.get(writer, -1):
@@ -283,7 +283,7 @@ def _unmarked(branch: BranchWrites, highest: Mapping[Writer, int]) -> Iterator[s
 
 
 def _nameless(metadata: TableMetadata, branch: str, marked: set[Writer]) -> Iterator[str]:
-    """Yield the names of streams whose query has left no mark, which it does in the commit that takes the name."""
+    """Yield streams whose query left no transaction marker, although the commit that takes the name leaves one."""
     for name, _ in named_properties(metadata, STREAM_PREFIX, branch):
         try:
             stream = find_stream(metadata, branch, name)

@@ -1,7 +1,7 @@
-"""Finds keys of which a snapshot shows several rows, though the table's identifier fields say that each has one.
+"""Finds keys with several visible rows in a snapshot, although the table's identifier fields promise one row per key.
 
-Nothing is sampled or digested: the keys of all visible rows are sorted, on disk where they are many, and equal ones lie
-side by side then. Position deletes and deletes by key are honoured, whoever wrote them.
+Nothing is sampled or digested: the keys of all visible rows are sorted, on disk if there are many, so that equal keys
+are adjacent. Position deletes and equality deletes of any writer are applied.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Repeated:
     """Keys with several rows.
 
     Attributes:
-        keys: How many there are.
-        rows: How many rows they have.
-        examples: A few of them: where two rows of a key are, each by the file's number and the position.
+        keys: Number of these keys.
+        rows: Number of rows with these keys.
+        examples: Two rows for each of a few of these keys; a row is the number of its file and its position.
     """
 
     keys: int
@@ -62,7 +62,7 @@ class _Repeated:
 
 
 def check_unique_keys(checklist: Checklist, table: Table) -> None:
-    """Check that each snapshot that a branch or tag stands at shows one row of each key at most."""
+    """Check that each snapshot that a branch or tag points at has at most one visible row per key."""
     checklist.attempt(UNIQUE, lambda: _unique_keys(table))
 
 
@@ -94,15 +94,15 @@ def _problem(keys: _Keys, name: str, head: Snapshot, repeated: _Repeated) -> str
 
 
 class _Keys:
-    """The keys of all rows that a snapshot shows.
+    """The keys of all visible rows of a snapshot.
 
     Args:
         table: The table.
         live: The files of the snapshot.
-        key_ids: The identifier fields, ascending.
+        key_ids: Ids of the identifier fields, ascending.
 
     Attributes:
-        count: How many rows are visible; known after `repeated`.
+        count: Number of visible rows; known after `repeated`.
     """
 
     def __init__(self, table: Table, live: LiveFiles, key_ids: tuple[int, ...]) -> None:
@@ -120,7 +120,7 @@ class _Keys:
         found = _Repeated(keys=0, rows=0, examples=[])
         names = [str(number) for number in self._key_ids]
         last: pa.RecordBatch | None = None
-        is_open = False  # whether the last row is one of a key that was counted already
+        is_open = False  # whether the key of the last row was already counted
         sort: ExternalSort | None = None
         try:
             for rows in self._visible():
@@ -145,18 +145,18 @@ class _Keys:
         return found
 
     def describe(self, one: tuple[int, int], other: tuple[int, int]) -> str:
-        """Return in words which key two rows share, and where they are."""
+        """Return a text that says which key two rows share, and where they are."""
         (file, position), (other_file, other_position) = one, other
         path, other_path = self._live.data[file].path, self._live.data[other_file].path
         where = f"row {position} of {path} and row {other_position} of {other_path}"
         try:
             (key,) = key_texts(*read_keys(self._io, path, [position], self._key_ids).to_batches())
-        except KeyError:  # it stands in the partition alone
+        except KeyError:  # only the partition has the key
             return where
         return f"{key} in {where}"
 
     def _visible(self) -> Iterator[pa.RecordBatch]:
-        """Yield keys, file and position of all visible rows."""
+        """Yield batches with keys, file number and position of all visible rows."""
         sources = [KeySource.of(found) for found in self._live.equalities]
         types = key_types([*self._metadata.schemas, self._metadata.schema()], sources)
         work = plan_work(self._live, sources, all_specs(self._metadata), types)
@@ -194,7 +194,7 @@ def _check_readable(files: Sequence[DataFile]) -> None:
 
 
 def _by_key(schema: pa.Schema) -> RowOrder:
-    """Return the order of rows by their keys, and of rows of one key by their places."""
+    """Return the order that sorts rows by key, and rows of one key by file number and position."""
     fields = [
         NestedField(number, column.name, _type_of(column.type), required=False)
         for number, column in enumerate(schema, 1)
@@ -203,7 +203,7 @@ def _by_key(schema: pa.Schema) -> RowOrder:
 
 
 def _type_of(canonical: pa.DataType) -> IcebergType:
-    """Return the type that sorts canonical values."""
+    """Return the type by which canonical values are sorted."""
     if pa.types.is_decimal128(canonical):
         return DecimalType(canonical.precision, canonical.scale)
     kinds: Mapping[pa.DataType, IcebergType] = {pa.bool_(): BooleanType(), pa.int64(): LongType()}

@@ -1,7 +1,7 @@
-"""`verify`: proves a table whole, from its catalog entry down to its files, and finds files that nothing refers to.
+"""`verify`: proves a table intact, from its catalog entry down to its files, and finds files that nothing refers to.
 
 It writes nothing, and deletes nothing unless asked to. A check that depends on a failed one is skipped, and says so;
-all that could be read is checked.
+everything that could be read is checked.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SUMMARIES, CARRIED, STATISTICS = "summaries", "rows carried over", "statistics f
 _ROLL_BACK = "Roll back to a snapshot that is whole, or restore the file from a backup of the store."
 _REPORT = "Find out who committed it before anyone writes again. A snapshot before it is whole."
 FILES, ROWS, METRICS = "data files", "row counts", "metrics"
-# How often a table is read at most, if its snapshots expire while it is read.
+# The largest number of times that a table is read, if its snapshots expire while it is read.
 _LOOKS = 3
 
 
@@ -91,7 +91,7 @@ def check_metadata(
         table: The table.
         contents: Its manifest lists and manifests.
         load: Loads the table anew.
-        took: How long reading table and contents took.
+        took: How long reading the table and its contents took.
     """
     metadata = table.metadata
     snapshots = counted(len(metadata.snapshots), "snapshot")
@@ -231,8 +231,8 @@ def check_files(checklist: Checklist, table: Table, contents: Contents, *, deep:
         checklist: Gets the checks.
         table: The table.
         contents: Its manifest lists and manifests.
-        deep: Recompute metrics from the rows.
-        all_snapshots: Look at the files of all snapshots, not only of those of branches and tags.
+        deep: Whether to recompute metrics from the rows.
+        all_snapshots: Whether to look at the files of all snapshots, not only at those of branches and tags.
     """
     scope = None if all_snapshots else {ref.snapshot_id for ref in table.metadata.refs.values()}
     files = contents.live_files(scope)
@@ -295,7 +295,7 @@ def _metrics(table: Table, contents: Contents, sound: dict[str, ListedFile]) -> 
     )
 
 
-def verify(  # noqa: PLR0913  # one for each thing that a user may choose
+def verify(  # noqa: PLR0913  # one parameter for each choice of the user
     table: str,
     *,
     options: Mapping[str, str] | None = None,
@@ -307,24 +307,24 @@ def verify(  # noqa: PLR0913  # one for each thing that a user may choose
     delete_orphans: bool = False,
     force: bool = False,
 ) -> VerifyResult:
-    """Prove a table whole, whichever engine wrote it.
+    """Prove a table intact, no matter which engine wrote it.
 
-    Checked are: the history; the epochs of streaming queries and their marks; manifest lists and manifests of all
-    snapshots, with their counts, sequence numbers and partitions; the summaries; statistics; and that the data and
-    delete files of all branches and tags are there, as long as recorded, with as many rows as their footers say.
+    It checks the history; the epochs of streaming queries and their transaction markers; manifest lists and manifests
+    of all snapshots, with their counts, sequence numbers and partitions; the summaries; statistics; and that the data
+    and delete files of all branches and tags exist, with the recorded size and row count (read from their footers).
 
     Args:
         table: Identifier of the table, such as `db.events`.
-        options: Catalog options, as a write has them: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no
+        options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no
             options.
-        deep: Read all rows, too, and recompute the metrics of each file.
-        unique_keys: Read the key columns of all visible rows, too, and find keys that have several rows: in the
-            snapshots that branches and tags stand at, by the table's identifier fields.
-        all_snapshots: Look at the files of all snapshots, not only of those that branches and tags stand at.
+        deep: Also read all rows, and recompute the metrics of each file.
+        unique_keys: Also read the key columns of all visible rows, and find keys that have several rows: in the
+            snapshots that branches and tags point at, by the table's identifier fields.
+        all_snapshots: Look at the files of all snapshots, not only of those that branches and tags point at.
         orphans: Look for files that nothing refers to; they fail no check.
         older_than: Age from which such a file is an orphan: a number with `s`, `m`, `h` or `d`, such as `36h` or `3d`.
         delete_orphans: Delete orphans, after another load of the table has confirmed that nothing refers to them.
-        force: Delete orphans that are younger than 24 hours, too: only if nothing writes to the table.
+        force: Also delete orphans that are younger than 24 hours; safe only if nothing writes to the table.
 
     Returns:
         What each check found, and the orphans. A check that fails is in `failures` and raises nothing.
@@ -403,12 +403,12 @@ def _described(table: Table) -> str:
 def _has_expired(
     catalog: CatalogClient | None, options: SinkOptions, contents: Contents | None, checklist: Checklist
 ) -> bool:
-    """Return whether a check failed and snapshots that were checked have expired meanwhile."""
+    """Return whether a check failed and some of the checked snapshots have expired meanwhile."""
     if catalog is None or contents is None or all(check.outcome != "failed" for check in checklist.checks):
         return False
     try:
         table = catalog.find_table(options.table)
-    except IcebergSinkError:  # what was found stands
+    except IcebergSinkError:  # the result stays as it is
         return False
     present = {snapshot.snapshot_id for snapshot in table.metadata.snapshots} if table is not None else set()
     return any(snapshot.snapshot_id not in present for snapshot in contents.metadata.snapshots)
