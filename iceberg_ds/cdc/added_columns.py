@@ -1,7 +1,7 @@
 """Pure: fills in the columns that a write adds to those of the DataFrame.
 
-In a write by keys (`reader`) and in an append, whose rows may be those of a change feed as well (`AppendedFeed`).
-Knows Arrow alone.
+For a keyed write (`reader`) and for an append, whose rows may be those of a change feed as well (`AppendedFeed`).
+Knows only Arrow.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class ColumnFiller:
         self._added = added
 
     def fill(self, batch: pa.RecordBatch, kinds: pa.Array, operation_column: str | None) -> pa.RecordBatch:
-        """Return the batch with the added columns at its end, and the mark in its own place if it is there.
+        """Return the batch with the added columns at its end; a delete mark that the batch has stays in its place.
 
         Args:
             batch: As Spark sent it.
             kinds: What each row does, a `RowKind` as int8.
-            operation_column: The batch's column that says so, None if all rows do the same.
+            operation_column: The batch's column of operations, None if all rows do the same.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         for name in self._added.names:
@@ -74,11 +74,11 @@ class ColumnFiller:
 
 
 class AppendedFeed:
-    """Reads the batches of one task of a write without keys, each of whose events becomes a row.
+    """Reads the batches of one task of a write without keys, in which every event becomes a row.
 
     Args:
         added: Which columns to fill in.
-        is_delete: Tells which rows satisfy `delete_when`; None if there is none.
+        is_delete: Tells which rows satisfy `delete_when`; None without `delete_when`.
     """
 
     def __init__(self, added: AddedColumns, is_delete: Callable[[pa.RecordBatch], pa.Array] | None = None) -> None:
@@ -90,8 +90,8 @@ class AppendedFeed:
         """Return a batch as Spark sent it with the added columns.
 
         Raises:
-            SchemaMismatchError: An operation is no known word, or does not tell the row that it replaces although
-                differences are asked for.
+            SchemaMismatchError: An operation is unknown, or is an update without its before image although the
+                difference column is asked for.
         """
         kinds = pa.repeat(pa.scalar(RowKind.INSERT, pa.int8()), batch.num_rows)
         if self._added.operation_column is not None:

@@ -1,8 +1,8 @@
-"""Pure: which rows of a write lose to what other tasks say of the same keys, and why a write must be refused for them.
+"""Pure: which written rows lose to other tasks' events of the same keys, and why a write must be refused for its keys.
 
-Only tasks that may share keys are compared (`spark_hash.can_share`); each of these must have sent evidence. Digests
-tell which events to compare; of these the keys are compared, and read from the written rows where evidence does not
-have them. What wins among them follows the very rule by which a task chooses (`dedup`).
+Only tasks that may share keys are compared (`spark_hash.can_share`); each such task must have sent evidence. Digests
+tell which events to compare; then the keys of these events are compared, read from the written rows where evidence
+lacks them. The winner is chosen by the same rule as within a task (`dedup`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from iceberg_ds.plan import MAX_EXAMPLES, TaskKeys
 _IS_LATE = "is_late"
 _PLACE_BITS = 40
 
-# Returns the key columns of written rows in the form of `equality.plain`, from the task's number and the rows' numbers
-# over all of its files, ascending.
+# Returns the key columns of written rows in the form of `keys.plain`, from the task's number and the rows' numbers
+# over all files of the task, ascending.
 ReadKeys: TypeAlias = Callable[[int, Sequence[int]], Sequence[pa.Array]]
 
 
@@ -47,11 +47,11 @@ class Settlement:
     """Outcome of deduplication across tasks.
 
     Attributes:
-        losers: By the task's number: which of its written rows lose, counted from 0 over all of its files, ascending.
+        losers: Written rows that lose, by task number: row numbers from 0 over all files of the task, ascending.
         tied_count: How many keys have no winner, if ties are errors.
-        tied_keys: Some of them as text.
-        tied_rows: Others of them, by task and number of a row that has the key.
-        unproven: Numbers of tasks that may share keys with others and did not report them, so that nothing can be said.
+        tied_keys: Some of the tied keys, as text.
+        tied_rows: Other tied keys, each as the task number and row number of a row that has the key.
+        unproven: Numbers of tasks that may share keys with other tasks and did not report them: losers are unknown.
         unreported: Numbers of tasks that did not report their keys, though some keys lose to rows of the table.
     """
 
@@ -64,7 +64,7 @@ class Settlement:
 
     @property
     def is_known(self) -> bool:
-        """Whether it can be said which rows lose."""
+        """Whether the losing rows are known."""
         return not (self.unproven or self.unreported)
 
 
@@ -84,9 +84,9 @@ def settle(  # noqa: PLR0913  # most are given by name
         sequence: The feed's sequence columns.
         read_keys: Reads the keys of written rows.
         is_enforced: Whether ties are errors.
-        keeps_deleted: Whether deletes leave rows, so that every key that is reported has one.
-        late: Digests and keys, in the form of `equality.plain`, whose events lose to rows of the table, whatever they
-            are; None for none.
+        keeps_deleted: Whether deletes leave rows, so that every reported key has a row.
+        late: Digests and keys, in the form of `keys.plain`, all of whose events lose to rows of the table; None for
+            no such keys.
     """
     sharing = _tasks_that_share(tasks)
     if unproven := tuple(number for number in sharing if tasks[number].evidence is None):
@@ -114,10 +114,10 @@ def settle(  # noqa: PLR0913  # most are given by name
 
 
 def file_positions(rows: Sequence[int], file_rows: Sequence[int]) -> dict[int, list[int]]:
-    """Return where rows of a task lie: positions in the file, by the number of the file, both from 0.
+    """Return the positions of a task's rows in their files, by the number of the file, both from 0.
 
     Args:
-        rows: Numbers of rows over all files, ascending.
+        rows: Numbers of the rows, from 0 over all files, ascending.
         file_rows: How many rows each file has.
     """
     found: dict[int, list[int]] = defaultdict(list)
@@ -131,20 +131,20 @@ def file_positions(rows: Sequence[int], file_rows: Sequence[int]) -> dict[int, l
 
 
 def _tasks_that_share(tasks: Sequence[TaskKeys]) -> list[int]:
-    """Return the numbers of tasks that may have a key of another one."""
+    """Return the numbers of tasks that may have a key of another task."""
     with_keys = [(number, task.modulus) for number, task in enumerate(tasks) if task.count]
     if all(modulus % len(tasks) == 0 for _, modulus in with_keys):
-        return []  # the layout of one repartition by key: nobody need be held against anybody
+        return []  # the layout of one repartition by key: no two tasks share a key
     return [one[0] for one in with_keys if any(one[0] != other[0] and can_share(one, other) for other in with_keys)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What equal keys come to.
+    """Outcome of comparing the events of equal keys.
 
     Attributes:
-        lost: Events that lose, to those of other tasks or to rows of the table; each once.
-        tied: Places of winners that are a tie between tasks, and not late.
+        lost: Events that lose to events of other tasks or to rows of the table; each once.
+        tied: Places of winners that tie with another task's event and are not late.
     """
 
     lost: pa.RecordBatch
@@ -152,7 +152,7 @@ class _Outcome:
 
 
 def _doubtful(events: Mapping[int, pa.Table], sharing: Sequence[int], late: pa.Table | None) -> pa.RecordBatch | None:
-    """Return the events, in the order of their places, whose digests several tasks or late keys have."""
+    """Return the events whose digests occur in several tasks or in late keys, in the order of their places."""
     several = _several([chunk for number in sharing for chunk in events[number].column(DIGEST).chunks])
     of_late = [] if late is None else late.column(DIGEST).chunks
     chosen = []
@@ -165,14 +165,14 @@ def _doubtful(events: Mapping[int, pa.Table], sharing: Sequence[int], late: pa.T
 
 
 def _several(digests: Sequence[pa.Array]) -> pa.Array:
-    """Return the digests that come more than once."""
+    """Return the digests that occur more than once."""
     together = pa.concat_arrays([*digests, pa.array([], pa.uint64())])
     is_repeated = repeated(together)
     return together.slice(0, 0) if is_repeated is None else pc.unique(together.filter(is_repeated))
 
 
 def _with_keys(doubtful: pa.RecordBatch | None, read_keys: ReadKeys) -> pa.RecordBatch | None:
-    """Return the events with the keys that evidence does not have."""
+    """Return the events, with the keys filled in that evidence lacks."""
     if doubtful is None:
         return None
     names = _key_columns(doubtful.schema)
@@ -190,7 +190,7 @@ def _with_keys(doubtful: pa.RecordBatch | None, read_keys: ReadKeys) -> pa.Recor
 def _compare(
     doubtful: pa.RecordBatch | None, late: pa.Table | None, sequence: Sequence[NestedField]
 ) -> _Outcome | None:
-    """Return what events with equal keys come to, None if there is nothing to compare."""
+    """Return the outcome of comparing events with equal keys, or None without events in doubt."""
     if doubtful is None:
         return None
     names = _key_columns(doubtful.schema)
@@ -247,7 +247,7 @@ def _key_columns(schema: pa.Schema) -> list[str]:
 
 
 def _events(task: int, content: bytes) -> pa.Table:
-    """Return as events what a task reports; the number says task and row."""
+    """Return a task's evidence as events; the number of an event encodes task and row."""
     table = decode_evidence(content)
     first = task << _PLACE_BITS
     places = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), table.num_rows), start=first - 1)
@@ -256,11 +256,11 @@ def _events(task: int, content: bytes) -> pa.Table:
 
 
 def why_refused(tasks: Sequence[TaskKeys], settlement: Settlement, key_names: Sequence[str]) -> list[str]:
-    """Return the reasons, each with its next step; none if the write may be committed.
+    """Return the reasons to refuse the write, each with its next step; empty if the write may be committed.
 
     Args:
         tasks: The reports of all tasks.
-        settlement: What they come to.
+        settlement: Outcome of deduplication across these tasks.
         key_names: Names of the key columns.
     """
     return [

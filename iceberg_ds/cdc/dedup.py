@@ -1,12 +1,12 @@
-"""Pure: which event of a key wins, of a task's events as of several tasks' reports; and those reports, as bytes.
+"""Pure: which event of a key wins, within a task and across the reports of several tasks; and those reports, as bytes.
 
 Events are rows of one Arrow schema: the digest of the key, the key, the sequence, the rank, a number that breaks ties,
-and what else the caller wants back. Sorted by these, the winner of a key is the last of its events, and the one before
-it shows whether that is a tie. The digest only makes the order quick: events are of one key if their keys are equal.
+and other columns that the caller wants back. In sort order the last event of a key wins, and the event before it shows
+whether the win is a tie. The digest only makes sorting fast: events are of one key if their keys are equal.
 
 A task reports for each key: the digest; the key if it is short, or if no file has a row of it; the sequence and the
-rank of what won in the task, and whether that is a tie. Digests do not compress: a message grows by 9 bytes a key, and
-by what the sequence and a short key take themselves. Knows Arrow alone, and the order of rows.
+rank of the event that won in the task, and whether the win is a tie. Digests do not compress: a message grows by 9
+bytes per key, plus the bytes of the sequence and of a short key. Knows only Arrow and the order of rows.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from iceberg_ds.cdc.keys import DIGEST, plain_type, same_rows
 from iceberg_ds.table.sort_order import RowOrder
 
 KEY_PREFIX, RANK, NUMBER = "key_", "rank", "number"
-# Keys from which on they are looked through by the first bits of their digests, so that each part fits in a cache.
+# From this many keys on, digests are searched in parts, by their first bits, so that each part fits in a cache.
 _MANY = 100_000
 _FIRST_BITS = 56
-# Events of a key that wait for more of them, before all but the two that count are let go.
+# Events of one key that wait for more events of it, before all but the two that count are released.
 _MAX_WAITING = 1000
 IS_TIED = "is_tied"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -73,7 +73,7 @@ def sort_events(events: pa.RecordBatch, order: RowOrder) -> pa.RecordBatch:
 
 
 def repeated(digests: pa.Array) -> pa.Array | None:
-    """Return which events are of keys that may have several, None if no key has."""
+    """Return which events have a digest that occurs more than once, or None if no digest does."""
     if not _has_repeated(digests):
         return None
     counted = pc.value_counts(digests)
@@ -96,13 +96,13 @@ def _has_repeated(digests: pa.Array) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What some keys' events came to.
+    """Winners and losers among the events of some keys.
 
     Attributes:
         winners: The winning event of each key.
-        is_tied: Whether each is one of several that might have won as well.
+        is_tied: For each winner, whether another event might have won as well.
         losers: All other events.
-        is_any: For each winner whether the flag, if one was asked for, is set in any event of the key.
+        is_any: For each winner, whether the flag is set in any event of the key; None if no flag was asked for.
     """
 
     winners: pa.RecordBatch
@@ -114,13 +114,13 @@ class Decision:
 def decide(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], sequence: Sequence[str], flag: str | None = None
 ) -> Iterator[Decision]:
-    """Yield what wins, from events in the order of `event_order`.
+    """Yield winners and losers, from events in the order of `event_order`.
 
     Args:
         batches: The events; those of one key may lie in several batches.
         keys: Names of the key columns.
         sequence: Names of the sequence columns.
-        flag: Name of a column of booleans to look for in all events of a key, None for none.
+        flag: Name of a boolean column to combine over all events of a key, or None.
     """
     waiting: pa.RecordBatch | None = None
     for batch in batches:
@@ -140,7 +140,7 @@ def decide(
 
 
 def _decide(events: pa.RecordBatch, ends: pa.Array, shared: Sequence[str], flag: str | None) -> Decision:
-    """Return what wins where `ends` says that a key has no further event; tied events have all `shared` columns."""
+    """Return the decision; `ends` marks the last event of each key, and tied events agree in all `shared` columns."""
     positions = pc.indices_nonzero(ends).cast(pa.int64())
     winners = events.take(positions)
     previous = pc.max_element_wise(pc.subtract(positions, pa.scalar(1, pa.int64())), pa.scalar(0, pa.int64()))
@@ -166,7 +166,7 @@ def _is_any(flags: pa.Array, ends: pa.Array) -> pa.Array:
 
 
 def _shortened(events: pa.RecordBatch, flag: str | None) -> tuple[Decision, pa.RecordBatch]:
-    """Let go of all but the last two of a key's events, which alone count; they get the flag of all."""
+    """Release all but the last two of a key's events; only these two count, and they get the flag of all events."""
     kept = events.slice(events.num_rows - 2)
     if flag is not None:
         is_set = events.column(flag).true_count > 0
@@ -181,7 +181,7 @@ def _shortened(events: pa.RecordBatch, flag: str | None) -> tuple[Decision, pa.R
 
 
 def _ends(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return for each row whether the next one differs; of the last one that is not known, so it is false."""
+    """Return for each row whether the next row differs; false for the last row, whose next row is unknown."""
     length = len(columns[0])
     before, after = ([column.slice(start, length - 1) for column in columns] for start in (0, 1))
     return pa.concat_arrays([pc.invert(same_rows(before, after)), pa.array([False])])
@@ -197,7 +197,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def evidence_schema(keys: Sequence[pa.Field], sequence: Sequence[pa.Field]) -> pa.Schema:
-    """Return the columns of evidence; a key is null where it is to be read from the row."""
+    """Return the schema of evidence; a key is null where it must be read from the written row."""
     plain_keys = [field.with_type(plain_type(field.type)) for field in keys]
     outcome = [pa.field(RANK, pa.int8()), pa.field(IS_TIED, pa.bool_())]
     return pa.schema([pa.field(DIGEST, pa.uint64()), *plain_keys, *sequence, *outcome])

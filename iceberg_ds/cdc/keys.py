@@ -1,12 +1,12 @@
 """Pure: when keys are equal, and digests of 64 bits that narrow the search for equal ones, column by column.
 
-Equal keys have equal digests. Keys with equal digests are equal in all likelihood, and nothing rests on that: whoever
-finds equal digests compares the keys themselves. So a collision costs a comparison, and never a row.
+Equal keys have equal digests. Keys with equal digests are most likely equal, but nothing relies on that: where digests
+are equal, the keys themselves are compared. So a collision costs a comparison, and never a row.
 
 A key is a sequence of 64-bit words. Each word is mixed into the digest so far by a bijection of 64 bits with full
 avalanche, the finaliser of MurmurHash3 in the variant 13 of David Stafford, as in SplitMix64. The digest starts from a
-seed that is another in every write, so that no keys can be prepared that collide in all writes. A key of one word
-collides with no other key at all. Knows Arrow alone.
+seed that differs in every write, so that no keys can be prepared that collide in all writes. Keys of one word never
+collide with each other. Knows only Arrow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD_BYTES = 8
 _WORD_BITS = 64
 # Strings with more bytes are digested one by one.
 _MAX_VECTOR_BYTES = 128
-# Shifts and odd factors, so that no step loses anything.
+# Shifts and odd factors, so that no step loses information.
 _FIRST_SHIFT, _FIRST_FACTOR = 30, 0xBF58476D1CE4E5B9
 _SECOND_SHIFT, _SECOND_FACTOR = 27, 0x94D049BB133111EB
 _LAST_SHIFT = 31
@@ -32,7 +32,7 @@ _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def same_rows(one: Sequence[pa.Array], other: Sequence[pa.Array]) -> pa.Array:
-    """Return for each row, never as null, whether it has the same values in all columns, one at least."""
+    """Return for each row, never null, whether both sides have the same values in all columns (at least one)."""
     is_same = same_values(one[0], other[0])
     for mine, others in zip(one[1:], other[1:], strict=True):
         is_same = pc.and_(is_same, same_values(mine, others))
@@ -52,7 +52,7 @@ def same_values(one: pa.Array, other: pa.Array) -> pa.Array:
 
 
 def numbered(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return a number for each row as uint64, the same for rows with the same values, and others for others."""
+    """Return a number for each row as uint64, equal for rows with the same values and different for other rows."""
     names = [str(place) for place in range(len(columns))]
     rows = pa.Table.from_arrays([stored(column) for column in columns], names=names)
     places = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows), start=-1)
@@ -63,14 +63,14 @@ def numbered(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def stored(column: pa.Array) -> pa.Array:
-    """Return the values of a column of an extension type as plain ones, others as they are."""
+    """Return the storage values of a column of an extension type, and any other column unchanged."""
     return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Return the values of a key column in the one form in which equal ones are equal, whatever type a file gives them.
+    """Return the values of a key column in a form in which equal keys are equal, whichever types their files have.
 
-    That is what `deletes.key_reader` makes of the same values.
+    `deletes.key_reader` brings the same values into the same form.
     """
     values = stored(column)
     if pa.types.is_temporal(values.type):
@@ -143,7 +143,7 @@ def _folded(values: pa.Array, shift: int) -> pa.Array:
 
 
 def _fixed_words(values: pa.Array) -> list[pa.Array]:
-    """Return the 64-bit words of values of one width; integers of any width have one word, the same for a value."""
+    """Return the 64-bit words of fixed-width values; an integer is one word, which is the same in every width."""
     data_type = values.type
     if pa.types.is_boolean(data_type):
         return [values.cast(pa.uint64())]
@@ -167,7 +167,7 @@ def _multiples(width: int, count: int) -> pa.Array:
 
 
 def _mix_strings(digests: pa.Array, values: pa.Array) -> pa.Array:
-    """Mix the length and the bytes of each value; of long ones, 16 bytes that were made of all bytes."""
+    """Mix in the length and the bytes of each value; for a long value, a 16-byte hash of all its bytes."""
     if not len(values):
         return digests
     offsets = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, values.buffers()[1]], offset=values.offset)
@@ -214,11 +214,11 @@ class _Cursor:
         data: The column's bytes, None if it has none.
         first: The first byte to look at.
         length: How many bytes there are to look at.
-        starts: Where each value begins among these.
+        starts: Offset of each value among these bytes.
     """
 
     def __init__(self, data: pa.Buffer | None, first: int, length: int, starts: pa.Array) -> None:
-        # One word more than there is, because a word that begins anywhere ends in the next.
+        # One extra word, because a word that begins at any byte ends in the next one.
         size = (length // _WORD_BYTES + 2) * _WORD_BYTES
         padded = pa.allocate_buffer(size)
         sink = pa.FixedSizeBufferWriter(padded)
@@ -233,15 +233,15 @@ class _Cursor:
         self._current = self._words.take(self._positions)
 
     def next_words(self, left: pa.Array | int) -> pa.Array:
-        """Return the next word of each value, zeros in place of what lies beyond its `left` bytes."""
+        """Return the next word of each value, with zeros beyond its `left` bytes."""
         self._positions = pc.add(self._positions, pa.scalar(1, pa.int64()))
         lower, self._current = self._current, self._words.take(self._positions)
-        # In two steps, because a shift by all 64 bits is none.
+        # In two steps, because a shift by all 64 bits does nothing.
         upper = pc.shift_left(pc.shift_left(self._current, self._rest), _unsigned(1))
         return _cut(pc.bit_wise_or(pc.shift_right(lower, self._bits), upper), left)
 
     def keep(self, mask: pa.Array) -> None:
-        """Go on with some of the values."""
+        """Go on with only the values where `mask` is true."""
         if mask.true_count < len(mask):
             self._positions, self._bits = self._positions.filter(mask), self._bits.filter(mask)
             self._rest, self._current = self._rest.filter(mask), self._current.filter(mask)

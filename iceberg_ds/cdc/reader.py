@@ -1,7 +1,7 @@
 """Pure: reads the batches of a change feed as events of keys, and as rows that may be written.
 
-Refused rows are counted and left out; the commit says what was wrong with them. Only what a row needs is looked at:
-of a delete the key and the sequence, so that nulls in its other columns do no harm.
+Refused rows are counted and left out; the commit says what was wrong with them. Only columns that a row needs are
+read: for a delete the key and the sequence, so that nulls in its other columns do no harm.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from iceberg_ds.table.names import find_sources
 
 IS_KNOWN = "is_known"
 
-# Bytes of a key that is reported of every row; the commit reads longer ones from files where it needs them.
+# Most bytes of a key that is reported for every row; the commit reads longer keys from files where it needs them.
 _REPORTED_KEY_BYTES = 16
 
 DeleteTest: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
@@ -36,13 +36,13 @@ DeleteTest: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """A batch of a feed.
+    """A batch of a feed, as events and as rows.
 
     Attributes:
         events: What happens to which key: digest, key, sequence, rank, the row's number if it has one, and whether the
             table may have the key already.
-        rows: The rows among them that may be written; after the table's columns come digest, key if it is reported of
-            every row, sequence, and rank if deletes leave rows.
+        rows: The rows that may be written; after the table's columns come digest, key if it is reported for every
+            row, sequence, and rank if deletes leave rows.
         keys: The key columns of `events`.
     """
 
@@ -58,9 +58,9 @@ class FeedReader:
         feed: How rows are read.
         schema: The table's schema.
         case_sensitive: How the DataFrame's columns are found, see `find_position`.
-        seed: Of the digests: 8 bytes, the same in all tasks of the write.
-        is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
-        added: Columns to fill in; None for none.
+        seed: Seed of the digests: 8 bytes, the same in all tasks of the write.
+        is_delete: Tells which rows satisfy the feed's `delete_when`; None without `delete_when`.
+        added: Columns to fill in, or None.
     """
 
     def __init__(  # noqa: PLR0913  # most are given by name
@@ -89,7 +89,7 @@ class FeedReader:
         self.key_schema = pa.schema([field.with_nullable(nullable=False) for field in self._key_shape.schema])
         stored = [schema.find_field(field.field_id) for field in feed.sequence] if feed.counts_stored else []
         self.delete_schema = pa.schema([*self.key_schema, *file_shape(_optional(stored)).schema])
-        # The table may call its key as an event's other columns are called.
+        # Renamed, because a key column of the table may have the name of another event column.
         keys = _renamed(key_names(self.key_fields), self.key_schema)
         sequence = _renamed(sequence_names(feed.sequence), self._sequence_shape.schema)
         self._reports_keys = _are_short(self.key_schema.types)
@@ -102,7 +102,7 @@ class FeedReader:
         self._event_schema = pa.schema([digest, *keys, *sequence, *outcome])
 
     def read(self, batch: pa.RecordBatch, first_number: int) -> Changes:
-        """Return what a batch says, without refused rows, which are counted.
+        """Return the changes of a batch without its refused rows, which are counted.
 
         Args:
             batch: As Spark sent it.
@@ -126,20 +126,20 @@ class FeedReader:
         return pa.RecordBatch.from_arrays(self._key_columns(events), schema=self.key_schema)
 
     def deletes_of(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the keys of events as files of deletes have them, with the sequence if the table's row counts."""
-        # Sequences follow keys in both.
+        """Return the keys of events as delete files hold them, with the sequence if that of the table's rows counts."""
+        # Sequences follow keys in both schemas.
         columns = events.columns[1 : 1 + len(self.delete_schema)]
         return pa.RecordBatch.from_arrays(columns, schema=self.delete_schema)
 
     def evidence_of_events(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what is reported of events without a row."""
+        """Return the evidence of events without a row."""
         sequence = events.columns[1 + len(self.key_fields) : 1 + len(self.key_fields) + len(self.feed.sequence)]
         ranks = events.column(RANK).cast(pa.int8())
         never = pa.repeat(pa.scalar(value=False), events.num_rows)
         return self._evidence(events.column(DIGEST), self._key_columns(events), [*sequence, ranks, never])
 
     def evidence_of_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what is reported of rows, from their columns after the table's, and from `IS_TIED` as the last one."""
+        """Return the evidence of rows, from their columns after the table's; the last of these columns is `IS_TIED`."""
         digests, *columns, is_tied = written.columns
         count = len(self.key_fields) if self._reports_keys else 0
         keys, columns = columns[:count], columns[count:]
@@ -167,7 +167,7 @@ class FeedReader:
         return kinds if self._is_delete is None else with_deletes(kinds, self._is_delete(batch))
 
     def _good(self, kinds: pa.Array, keys: pa.RecordBatch) -> pa.Array | None:
-        """Return which rows are not refused, None if all are good; count those without a key."""
+        """Return which rows are not refused, or None if all are good; count the rows without a key."""
         if not kinds.null_count and not any(column.null_count for column in keys.columns):
             return None
         is_known, has_key = kinds.is_valid(), kinds.is_valid()
@@ -210,7 +210,7 @@ class FeedReader:
         )
 
     def _check_deleted(self, batch: pa.RecordBatch, is_row: pa.Array) -> None:
-        """Refuse deletes that cannot be kept as rows, because they lack what every row of the table must have."""
+        """Refuse deletes that cannot be kept as rows, because they have a null in a required column."""
         named, is_delete = self._shape.named, pc.invert(is_row)
         sources = find_sources(batch.schema.names, named.names, case_sensitive=self._shape.case_sensitive)
         for field, source in zip(named, sources, strict=True):
@@ -236,10 +236,10 @@ class FeedReader:
 
 
 def key_texts(keys: pa.RecordBatch) -> list[str]:
-    """Return keys as people read them."""
+    """Return keys as readable text."""
     try:
         return [str(key) for key in keys.to_pylist()]
-    except (ValueError, OverflowError):  # Spark has text that is no UTF-8, and dates that Python has not
+    except (ValueError, OverflowError):  # Spark has text that is not UTF-8, and dates that Python lacks
         readable = [_readable(column) for column in keys.columns]
         return [str(key) for key in pa.RecordBatch.from_arrays(readable, names=keys.schema.names).to_pylist()]
 
@@ -260,7 +260,7 @@ def _renamed(names: Sequence[str], fields: Iterable[pa.Field]) -> list[pa.Field]
 
 
 def _are_short(types: Iterable[pa.DataType]) -> bool:
-    """Return whether keys of these types have few bytes, whatever their values."""
+    """Return whether keys of these types have at most `_REPORTED_KEY_BYTES` bytes for all values."""
     stored = [of.storage_type if isinstance(of, pa.BaseExtensionType) else of for of in types]
     if any(pa.types.is_string(of) or pa.types.is_binary(of) for of in stored):
         return False
@@ -268,7 +268,7 @@ def _are_short(types: Iterable[pa.DataType]) -> bool:
 
 
 def _numbered(is_row: pa.Array, first: int) -> pa.Array:
-    """Return numbers from `first` on for what is a row, null for the rest."""
+    """Return ascending numbers from `first` on where `is_row` is true, null elsewhere."""
     numbers = pc.cumulative_sum(is_row.cast(pa.int64()), start=first - 1)
     return pc.if_else(is_row, numbers, pa.scalar(None, pa.int64()))
 

@@ -1,4 +1,4 @@
-"""Pure: what the words of an operation column mean, in all dialects at once and in any case."""
+"""Pure: what the words of an operation column mean, in all dialects at once and in upper or lower case."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 
 class RowKind(IntEnum):
-    """What a row says of its key, as the integer that event batches hold.
+    """What a row says about its key, as the integer that event batches hold.
 
-    The numbers are in order of precedence among events of one sequence, but that inserts and upserts have the same.
+    The numbers are in order of precedence among events of one sequence, but inserts and upserts have equal precedence.
     """
 
     BEFORE = 0
@@ -22,7 +22,7 @@ class RowKind(IntEnum):
     INSERT = 3
 
 
-# Debezium (c, r, u, d), Flink (+I, -U, +U, -D), Spark and Delta (_change_type), and plain words, each group below the
+# Debezium (c, r, u, d), Flink (+I, -U, +U, -D), Spark and Delta (_change_type), and plain words, each group under the
 # one word that stands for it in a table.
 _WORDS: dict[RowKind, dict[str, tuple[str, ...]]] = {
     RowKind.INSERT: {"insert": ("i", "insert", "c", "create", "+i")},
@@ -39,9 +39,9 @@ _NAMES = {word: name for groups in _WORDS.values() for name, words in groups.ite
 # Materialize (_mz_diff): an update is -1 for the old row and +1 for the new one.
 _DIFFS = {-1: RowKind.BEFORE, 1: RowKind.UPSERT}
 _DIFF_NAMES = {-1: "update_before", 1: "upsert"}
-# Words that replace a row and do not show the one that they replace.
+# Words of rows that replace a row which the feed does not show.
 _LONE = ("u", "update", "upsert")
-# Words that are counted apart; the others are counted together.
+# Most unknown words that are counted apart; further words are counted together.
 _MAX_WORDS = 20
 OTHER_WORDS = "other words"
 
@@ -51,8 +51,8 @@ class Operations:
     """What the rows of a batch do.
 
     Attributes:
-        kinds: A `RowKind` for each row as int8, null where the word is none.
-        unknown: How many rows have each such word.
+        kinds: A `RowKind` for each row as int8, null where the word is unknown.
+        unknown: How many rows have each unknown word.
     """
 
     kinds: pa.Array
@@ -60,7 +60,7 @@ class Operations:
 
 
 def describe_words() -> str:
-    """Return all words that are known, for errors."""
+    """Return all known words as text, for errors."""
     return f"{', '.join(_KINDS)}, in any case, or the numbers 1 and -1"
 
 
@@ -83,27 +83,27 @@ def read_operations(column: pa.Array) -> Operations:
 
 
 def operation_names(column: pa.Array) -> pa.Array:
-    """Return for each row the one word for what it does, null where its own is no known word."""
+    """Return for each row the one word that stands for its operation in a table, null where its word is unknown."""
     encoded = column.dictionary_encode(null_encoding="encode")
     names = pa.array([_name(word) for word in encoded.dictionary.to_pylist()], pa.string())
     return names.take(encoded.indices)
 
 
 def are_lone_updates(column: pa.Array) -> pa.Array:
-    """Return which rows replace another one that the feed does not show, so that nobody can take it back."""
+    """Return which rows replace a row that the feed does not show, so that the old row cannot be taken back."""
     encoded = column.dictionary_encode(null_encoding="encode")
     words = encoded.dictionary.to_pylist()
     return pa.array([isinstance(word, str) and word.lower() in _LONE for word in words]).take(encoded.indices)
 
 
 def count_words(counted: Counter[str], words: dict[str, int] | Counter[str]) -> None:
-    """Add counts of unknown words; those that come when there are many different ones already are counted together."""
+    """Add counts of unknown words; new words are counted together once `_MAX_WORDS` words are counted apart."""
     for word, count in words.items():
         counted[word if word in counted or len(counted) < _MAX_WORDS else OTHER_WORDS] += count
 
 
 def with_deletes(kinds: pa.Array, is_delete: pa.Array) -> pa.Array:
-    """Return the kinds, with deletes in place of other kinds than `BEFORE` where `is_delete` is true."""
+    """Return the kinds, with every kind but `BEFORE` replaced by `DELETE` where `is_delete` is true."""
     is_marked = pc.and_(pc.fill_null(is_delete, False), pc.not_equal(kinds, pa.scalar(RowKind.BEFORE, pa.int8())))  # noqa: FBT003  # Arrow's signature
     return pc.if_else(is_marked, pa.scalar(RowKind.DELETE, pa.int8()), kinds)
 

@@ -1,10 +1,10 @@
 """Pure: Spark's hash of keys, and what it proves about the keys of different tasks.
 
-`repartition(n, *keys)` puts a row into task `hash % n`. If every row of a task has a hash that leaves the task's
-number when divided by some modulus, two tasks cannot have the same key unless their numbers leave the same remainder
-by the common divisor of their moduli. One integer a task proves that, whoever distributed the rows, and however:
-the proof needs nothing of the hash but that equal keys have equal ones. So it is taken of the values that the table
-gets, only in the width in which Spark had them. Knows Arrow alone.
+`repartition(n, *keys)` puts a row into task `hash % n`. If the hashes of all rows of a task are congruent to the
+task's number modulo some modulus, two tasks cannot have the same key unless their numbers are congruent modulo the
+greatest common divisor of their moduli. One integer per task proves that, however the rows were distributed: the proof
+only needs equal keys to have equal hashes. So the hash is taken of the values that the table gets, but in the width in
+which Spark had them. Knows only Arrow.
 Source: Spark, `Murmur3Hash` with seed 42; its bytes beyond the last full word are hashed one by one.
 """
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 _SEED = 42
 _C1, _C2, _ADDED = 0xCC9E2D51, 0x1B873593, 0xE6546B64
 _M1, _M2 = 0x85EBCA6B, 0xC2B2AE35
-# Decimals of more digits are hashed in another way.
+# Decimals of more digits are hashed differently.
 _MAX_LONG_DIGITS = 18
 _WORD_BYTES = 4
 # Longer strings are not worth the proof.
@@ -27,7 +27,7 @@ _MAX_BYTES = 256
 
 
 class LayoutProof:
-    """Gathers what the rows of one task prove.
+    """Finds the modulus that the rows of one task prove.
 
     Args:
         partition_id: The task's number, from 0.
@@ -38,7 +38,7 @@ class LayoutProof:
         self.modulus = 0
 
     def note(self, columns: Sequence[pa.Array], sent: Sequence[pa.DataType]) -> None:
-        """Look at the keys of rows.
+        """Take the keys of rows into account.
 
         Args:
             columns: The key columns as they are written, without nulls.
@@ -57,7 +57,7 @@ class LayoutProof:
 def can_share(one: tuple[int, int], other: tuple[int, int]) -> bool:
     """Return whether two tasks, each given by its number and its modulus, may have rows of the same key.
 
-    A modulus of 0 is that of a task without rows, or with rows of one hash: its own number.
+    A modulus of 0 is that of a task without rows, or of a task whose rows all have its own number as their hash.
     """
     (number, modulus), (other_number, other_modulus) = one, other
     common = math.gcd(modulus, other_modulus)
@@ -65,7 +65,7 @@ def can_share(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def spark_hash(columns: Sequence[pa.Array]) -> pa.Array | None:
-    """Return Spark's `hash(...)` of each row as int32, None if a column is of a type that is not hashed here.
+    """Return Spark's `hash(...)` of each row as int32, or None for types, and lengths of text, not hashed here.
 
     Args:
         columns: Key columns as Spark sends them, without nulls.
@@ -131,14 +131,14 @@ def _hash_bytes(values: pa.Array, seeds: pa.Array) -> pa.Array | None:
 
 
 def _mix_word(texts: pa.Array, seeds: pa.Array, start: int, has_more: pa.Array) -> pa.Array:
-    """Mix the four bytes from `start` on of the values that have them."""
+    """Mix in the four bytes from `start` on, for the values that have them."""
     slices = pc.binary_slice(texts.filter(has_more), start, start + _WORD_BYTES)
     words = pa.Array.from_buffers(pa.uint32(), len(slices), [None, slices.buffers()[2]])
     return pc.replace_with_mask(seeds, has_more, _mix(seeds.filter(has_more), words))
 
 
 def _mix_tail(texts: pa.Array, seeds: pa.Array, begin: pa.Array, has_more: pa.Array) -> pa.Array:
-    """Mix one byte, with its sign, of the values that have one left."""
+    """Mix in one byte, with its sign, for the values that have a byte left."""
     if not has_more.true_count:
         return seeds
     chosen, at = texts.filter(has_more), begin.filter(has_more)

@@ -1,7 +1,7 @@
 """The changes of one task: from the batches that Spark sends to rows to write and keys to delete.
 
-Rows wait until all have come, because only then it is known which win: in memory as long as they are few, then in what
-is handed in (`Sorter`, `Store`), which keeps them on disk. Knows neither files nor Spark, and publishes nothing.
+Rows wait until all have come, because only then are the winners known: in memory as long as they are few, then on disk
+in a `Sorter` or `Store` that the caller supplies. Knows neither files nor Spark, and commits nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from iceberg_ds.cdc.spark_hash import LayoutProof
 from iceberg_ds.plan import MAX_EXAMPLES, AddedColumns, ChangeFeed, TaskKeys
 from iceberg_ds.table.sort_order import RowOrder
 
-# Arrow bytes of events that are decided in memory, and of rows that wait there.
+# Most Arrow bytes of events that are decided in memory, and of rows that wait there.
 EVENT_BYTES = 64 * 1024 * 1024
 ROW_BYTES = 64 * 1024 * 1024
-# Keys that a task reports at most, and those that it reports even if its rows look as distributed by key.
+# Most keys that a task reports, and most that it reports even if its rows look distributed by key.
 MAX_REPORTED_KEYS = 2_000_000
 REPORTED_ANYWAY = 20_000
 
@@ -52,14 +52,14 @@ class Sorter(Protocol):
         """Take rows."""
 
     def sorted_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order; rows that are equal keep theirs."""
+        """Yield all rows in order; equal rows keep the order in which they came."""
 
     def close(self) -> None:
         """Forget all rows."""
 
 
 class Store(Protocol):
-    """Takes batches of one schema and gives them back as they came, as `writers.spill.Spool`."""
+    """Takes batches of one schema and gives them back in the same order, as `writers.spill.Spool`."""
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows."""
@@ -85,7 +85,7 @@ class Events:
 
     @property
     def are_on_disk(self) -> bool:
-        """Whether they are too many for the memory."""
+        """Whether the events are too many for memory."""
         return self._sorter is not None
 
     def add(self, events: pa.RecordBatch) -> None:
@@ -99,7 +99,7 @@ class Events:
             self._waiting, self._waiting_bytes = [], 0
 
     def decisions(self) -> Iterator[Decision]:
-        """Yield who wins."""
+        """Yield the decisions on all keys."""
         if self._sorter is not None:
             yield from decide(self._sorter.sorted_batches(), self._keys, self._sequence, IS_KNOWN)
             return
@@ -129,10 +129,10 @@ class Events:
 
 
 class Rows:
-    """Rows in the order in which they come: the first ones in memory, the others on disk if they are many.
+    """Rows in the order in which they come: the first rows in memory, further rows on disk.
 
     Args:
-        spool: Makes what keeps the others.
+        spool: Makes the store of the further rows.
     """
 
     def __init__(self, spool: Callable[[], Store]) -> None:
@@ -141,7 +141,7 @@ class Rows:
         self._bytes = 0
 
     def add(self, rows: pa.RecordBatch, own_bytes: int) -> None:
-        """Take rows; `own_bytes` is what they take in memory that nobody else holds."""
+        """Take rows; `own_bytes` is their memory in bytes that they do not share."""
         self._bytes += own_bytes
         if self._bytes <= ROW_BYTES:
             self._waiting.append(rows)
@@ -149,7 +149,7 @@ class Rows:
             self._others.add(rows)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, and let go of those in memory."""
+        """Yield all rows, and release those in memory."""
         while self._waiting:
             yield self._waiting.popleft()
         yield from self._others.batches()
@@ -168,7 +168,7 @@ class InOrder:
         self._rest: pa.Array | None = pa.array([], pa.int64())
 
     def below(self, end: int) -> pa.Array | None:
-        """Return the numbers below `end` that were not taken yet, None if there is none."""
+        """Return the numbers below `end` that were not taken yet, or None."""
         taken = []
         while self._rest is not None:
             is_below = pc.less(self._rest, pa.scalar(end, pa.int64()))
@@ -189,11 +189,11 @@ class TaskChanges:
         schema: The table's schema.
         case_sensitive: How the DataFrame's columns are found, see `find_position`.
         partition_id: The task's number, from 0.
-        seed: 8 bytes, the same in all tasks of the write and others in every write.
-        sorter: Makes what keeps rows in an order.
-        spool: Makes what keeps rows as they come.
-        is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is none.
-        added: Columns to fill in; None for none.
+        seed: 8 bytes, the same in all tasks of a write and different in every write.
+        sorter: Makes a sorter for an order of rows.
+        spool: Makes a store that keeps rows in the order in which they come.
+        is_delete: Tells which rows satisfy the feed's `delete_when`; None without `delete_when`.
+        added: Columns to fill in, or None.
     """
 
     def __init__(  # noqa: PLR0913  # most are given by name
@@ -228,7 +228,7 @@ class TaskChanges:
 
     @property
     def row_schema(self) -> pa.Schema:
-        """The schema of `rows`: the table's files', and after it what `report` is to get back of every row."""
+        """The schema of `rows`: the columns of the table's files, then those that `report` gets back for every row."""
         return self._reader.row_schema.append(pa.field(IS_TIED, pa.bool_()))
 
     @property
@@ -238,14 +238,14 @@ class TaskChanges:
 
     @property
     def is_reported(self) -> bool:
-        """Whether `report` is to get back anything of the rows, which is known after `keys_to_delete`."""
+        """Whether `report` reads columns of the written rows; known after `keys_to_delete`."""
         is_asked = self._proof.modulus == 1 or self._reader.feed.counts_stored
         most = MAX_REPORTED_KEYS if is_asked else REPORTED_ANYWAY
         return self._key_count <= most
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many of the rows that were added are not to be written, by the reason; known after `keys_to_delete`."""
+        """How many of the added rows are not to be written, by reason; known after `keys_to_delete`."""
         return {
             "without a key": self._reader.null_keys.count,
             "without a known operation": sum(self._reader.unknown_operations.values()),
@@ -272,7 +272,7 @@ class TaskChanges:
             self._rows.add(changes.rows, own.nbytes)
 
     def keys_to_delete(self) -> Iterator[pa.RecordBatch]:
-        """Decide who wins, and yield the keys of which the table may have a row."""
+        """Decide which events win, and yield the keys of which the table may have a row."""
         for decision in self._events.decisions():
             winners = decision.winners
             self._key_count += winners.num_rows
@@ -302,12 +302,11 @@ class TaskChanges:
                 yield marked
 
     def report(self, written: Iterable[pa.RecordBatch]) -> TaskKeys:
-        """Return what the commit is to know.
+        """Return the report on the task's keys, for the commit.
 
         Args:
             written: The columns of `rows` after those of the table's files, of all rows that were written: file after
-                file as the message lists them, in the order in which the rows lie in each. Not looked at unless
-                `is_reported`.
+                file as the message lists them, in the order of the rows in each file. Ignored unless `is_reported`.
         """
         evidence = None
         if self.is_reported:
@@ -351,7 +350,7 @@ def _chosen(keys: pa.RecordBatch, mask: pa.Array | None) -> pa.RecordBatch:
 
 
 def _among(ascending: pa.Array, numbers: pa.Array | None) -> pa.Array:
-    """Return which of ascending numbers are among others."""
+    """Return which of the `ascending` numbers are among `numbers`."""
     if numbers is None:
         return pa.repeat(pa.scalar(value=False), len(ascending))
     return pc.is_in(ascending, value_set=numbers)

@@ -14,13 +14,13 @@ from iceberg_ds.table.names import safe_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileShape:
-    """What a file's rows look like: the same fields twice, in the same order.
+    """The schema of a file's rows, twice: the same fields in the same order.
 
     Attributes:
         schema: Schema of the Parquet file, field ids in its metadata, names made safe. Fields below an
             optional struct are optional, because Arrow's writer takes a null struct for nulls in its fields.
         named: The table's own names and required fields, by which the columns of a batch are found and checked.
-        case_sensitive: How they are found: True exactly, False in whatever case, None exactly, else in whatever case.
+        case_sensitive: How columns are found: True exactly, False ignoring case, None exactly, else ignoring case.
     """
 
     schema: pa.Schema
@@ -31,7 +31,7 @@ class FileShape:
 def file_shape(schema: Schema, *, case_sensitive: bool | None = None) -> FileShape:
     """Return the Arrow schema of the table's Parquet files, with and without names made safe for Avro.
 
-    The file's names are made safe as Iceberg's own writers do; readers go by field id.
+    The file's names are made safe as Iceberg's own writers make them safe; readers go by field id.
 
     Args:
         schema: The table's schema.
@@ -64,7 +64,7 @@ def _with_safe_names_below(field: pa.Field) -> pa.Field:
 
 
 def _optional_below(field: pa.Field) -> pa.Field:
-    """Return the field with everything optional that can be missing because a struct around it is null."""
+    """Return the field with every nested field optional that can be missing because a struct around it is null."""
     data_type = field.type
     if pa.types.is_struct(data_type):
         children = [child.with_nullable(child.nullable or field.nullable) for child in data_type]

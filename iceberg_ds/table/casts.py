@@ -1,9 +1,9 @@
 """Pure: casts Arrow batches as Spark sends them into the exact schema of the table's files.
 
 Spark labels timestamps with the session's time zone, keeps 8- and 16-bit integers, carries its own nullability and may
-order columns differently. Values stay where they are in memory unless their type is another one in the table. A column
-is widened, relabelled, or read from text and bytes as what the table holds; a value that cannot be read is refused with
-the column's name and an example, never changed. Columns that a batch does not have are null. Knows Arrow alone.
+order columns differently. Values are not copied unless their type differs in the table. A column is widened,
+relabelled, or parsed from text or bytes into the table's type; a value that cannot be parsed is refused with the
+column's name and an example, never changed. Columns that a batch does not have are null. Knows only Arrow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iceberg_ds.table.nested_arrow import split_lists, split_maps, to_json
 
 _UUID_BYTES = 16
 _UUID = pa.uuid()
-# With dashes where they belong or with none, in whatever case.
+# With all dashes in their places or with no dashes, in upper or lower case.
 _UUID_TEXT = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$|^[0-9a-fA-F]{32}$"
 _TIME_TEXT = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
 _EXAMPLE_LENGTH = 60
@@ -81,7 +81,7 @@ def _refuse(is_bad: pa.Array, values: pa.Array, path: str, what: str) -> None:
 
 
 def _example(value: pa.Scalar) -> str:
-    # Spark's strings may hold bytes that are no UTF-8.
+    # Spark's strings may hold bytes that are not UTF-8.
     raw = value.as_buffer().to_pybytes()
     return repr(raw if pa.types.is_binary(value.type) else raw.decode(errors="replace"))[:_EXAMPLE_LENGTH]
 
@@ -89,7 +89,7 @@ def _example(value: pa.Scalar) -> str:
 def conform(batch: pa.RecordBatch, shape: FileShape) -> pa.RecordBatch:
     """Return `batch` with the columns, order and types of the file.
 
-    A struct, list or map that goes into a column of text becomes JSON.
+    A struct, list or map that goes into a string column becomes JSON.
 
     Raises:
         SchemaMismatchError: A required column, or a required field inside one, holds a null; or some text or
@@ -110,7 +110,7 @@ class _Place:
     """A column of the file, or a field, element, key or value inside one.
 
     Attributes:
-        path: Its name, after the names of what it is in.
+        path: Its name, after the names of the fields around it.
         field: As it is in the file.
         named: As it is in the table: with the table's own names and required fields.
         case_sensitive: How names of fields are matched.
@@ -135,8 +135,8 @@ def _conform_values(values: pa.Array, place: _Place, null_parents: int = 0) -> p
     """Return `values` in the type of the file.
 
     Args:
-        values: As Spark sends them, null wherever the struct around them is.
-        place: Where they go.
+        values: As Spark sends them, null wherever the struct around them is null.
+        place: The place in the file that the values go to.
         null_parents: How many of the structs around them are null.
     """
     _check_required(values, null_parents, place)

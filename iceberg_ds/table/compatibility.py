@@ -18,12 +18,12 @@ from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions
 from iceberg_ds.table.spark_types import UnsupportedTypeError, bullets, convert_type, is_lossless, is_writable
 
-# Where a column of the table itself stands; a field of a struct stands in the id of what holds the struct.
+# Parent id of a column of the table itself; the parent of a struct's field is the field that holds the struct.
 ROOT_ID = -1
 
 
 class Kind(Enum):
-    """In which way a DataFrame differs from a table."""
+    """How a DataFrame differs from a table."""
 
     ADD = auto()  # the DataFrame has a field that the table lacks
     WIDEN = auto()  # the DataFrame's type is wider than the table's
@@ -40,12 +40,12 @@ class Difference:
     """One difference between a DataFrame and a table.
 
     Attributes:
-        kind: What it is.
+        kind: How the two differ.
         path: Names that lead to it, joined by dots.
         text: A sentence for the user, with both types and what to do.
         parent_id: Id of the field that holds the struct in which it stands, `ROOT_ID` for the table itself.
-        field_id: The table's field: for INCOMPATIBLE the nearest one that has a name; unset for ADD, UNFIT and ORDER.
-        column: What the DataFrame has: the column to add, or the nearest one with a name of an incompatible type.
+        field_id: Id of the table's field: for INCOMPATIBLE the nearest named one; unset for ADD, UNFIT and ORDER.
+        column: The DataFrame's column: the one to add, or the nearest named one around an incompatible type.
         widened: The DataFrame's type, for WIDEN.
     """
 
@@ -118,7 +118,7 @@ class _Walk:
             yield from _out_of_order(matched, fields, path, parent_id)
 
     def _positions(self, given: spark.StructType, fields: Sequence[NestedField], path: str) -> list[int | str | None]:
-        """Return for each column where its field stands, None if there is none, or what is wrong with its name."""
+        """Return for each column the position of its field, None without a field, or what is wrong with its name."""
         names = [field.name for field in fields]
         within = f" in '{path}'" if path else ""
         try:
@@ -240,7 +240,7 @@ def _incompatible(text: str, path: str, holder: _Holder) -> Difference:
 
 
 def _in_key(difference: Difference, holder: _Holder) -> Iterator[Difference]:
-    """Yield what a difference in the key of a map is: the spec lets no part of a key change."""
+    """Yield what a difference in a map's key amounts to: the spec lets no part of a key change."""
     if difference.kind is Kind.UNFIT or difference.kind is Kind.ORDER:
         yield difference
     elif difference.kind is not Kind.RELAX:
@@ -319,10 +319,10 @@ def _unreadable(written: IcebergType, current: IcebergType, path: str) -> list[s
 
 
 def taken_names(before: Schema, after: Schema) -> list[str]:
-    """Return the fields of `before`, at any depth, whose names are those of other fields in `after`.
+    """Return the fields of `before`, at any depth, whose names belong to other fields in `after`.
 
-    So it is where a column was dropped and added again, or two have swapped their names: what was written or meant by
-    the name is not what is read by it. Names count as the same in whatever case where the old field is gone.
+    This happens where a column was dropped and added again, or two columns swapped their names: the values written or
+    meant by the name are not the values read by it. Case is ignored where the old field is gone.
     """
     return _taken(before.as_struct(), after.as_struct(), "")
 
@@ -355,7 +355,7 @@ def children(parent: IcebergType) -> tuple[NestedField, ...]:
 
 
 def find_field(name: str, fields: Iterable[NestedField]) -> NestedField | None:
-    """Return the field called `name`, else the only one whose name differs in case alone, else None."""
+    """Return the field called `name`, else the only one whose name differs only in case, else None."""
     candidates = [field for field in fields if field.name.lower() == name.lower()]
     exact = [field for field in candidates if field.name == name]
     if exact:

@@ -1,8 +1,8 @@
-"""Pure: where the new files of a table go: in the folder of their partition, each under a name that no other file has.
+"""Pure: where the new files of a table go: into the folder of their partition, each under a unique name.
 
-A table's properties choose among Iceberg's own layouts (`write.*`), and nothing else in them counts: whoever may set a
-table's properties must not choose code that others run. A class that decides (`write.py-location-provider.impl`) is
-imported only where an option of the user names it, too. The only door to PyIceberg's location providers.
+A table's properties choose among Iceberg's own layouts (`write.*`), and no other property counts: a user who may set a
+table's properties must not choose code that others run. A custom class (`write.py-location-provider.impl`) is imported
+only where an option of the user names it, too. The only door to PyIceberg's location providers.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LAYOUT = frozenset(
 
 
 def data_locations(location: str, properties: Mapping[str, str], provider: str | None) -> LocationProvider:
-    """Return what says where data files and files of deletes go.
+    """Return the location provider for data files and delete files.
 
     Args:
         location: Location of the table.
         properties: The table's properties.
-        provider: The class that the user trusts with it, None for Iceberg's own layouts.
+        provider: The location provider class that the user trusts, None for Iceberg's own layouts.
     """
     if provider is None:
         return metadata_locations(location, properties)
@@ -43,23 +43,23 @@ def data_locations(location: str, properties: Mapping[str, str], provider: str |
 
 
 def metadata_locations(location: str, properties: Mapping[str, str]) -> LocationProvider:
-    """Return what says where manifests and metadata files go: as in Iceberg, no class has a say in that."""
+    """Return the location provider for manifests and metadata files: as in Iceberg, no custom class places these."""
     return load_location_provider(location, {key: text for key, text in properties.items() if key in _LAYOUT})
 
 
 def trusted_provider(properties: Mapping[str, str], asked: Mapping[str, str]) -> str | None:
-    """Return the class that a table names and the user trusts, None if there is no such class.
+    """Return the location provider class that a table names and the user trusts, or None.
 
     Args:
         properties: The table's properties.
-        asked: The properties of tables that the user's options name.
+        asked: The table properties that the user's options name.
     """
     named = properties.get(PROVIDER)
     return named if named == asked.get(PROVIDER) else None
 
 
 def why_not_trusted(properties: Mapping[str, str], asked: Mapping[str, str]) -> str | None:
-    """Return why files cannot go where a class that the table names would put them, None if they can."""
+    """Return why files cannot go where a class that the table names would put them, or None if they can."""
     named = properties.get(PROVIDER)
     if named is None or trusted_provider(properties, asked) is not None:
         return None
@@ -73,10 +73,10 @@ class FilePaths:
     """The paths of one attempt's files, one after the other.
 
     Args:
-        places: Says where files of a partition go, as `locations.data_locations` returns it.
-        schema: Has the columns that partition specs are computed from.
+        places: The location provider, as `locations.data_locations` returns it.
+        schema: The schema with the source columns of partition specs.
         name_prefix: Begins the name of every file, so that no two attempts share a path.
-        are_deletes: Whether the files say which rows do not count.
+        are_deletes: Whether the files are delete files.
     """
 
     def __init__(self, places: LocationProvider, schema: Schema, name_prefix: str, *, are_deletes: bool) -> None:
@@ -87,9 +87,9 @@ class FilePaths:
         self._numbers = itertools.count()
 
     def next(self, spec: PartitionSpec, partition: Record) -> str:
-        """Return where the next file goes, which is of this partition of this spec."""
+        """Return the full location of the next file, which belongs to this partition of this spec."""
         name = f"{self._name_prefix}-{next(self._numbers):05d}{self._name_end}"
-        # The folder means nothing, and a column that is gone gives it no name.
+        # The folder has no meaning, and a dropped column gives it no name.
         if spec.is_unpartitioned() or not has_sources(spec, self._schema):
             return self._places.new_data_location(name)
         folder = PartitionPath(partition, spec, self._schema)

@@ -1,8 +1,8 @@
-"""Pure: the leaf columns of a table's Parquet files, and what is kept of each one's metrics.
+"""Pure: the leaf columns of a table's Parquet files, and which metrics of each column are kept.
 
-Reads the table's `write.metadata.metrics.*` properties as Iceberg's own writers do: a mode for all, one
+Reads the table's `write.metadata.metrics.*` properties as Iceberg's own writers do: a default mode, a mode
 for each column, and by default only 100 columns of a wide table, those at the top first. Columns that rows are
-sorted by keep bounds whatever the mode for all is: they are what readers skip files by.
+sorted by keep bounds under any default mode, because readers skip files by these bounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsMode:
-    """What is kept of one column's metrics: `none`, `counts`, `truncate(n)` or `full`.
+    """Which metrics of one column are kept: `none`, `counts`, `truncate(n)` or `full`.
 
     Attributes:
         counts: Keep sizes and value, null and NaN counts.
@@ -53,7 +53,7 @@ def parse_mode(text: str) -> MetricsMode:
     """Return the mode that `text` names.
 
     Raises:
-        ValueError: It names none of `none`, `counts`, `truncate(n)` and `full`.
+        ValueError: The text is none of `none`, `counts`, `truncate(n)` and `full`.
     """
     fixed = {"none": _NONE, "counts": _COUNTS, "full": _FULL}.get(text.strip().lower())
     if fixed is not None:
@@ -71,9 +71,9 @@ class Leaf:
     Attributes:
         field_id: Its Iceberg field id.
         field_type: Its Iceberg type.
-        path: How to reach its values in a row batch: positions of struct fields, and the steps below.
-        is_repeated: It lies inside a list or a map.
-        mode: What is kept of its metrics.
+        path: How to reach its values in a row batch: positions of struct fields, `LIST_STEP`, `KEY_STEP`, `VALUE_STEP`.
+        is_repeated: Whether it lies inside a list or a map.
+        mode: Which of its metrics are kept.
     """
 
     field_id: int
@@ -92,10 +92,10 @@ def leaf_columns(schema: Schema, properties: Mapping[str, str], order: SortOrder
     Args:
         schema: Schema that the file is written with.
         properties: The table's `write.metadata.metrics.*` properties.
-        order: The order that the file's rows are in, None for none.
+        order: The sort order of the file's rows, None if they are unsorted.
 
     Raises:
-        ValueError: A property names an unknown mode, or is no number where one belongs; names it.
+        ValueError: A property names an unknown mode, or is no number where a number belongs. Names the property.
     """
     leaves = []
     inferred = _MAX_INFERRED_DEFAULT if _DEFAULT_KEY not in properties else None
@@ -125,7 +125,7 @@ def _parsed(properties: Mapping[str, str], key: str, parse: Callable[[str], _T])
 
 
 def _nearest_first(parent: StructType | ListType | MapType) -> Iterator[int]:
-    """Yield the ids of the leaves below `parent`: its own first, then those that lie deeper."""
+    """Yield the ids of the leaves below `parent`: its direct children first, then deeper leaves."""
     match parent:
         case StructType():
             children = [(field.field_id, field.field_type) for field in parent.fields]

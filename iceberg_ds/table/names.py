@@ -2,7 +2,7 @@
 
 Levels of a table's name are separated by dots, as Spark writes them, and a level in backticks may hold dots, backticks
 (doubled) and anything else: `` db.`my.table` `` has two levels. The text of an identifier is parsed to the same levels,
-so it may stand for them. The DataFrame's names are looked up among the table's here alone, so that the plan and the
+so it may stand for them. The DataFrame's names are looked up among the table's only here, so that the plan and the
 tasks agree. Source of the reserved columns: Iceberg spec, "Reserved Field IDs".
 """
 
@@ -14,30 +14,30 @@ from collections.abc import Iterable, Sequence
 from pyiceberg.schema import make_compatible_name
 from pyiceberg.types import LongType, NestedField, StringType
 
-# What Iceberg's Spark runtime takes behind the name of a table, where no table has the whole name.
+# Selectors that Iceberg's Spark runtime accepts as the last level of a name, where no table has the whole name.
 _SELECTOR = re.compile(r"branch_(?P<branch>.+)|tag_.+|snapshot_id_\d+|at_timestamp_\d+", re.DOTALL)
 _PLAIN_LEVEL = re.compile(r"(?!\d+\Z)\w+")
 _LEVEL = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.]*?))\s*(?:(\.)|\Z)")
 FILE_PATH = NestedField(2147483546, "file_path", StringType(), required=True)
 POS = NestedField(2147483545, "pos", LongType(), required=True)
 
-# Iceberg's runtime offers them beside a table's own columns, and reads no table that has one of that name. Fields of
-# structs may have it, and so may columns whose name differs in case.
+# Iceberg's runtime offers these beside a table's own columns, and cannot read a table with a column of such a name.
+# Fields of structs may have such a name, and so may columns whose name differs in case.
 METADATA_COLUMNS = frozenset(
     {"_file", "_pos", "_deleted", "_partition", "_spec_id", "_row_id", "_last_updated_sequence_number"}
 )
 
 
 def identifier_text(levels: Iterable[str]) -> str:
-    """Return the text of an identifier, in backticks what is more than letters, digits and underscores."""
+    """Return the text of an identifier, with backticks around levels of more than letters, digits and underscores."""
     return ".".join(level if _PLAIN_LEVEL.fullmatch(level) else f"`{level.replace('`', '``')}`" for level in levels)
 
 
 def names_branch(level: str) -> str | None:
-    """Return the branch that Iceberg's Spark runtime understands by the last level of a name, as in `db.t.branch_x`.
+    """Return the branch that Iceberg's Spark runtime reads from the last level of a name, as in `db.t.branch_x`.
 
     Returns:
-        The branch; empty text if the level names a tag, a snapshot or a time instead; None if it is none of these.
+        The branch; empty text if the level names a tag, a snapshot or a time instead; None for any other level.
     """
     found = _SELECTOR.fullmatch(level)
     return None if found is None else found["branch"] or ""
@@ -47,7 +47,7 @@ def parse_identifier(text: str) -> tuple[str, ...]:
     """Return the levels of an identifier.
 
     Raises:
-        ValueError: A level is blank, or a backtick has no counterpart.
+        ValueError: A level is blank, or a backtick is unmatched.
     """
     levels = []
     position, is_open = 0, True
@@ -66,7 +66,7 @@ def parse_identifier(text: str) -> tuple[str, ...]:
 
 
 def why_reserved(name: str) -> str | None:
-    """Return why a table's column cannot have that name, None if it can."""
+    """Return why a table's column cannot have that name, or None if it can."""
     if name not in METADATA_COLUMNS:
         return None
     return f"column '{name}' has the name of a column that Iceberg adds to every table as it is read: rename it"
@@ -77,15 +77,15 @@ class AmbiguousNameError(LookupError):
 
 
 def find_position(name: str, names: Sequence[str], *, case_sensitive: bool | None = None) -> int | None:
-    """Return where `name` stands in `names`, None if it does not.
+    """Return the position of `name` in `names`, or None.
 
     Args:
         name: The name, for example of a column of the DataFrame.
         names: The names of the table's columns, or of the fields of a struct.
-        case_sensitive: True to match exactly, False in whatever case; None to match exactly, else in whatever case.
+        case_sensitive: True to match exactly, False to ignore case; None to match exactly, else ignoring case.
 
     Raises:
-        AmbiguousNameError: It could be any of several.
+        AmbiguousNameError: The name could be any of several.
     """
     return find_positions([name], names, case_sensitive=case_sensitive)[0]
 
@@ -93,7 +93,7 @@ def find_position(name: str, names: Sequence[str], *, case_sensitive: bool | Non
 def find_positions(
     given: Iterable[str], names: Sequence[str], *, case_sensitive: bool | None = None
 ) -> list[int | None]:
-    """Return where each of `given` stands in `names`, as `find_position` does.
+    """Return the position of each of `given` in `names`, as `find_position` does.
 
     Raises:
         AmbiguousNameError: One of them could be any of several.
@@ -116,9 +116,9 @@ def find_positions(
 
 
 def find_sources(given: Sequence[str], names: Sequence[str], *, case_sensitive: bool | None = None) -> list[int | None]:
-    """Return for each of `names` which of `given` feeds it: a position, None if none does.
+    """Return for each of `names` the position of the one of `given` that feeds it, or None.
 
-    Every one of `given` feeds one at most, so where a table has `id` and `ID`, a column `ID` feeds only that.
+    Each of `given` feeds at most one name, so where a table has `id` and `ID`, a column `ID` feeds only `ID`.
 
     Raises:
         AmbiguousNameError: One of `given` could feed several, or several could feed one.
@@ -136,7 +136,7 @@ def find_sources(given: Sequence[str], names: Sequence[str], *, case_sensitive: 
 def safe_names(names: Sequence[str]) -> list[str]:
     """Return the names as Iceberg's writers make them safe in files (for Avro), all different.
 
-    Readers find columns by field id, so a name that another one takes gets underscores added.
+    Readers find columns by field id, so a name that is already taken gets underscores added.
     """
     kept = {name for name in names if make_compatible_name(name) == name}
     taken = set(kept)
@@ -151,7 +151,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def repeated_names(names: Iterable[str], *, case_sensitive: bool | None = None) -> list[str]:
-    """Return one sentence for every name that comes again, in whatever case unless `case_sensitive` is true."""
+    """Return one sentence for every name that is repeated, ignoring case unless `case_sensitive` is true."""
     seen: dict[str, str] = {}
     problems = []
     for name in names:

@@ -1,8 +1,8 @@
-"""Pure: Arrow's structs, lists and maps: taken apart, and as JSON text, whole columns at a time.
+"""Pure: takes Arrow's structs, lists and maps apart, or turns them into JSON text, whole columns at a time.
 
-A slice shares its entries with other rows, and a null may hide some: only the entries of a column's own rows are seen.
-JSON is printed as Spark's `to_json` prints it, but for nulls, which are kept, timestamps, which are in UTC and keep
-their microseconds, and keys of maps, whose text is that of their values. Knows Arrow alone.
+A slice shares its entries with other rows, and a null may hide entries: only entries of a column's own rows are seen.
+JSON is printed as Spark's `to_json` prints it, except for nulls, which are kept; timestamps, which are in UTC and keep
+their microseconds; and keys of maps, which are printed like values. Knows only Arrow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def split_maps(maps: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Return the offsets, keys and values of maps; a null map has none."""
     first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
     offsets = pc.subtract(maps.offsets, maps.offsets[0])
-    # Unlike flatten(), both are of the whole, unsliced map.
+    # Unlike flatten(), both cover the whole, unsliced map.
     keys, items = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
     if not _hides_entries(maps, offsets):
         return offsets, keys, items
@@ -54,8 +54,8 @@ def _hides_entries(maps: pa.Array, offsets: pa.Array) -> bool:
 
 
 def to_json(values: pa.Array) -> pa.Array:
-    """Return the JSON text of every value, null for one that is null."""
-    if not len(values):  # which may come without any offsets
+    """Return the JSON text of every value, null for a null."""
+    if not len(values):  # an empty array may come without any offsets
         return pa.array([], pa.string())
     if not pa.types.is_nested(values.type):
         return _flat(values)
@@ -142,7 +142,7 @@ def _base64(values: pa.Array) -> pa.Array:
 
 
 def _floats(values: pa.Array) -> pa.Array:
-    """Return floats so that they are floats again when they are read: with a point or an exponent."""
+    """Return floats as text with a point or an exponent, so that they are read as floats again."""
     text = pc.replace_substring_regex(values.cast(pa.string()), r"^(-?[0-9]+)$", r"\1.0")
     if pc.all(pc.is_finite(values)).as_py() is not False:
         return text
@@ -172,12 +172,12 @@ def _timestamps(values: pa.Array) -> pa.Array:
 
 
 def _with_sign(texts: pa.Array) -> pa.Array:
-    """Return dates with the sign that ISO 8601 wants of years above 9999."""
+    """Return dates with the sign that ISO 8601 requires for years above 9999."""
     return pc.replace_substring_regex(texts, r"^([0-9]{5})", r"+\1")
 
 
 def _iso_date(day: int) -> str:
-    """Return the date of any day since 1970, of any year (proleptic Gregorian)."""
+    """Return the ISO date of a day, counted from 1970-01-01, in any year (proleptic Gregorian)."""
     # Years begin in March here, so that the leap day is the last; 146,097 days are 400 years.
     era, day_of_era = divmod(day + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365

@@ -44,17 +44,17 @@ _HOUR_LIMIT_US = 2**31 * 3600 * 10**6
 
 
 class PartitionKey:
-    """The partition tuple of a file in one form, whoever wrote it down; empty if unpartitioned.
+    """The partition tuple of a file in one form, from a task or from a manifest; empty if unpartitioned.
 
-    Equal keys of one spec are one partition. As in Iceberg's Java library, NaN is equal to itself, and zeros of either
-    sign are two values.
+    Equal keys of one spec are one partition. As in Iceberg's Java library, NaN is equal to itself, and -0 and 0 are
+    two values.
 
     Args:
-        values: The values that a task, or a manifest, has.
+        values: The values that a task or a manifest has.
 
     Attributes:
         values: The physical values that manifests hold, UUIDs as bytes.
-        text: The same as text, by which keys are compared.
+        text: The values as text, by which keys are compared.
     """
 
     __slots__ = ("text", "values")
@@ -68,7 +68,7 @@ class PartitionKey:
         return isinstance(other, PartitionKey) and self.text == other.text
 
     def __hash__(self) -> int:
-        """Return the same for equal keys."""
+        """Return a hash that is the same for equal keys."""
         return hash(self.text)
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class PartitionKey:
 
     @classmethod
     def of(cls, partition: Record) -> PartitionKey:
-        """Return the key of the tuple that a manifest, or a task, has."""
+        """Return the key of the tuple that a manifest or a task has."""
         return cls(partition[position] for position in range(len(partition)))
 
     def record(self) -> Record:
@@ -86,14 +86,14 @@ class PartitionKey:
 
 
 def place_of(data_file: DataFile) -> tuple[int, str]:
-    """Return the partition of a file, as a key that has an order."""
+    """Return the partition of a file as a sortable key: spec id and text."""
     return data_file.spec_id, PartitionKey.of(data_file.partition).text
 
 
 def identity_values(data_file: DataFile, spec: PartitionSpec) -> dict[int, object]:
     """Return the physical values of a file's identity partition fields, by the ids of their columns.
 
-    They are those of all its rows, which need not be in the file then (spec, "Column Projection").
+    All rows of the file have these values, so the file need not hold the columns (spec, "Column Projection").
     """
     if spec.is_unpartitioned():
         return {}
@@ -116,7 +116,7 @@ def partition_path(partition: Record, spec: PartitionSpec, schema: Schema) -> st
 
 @dataclass(frozen=True)
 class PartitionPath:
-    """The folder of a partition, in the form that PyIceberg's location providers ask for it."""
+    """The folder of a partition, in the form that PyIceberg's location providers expect."""
 
     partition: Record
     spec: PartitionSpec
@@ -128,13 +128,13 @@ class PartitionPath:
 
 
 def has_sources(spec: PartitionSpec, schema: Schema) -> bool:
-    """Return whether the table still has the columns that a spec is computed from, which name its folders."""
+    """Return whether the table still has the source columns of a spec, which name its folders."""
     known = schema.field_ids
     return all(part.source_id in known or isinstance(part.transform, VoidTransform) for part in spec.fields)
 
 
 def why_not_readable(spec: PartitionSpec, schema: Schema) -> list[str]:
-    """Return why readers could not read manifests of `spec`, one sentence a reason; empty if they can."""
+    """Return why readers could not read manifests of `spec`, one sentence per reason; empty if they can."""
     live = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     reasons = [
         f"partition field '{field.name}' is a {schema.find_type(field.source_id)} as it is, which Iceberg's Java and "
@@ -175,7 +175,7 @@ class PartitionSplitter:
         """Yield each partition in `batch` with its rows, copied, in their order in the batch.
 
         Raises:
-            SchemaMismatchError: A value has no partition value, because that would overflow.
+            SchemaMismatchError: A value has no partition value, because it would overflow or is text that is not UTF-8.
         """
         columns = [self._partition_values(batch, field, path) for field, path in self._columns]
         encoded = [_encoded(column) for column in columns]
@@ -208,7 +208,7 @@ class PartitionSplitter:
 
 
 def _check_text(values: pa.Array, column: str | None) -> None:
-    """Refuse text that is no UTF-8, which Spark can hold and no partition value can."""
+    """Refuse text that is not UTF-8, which Spark can hold and a partition value cannot."""
     if not pa.types.is_string(values.type):
         return
     try:
@@ -221,17 +221,17 @@ def _check_text(values: pa.Array, column: str | None) -> None:
 
 
 def apply_transform(transform: Transform[Any, Any], source_type: IcebergType, values: pa.Array) -> pa.Array:
-    """Return the transform's values of an array, wherever it came from.
+    """Return the transformed values of an array, at any address in memory.
 
-    PyIceberg's native code aborts on decimals that do not start at a multiple of 16 bytes in memory, as those
-    that Spark sends do not; such arrays are copied.
+    PyIceberg's native code aborts on decimals that do not start at a multiple of 16 bytes in memory, and Spark's
+    decimals do not; such arrays are copied.
     """
     if pa.types.is_decimal(values.type):
         data = values.buffers()[1]
         if data is not None and data.address % _DECIMAL_BYTES:
             values = pa.concat_arrays([values, values.slice(0, 0)])
     transformed = transform.pyarrow_transform(source_type)(values)
-    # PyIceberg's native code knows no year beyond 262,143, and makes such values null; Spark and the spec do.
+    # PyIceberg's native code makes values of years beyond 262,143 null; Spark and the spec know such years.
     if isinstance(transform, YearTransform | MonthTransform) and transformed.null_count > values.null_count:
         months = _months(values)
         transformed = _floor_divide(months, 12) if isinstance(transform, YearTransform) else months
@@ -267,7 +267,7 @@ def _floor_divide(values: pa.Array, by: int) -> pa.Array:
 def _position_path(schema: Schema, partition_field: PartitionField) -> tuple[int, ...]:
     """Return the positions that lead from a batch to the field's (possibly nested) source."""
     if isinstance(partition_field.transform, VoidTransform):
-        return ()  # whose source may have been dropped
+        return ()  # the source may have been dropped
 
     def search(parent: StructType) -> tuple[int, ...] | None:
         for position, field in enumerate(parent.fields):
@@ -301,7 +301,7 @@ def _is_exact(values: pa.Array, source: pa.Array, source_type: IcebergType, tran
 
 
 def _encoded(values: pa.Array) -> pa.DictionaryArray:
-    """Return the values with a code for each different one, null among them; floats differ if their bits do."""
+    """Return the values with a code for each distinct value, null included; floats differ if their bits do."""
     if not pa.types.is_floating(values.type):
         return values.dictionary_encode(null_encoding="encode")
     bits = values.view(_BITS[values.type]).dictionary_encode(null_encoding="encode")
@@ -309,7 +309,7 @@ def _encoded(values: pa.Array) -> pa.DictionaryArray:
 
 
 def _combine(codes: list[pa.Array]) -> pa.Array:
-    """Return one integer per row that tells apart what any of `codes` tells apart."""
+    """Return one integer per row, different for rows that differ in any of `codes`."""
     combined = codes[0].cast(pa.int64())
     for column in codes[1:]:
         width = pc.max(column).as_py() + 1
@@ -332,7 +332,7 @@ def _as_physical(values: pa.Array) -> pa.Array:
 
 
 def _physical(value: object) -> object:
-    """Return the value as manifests hold it: PyIceberg reads UUIDs as such, and compares them as bytes."""
+    """Return the value as manifests hold it: PyIceberg reads UUIDs as `UUID`, and compares them as bytes."""
     return value.bytes if isinstance(value, UUID) else value
 
 

@@ -1,8 +1,8 @@
-"""Pure: rows of a file, written by any schema that the table has had, in the columns that it has now.
+"""Pure: rows of a file, written with any schema that the table has had, in the table's current columns.
 
-Fields are matched by id at any depth. What the file does not have is the file's value of an identity partition field of
-that column, and null if there is none. Values keep the types of the file. Source: Iceberg spec, "Column Projection",
-whose name mappings are not followed: files without field ids are refused. Defaults are of tables of version 3.
+Fields are matched by id at any depth. A column that the file lacks has the value of its identity partition field, else
+null. Values keep the types of the file. Source: Iceberg spec, "Column Projection", whose name mappings are not
+followed: files without field ids are refused. Defaults exist only in tables of version 3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_VALUES: Mapping[int, object] = {}
 
 
 def has_field_ids(file_schema: pa.Schema) -> bool:
-    """Return whether every field of a file, at any depth, says which field of a table it is."""
+    """Return whether every field of a file, at any depth, has a field id."""
     return all(_has_ids(field) for field in file_schema)
 
 
@@ -39,7 +39,7 @@ def _has_ids(field: pa.Field) -> bool:
 
 
 def field_id(field: pa.Field) -> int | None:
-    """Return which field of a table a column of a file is, None if it does not say so."""
+    """Return the field id of a file's column, or None."""
     text = (field.metadata or {}).get(_FIELD_ID)
     return None if text is None else int(text)
 

@@ -1,4 +1,4 @@
-"""What a commit asks of the catalog, as values."""
+"""Requests of a commit to the catalog, as values."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-# What a request calls a schema, spec or order that it adds itself.
+# Id by which a request names a schema, spec or order that it adds itself.
 LAST_ADDED = -1
 
 
 class AddSchema(AddSchemaUpdate):
-    """PyIceberg's update, with the entry that its own lacks and that some REST catalogs insist on.
+    """PyIceberg's update with `last-column-id`, which PyIceberg's own lacks and some REST catalogs require.
 
-    Source: REST catalog spec, `AddSchemaUpdate`; `catalog.rest_messages` puts it into what is sent.
+    Source: REST catalog spec, `AddSchemaUpdate`; `catalog.rest_messages` puts the entry into the message.
     """
 
     last_column_id: int = Field(alias="last-column-id")
@@ -34,18 +34,18 @@ class AddSchema(AddSchemaUpdate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """What one attempt sends to the catalog: it is carried out whole, or refused."""
+    """What one attempt sends to the catalog, which applies the whole request or refuses it."""
 
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
 
 
 def joined(requests: Sequence[CommitRequest]) -> CommitRequest | None:
-    """Return one request that does what all of them do, each made from the table as the one before leaves it.
+    """Return one request that does what all requests do, each made from the table as the one before leaves it.
 
     Returns:
-        None if there are none. The request requires of each kind what the first of them does: it alone has seen that
-        part of the table as the catalog has it.
+        None without requests. Of each kind of requirement, the first one in `requests` is kept: only its request has
+        seen that part of the table as the catalog has it.
     """
     if not requests:
         return None
@@ -60,7 +60,7 @@ def joined(requests: Sequence[CommitRequest]) -> CommitRequest | None:
 
 
 def spec_request(metadata: TableMetadata, spec: PartitionSpec, *, is_default: bool = True) -> CommitRequest:
-    """Return the request that gives the table a partition spec, unless it has it, as its default or beside that."""
+    """Return the request that adds a partition spec, unless the table has it, and makes it default if `is_default`."""
     is_known = spec.spec_id in metadata.specs()
     default = SetDefaultSpecUpdate(spec_id=spec.spec_id if is_known else LAST_ADDED)
     return CommitRequest(

@@ -1,8 +1,8 @@
 """Pure: what changes in a table's schema so that it takes a DataFrame, and the catalog request that changes it.
 
-A policy says which differences become changes, which are written as they are, and which are refused. Whatever it says,
-old rows stay readable, and what the table is partitioned, sorted or keyed by stays where it is. Field ids, docs,
-defaults and the order of what exists stay; what is new is optional and gets ids that the table has never used. Source:
+A policy says which differences become changes, which are written as they are, and which are refused. Under any policy
+old rows stay readable, and columns that the table is partitioned, sorted or keyed by stay. Field ids, docs, defaults
+and the order of existing fields stay; new fields are optional and get ids that the table has never used. Source:
 Iceberg spec, "Schema Evolution", "Column Projection", "Partition Evolution" and "Identifier Field IDs".
 """
 
@@ -45,12 +45,12 @@ SchemaEvolution: TypeAlias = Literal["strict", "add-columns", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChanges:
-    """What is to be done with the fields of a schema.
+    """Changes to the fields of a schema.
 
     Attributes:
         added: Columns to add, by the id of the field that holds the struct, `ROOT_ID` for the table itself.
         widened: New types, by id.
-        replaced: Columns to put in the place of fields, by id.
+        replaced: Columns that replace fields, by the id of the field.
         relaxed: Ids of fields to make optional.
         dropped: Ids of fields to drop.
     """
@@ -145,9 +145,9 @@ class _Builder:
 
 
 def schema_request(metadata: TableMetadata, schema: Schema, *, table_name: str) -> CommitRequest:
-    """Return the request that makes `schema` the table's; it is refused if the schema is no longer `metadata`'s.
+    """Return the request that makes `schema` the current one; refused if the current one is no longer `metadata`'s.
 
-    Takes up the id of an equal schema that the table has had (spec, "Table Metadata Fields": `schemas`), keeps
+    Reuses the id of an equal schema that the table has had (spec, "Table Metadata Fields": `schemas`), keeps
     the name mapping complete, if the table has one, and drops the metrics modes of dropped columns.
 
     Args:
@@ -211,7 +211,7 @@ def _identifiers(schema: Schema) -> frozenset[int]:
 
 
 def _mapping_updates(metadata: TableMetadata, schema: Schema, table_name: str) -> tuple[TableUpdate, ...]:
-    """Return the update by which columns are found in files without field ids; such files have no new columns."""
+    """Return the update of the name mapping, for columns of files without field ids; such files lack new columns."""
     text = metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
     if not text:
         return ()
@@ -230,7 +230,7 @@ def _mapping_updates(metadata: TableMetadata, schema: Schema, table_name: str) -
 def _added_fields(
     known: set[int], fields: Sequence[NestedField], parent_id: int
 ) -> Iterator[tuple[int, list[NestedField]]]:
-    """Yield new fields by the id of what holds them, without those that are new with what holds them."""
+    """Yield new fields by the id of the field that holds them, except fields whose holder is new itself."""
     if added := [child for child in fields if child.field_id not in known]:
         yield parent_id, added
     for child in fields:
@@ -239,7 +239,7 @@ def _added_fields(
 
 
 def _metrics_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
-    """Return the update without which Java refuses the properties of a table: they name columns it lacks."""
+    """Return the update that removes properties of dropped columns: Java refuses properties that name such columns."""
     dropped = {*metadata.schema().column_names} - {*schema.column_names}
     idle = sorted(f"{_COLUMN_METRICS_PREFIX}{name}" for name in dropped)
     removals = [key for key in idle if key in metadata.properties]
@@ -251,17 +251,17 @@ class EvolutionPolicy:
     """What may change in a table's schema to take a DataFrame.
 
     Attributes:
-        mode: `strict`: nothing. `add-columns`: new columns. `full`: all that keeps the table's rows readable.
-            Whatever it is, optional columns and fields may be missing, and get nulls.
-        drop_missing_columns: With `full`: drop columns and fields that the DataFrame lacks, instead of nulls in them.
+        mode: `strict`: nothing. `add-columns`: new columns. `full`: every change that keeps the table's rows readable.
+            In every mode, optional columns and fields may be missing, and get nulls.
+        drop_missing_columns: With `full`: drop columns and fields that the DataFrame lacks, instead of writing nulls.
         replace_types: With `full`, for a write that replaces all rows: a column whose type does not fit is dropped
             and added again under the same name and a new id.
         case_sensitive: How names are matched, see `names.find_position`.
         check_ordering: Refuse columns that come in another order than the table's.
-        is_nullability_known: Whether a nullable column of the DataFrame tells that it may hold nulls. In a stream it
-            tells nothing, since Spark marks all columns of a stream nullable; then only the rows themselves count.
-        use_nullable_query_schema: All that is nested in a new column is optional, whatever the DataFrame says of it.
-            The column itself is in any case, since old rows lack it.
+        is_nullability_known: Whether a nullable column of the DataFrame means that it may hold nulls. In a stream it
+            means nothing, since Spark marks all columns of a stream nullable; then only the rows themselves count.
+        use_nullable_query_schema: Everything nested in a new column is optional, even if required in the DataFrame.
+            The column itself is optional in any case, since old rows lack it.
     """
 
     mode: SchemaEvolution = "strict"
@@ -277,13 +277,13 @@ class _Verdict(Enum):
     """What is done about a difference."""
 
     REFUSE = auto()
-    ACCEPT = auto()  # the write deals with it: nulls for what is missing, a look at each row for what is required
+    ACCEPT = auto()  # the write deals with it: nulls for missing fields, a check of each row for required fields
     CHANGE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bonds:
-    """What in a table depends on its fields; a bond of a field is one of what is around it, too.
+    """What in a table depends on its fields; a bond of a field is also a bond of the fields around it.
 
     Attributes:
         identifiers: Ids of fields that must stay required.
@@ -299,9 +299,9 @@ class _Bonds:
 def propose_request(
     dataframe: spark.StructType, metadata: TableMetadata, policy: EvolutionPolicy, *, table_name: str
 ) -> CommitRequest | None:
-    """Return the request that lets the table take `dataframe`, None if it does as it is.
+    """Return the request that lets the table take `dataframe`, or None if the table already does.
 
-    Made for `alter_table`: asked again about a table that another writer has changed, it asks for what is left.
+    Made for `alter_table`: called again for a table that another writer has changed, it requests the remaining changes.
 
     Raises:
         SchemaMismatchError: As `propose_schema`.
@@ -314,9 +314,9 @@ def propose_request(
 def propose_schema(
     dataframe: spark.StructType, metadata: TableMetadata, policy: EvolutionPolicy, *, table_name: str
 ) -> Schema | None:
-    """Return the schema that the table needs to take `dataframe`, None if the present one does.
+    """Return the schema that the table needs to take `dataframe`, or None if the current one does.
 
-    Proposed again for a table that has the proposal, nothing is left to change.
+    For a table that already has the proposed schema, nothing is left to change.
 
     Args:
         dataframe: The DataFrame's schema.
@@ -350,7 +350,7 @@ def propose_schema(
 
 
 def _judge(difference: Difference, policy: EvolutionPolicy, bonds: _Bonds) -> tuple[_Verdict, Difference]:
-    """Return what is done about a difference, and the difference with the reason if the table stands against it."""
+    """Return the verdict on a difference, and the difference, with the reason as its text if the table objects."""
     verdict = _verdict(difference, policy)
     if verdict is not _Verdict.CHANGE or (objection := _objection(difference, policy, bonds)) is None:
         return verdict, difference
@@ -380,7 +380,7 @@ def _verdict(difference: Difference, policy: EvolutionPolicy) -> _Verdict:
 
 
 def _objection(difference: Difference, policy: EvolutionPolicy, bonds: _Bonds) -> str | None:
-    """Return why the table does not allow the change that the policy wants, None if it does."""
+    """Return why the table does not allow the change that the policy wants, or None if it does."""
     path, field_id = difference.path, difference.field_id
     is_relaxed = difference.kind is Kind.RELAX or (
         difference.kind is Kind.MISSING_REQUIRED and not policy.drop_missing_columns
@@ -403,7 +403,7 @@ def _objection(difference: Difference, policy: EvolutionPolicy, bonds: _Bonds) -
 
 
 def _note(difference: Difference, policy: EvolutionPolicy, changes: SchemaChanges) -> None:
-    """Add to `changes` what is to be done about a difference."""
+    """Add to `changes` the change that a difference needs."""
     match difference:
         case Difference(kind=Kind.ADD, column=spark.StructField() as column):
             changes.added.setdefault(difference.parent_id, []).append(_new_column(column, policy))
@@ -426,7 +426,7 @@ def _bonds(metadata: TableMetadata) -> _Bonds:
     partition_fields = [field for spec in metadata.partition_specs for field in spec.fields]
     order = metadata.sort_order_by_id(metadata.default_sort_order_id)
     bound = {
-        # Which of the specs still have files, only the manifests tell.
+        # Only the manifests tell which of the specs still have files.
         "the table is, or was, partitioned by": {
             field.source_id for field in partition_fields if not isinstance(field.transform, VoidTransform)
         },

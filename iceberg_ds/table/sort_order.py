@@ -1,9 +1,9 @@
 """Pure: the order of rows by the sort fields of a table, as columns that Arrow can sort by.
 
-Arrow puts NaN at one end whatever the direction, has one place for the nulls of all columns, and knows no
-order of some types: every sort field becomes a key column that Arrow orders as the spec does, and nulls that
-come first get another in front of it. Types of keys depend on the fields alone, so that keys of
-different batches can be put together.
+Arrow puts NaN at one end in either direction, has one place for the nulls of all columns, and cannot order
+some types: every sort field becomes a key column that Arrow orders as the spec does, and for nulls that come
+first another column goes in front of it. Types of keys depend only on the fields, so that keys of
+different batches can be concatenated.
 Source: Iceberg spec, "Sorting".
 """
 
@@ -36,8 +36,8 @@ class _Key:
     Attributes:
         path: Positions that lead from a batch to the source column.
         transform: Computes the values to sort by.
-        direction: Of the values.
-        nulls_first: Nulls come before all values; else after them.
+        direction: Direction of the values.
+        nulls_first: Whether nulls come before all values, else after them.
     """
 
     path: tuple[int, ...]
@@ -52,7 +52,7 @@ class RowOrder:
     Args:
         order: The sort order.
         schema: The table's schema, whose columns the batches have in this order.
-        spec: Partition spec whose partitions are to lie together, None for no such wish.
+        spec: Partition spec by whose partitions rows are clustered first, or None.
 
     Raises:
         ValueError: A source column is dropped or lies in a list or map, or a transform is unknown.
@@ -71,7 +71,7 @@ class RowOrder:
         return _numbered(columns or [pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)])
 
     def positions(self, keys: pa.RecordBatch, tie_breakers: pa.Array | None = None) -> pa.Array:
-        """Return the positions of the rows with these keys, in order; equal ones stay as they are.
+        """Return the positions of the rows with these keys, in sort order; equal rows stay in their order.
 
         Args:
             keys: As `keys` returns them, of one batch or of several put together.

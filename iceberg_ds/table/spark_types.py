@@ -52,9 +52,9 @@ _PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
     spark.TimestampNTZType: TimestampType(),
 }
 _TIME: type[spark.DataType] | None = getattr(spark, "TimeType", None)  # since Spark 4.1
-_MICROSECONDS = 6  # digits of a second that Iceberg's time has
+_MICROSECONDS = 6  # fractional digits of a second in Iceberg's time
 
-# By the name of the class, since no Spark knows all of them.
+# By the name of the class, since no Spark version has all of these types.
 _HINTS = {
     "NullType": 'cast it to the type that the column shall have, for example lit(None).cast("string")',
     "DayTimeIntervalType": "cast it to decimal(20, 6), which are seconds, or to string",
@@ -84,7 +84,7 @@ def iceberg_schema(dataframe: spark.StructType, *, case_sensitive: bool | None =
 
     Args:
         dataframe: The columns.
-        case_sensitive: True if names that differ in case alone are two names.
+        case_sensitive: True if names that differ only in case are two names.
 
     Raises:
         SchemaMismatchError: Names every column whose name or type has no exact Iceberg counterpart.
@@ -133,10 +133,10 @@ def convert_type(data_type: spark.DataType, ids: Iterator[int], *, case_sensitiv
     Args:
         data_type: Spark's type.
         ids: Gives the ids of nested fields, outer ones first.
-        case_sensitive: True if names of fields that differ in case alone are two names.
+        case_sensitive: True if names of fields that differ only in case are two names.
 
     Raises:
-        UnsupportedTypeError: There is none; says which type below `data_type` it is, and what to do.
+        UnsupportedTypeError: The type, or one nested in it, has no counterpart. Says which one, and what to do.
     """
     match data_type:
         case spark.StructType():
@@ -209,7 +209,7 @@ def is_writable(data_type: spark.DataType, target: IcebergType) -> bool:
 
 
 def is_lossless(source: IcebergType, target: IcebergType) -> bool:
-    """Return whether every value of primitive `source` is kept by `target` (the spec's type promotions)."""
+    """Return whether `target` can hold every value of primitive `source` (the spec's type promotions)."""
     match source, target:
         case IntegerType(), LongType():
             return True
@@ -221,12 +221,12 @@ def is_lossless(source: IcebergType, target: IcebergType) -> bool:
 
 
 def with_nullable_fields(dataframe: spark.StructType) -> spark.StructType:
-    """Return the columns with all of them nullable, and their fields, elements and map values at any depth."""
+    """Return the columns as nullable, with their fields, elements and map values nullable at any depth."""
     return spark.StructType([nullable_field(column) for column in dataframe])
 
 
 def nullable_field(field: spark.StructField) -> spark.StructField:
-    """Return the field as nullable, and what is nested in it."""
+    """Return the field as nullable, with everything nested in it nullable."""
     return spark.StructField(field.name, _nullable_type(field.dataType), nullable=True, metadata=field.metadata)
 
 
@@ -245,7 +245,7 @@ def _nullable_type(data_type: spark.DataType) -> spark.DataType:
 def json_schema(dataframe: spark.StructType) -> spark.StructType:
     """Return the schema with every struct, array and map among the columns replaced by string.
 
-    One that holds a type without a JSON form stays what it is, so that it is refused by name.
+    A column that holds a type without a JSON form stays unchanged, so that it is refused by name.
     """
     return spark.StructType([_as_json(column) for column in dataframe])
 
@@ -266,7 +266,7 @@ def _has_json_form(data_type: spark.DataType) -> bool:
             return _has_json_form(data_type.elementType)
         case spark.MapType():
             return _has_json_form(data_type.keyType) and _has_json_form(data_type.valueType)
-        case spark.NullType() | spark.StringType():  # whatever its collation
+        case spark.NullType() | spark.StringType():  # of any collation
             return True
     try:
         convert_type(data_type, itertools.count(1))
@@ -276,5 +276,5 @@ def _has_json_form(data_type: spark.DataType) -> bool:
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """Return the sentences as a list, one a line."""
+    """Return the sentences as a bulleted list, one per line."""
     return "\n".join(f"  - {line}" for line in lines)

@@ -1,8 +1,8 @@
 """Pure: the terms of options `partition-by` and `sort-by`, their texts and the columns they name.
 
 A term names its source as text: `a.b` is field `b` of struct `a`, and backticks keep a dot inside a name. A term of
-`partition-by` may name its partition field, too: `bucket(16, id) as shard`. What the terms mean for a table,
-`specs` says.
+`partition-by` may name its partition field, too: `bucket(16, id) as shard`. `specs` says what the terms mean for a
+table.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class PartitionTerm:
     """One term of `partition-by`.
 
     Attributes:
-        transform: What is done to the column's values.
+        transform: The transform of the column's values.
         source: The column's name as the option spells it.
-        name: Name of the partition field, None for the one that Iceberg gives it.
+        name: Name of the partition field, None for the name that Iceberg gives it.
     """
 
     transform: Transform[Any, Any]
@@ -94,7 +94,7 @@ class SortTerm:
 def parse_partition_by(text: str) -> tuple[PartitionTerm, ...]:
     """Parse the text of option `partition-by`, such as `day(ts), bucket(16, id) as shard, truncate(4, s), region`.
 
-    A text of nothing describes no partitioning.
+    A blank text describes no partitioning.
 
     Raises:
         ValueError: Says what is wrong, where, and what is expected.
@@ -112,7 +112,7 @@ def parse_partition_by(text: str) -> tuple[PartitionTerm, ...]:
 def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
     """Parse the text of option `sort-by`, such as `ts desc nulls last, bucket(16, id), region`.
 
-    The default is ascending; nulls come first in ascending order, last in descending one.
+    The default is ascending; nulls come first in ascending order, last in descending order.
 
     Raises:
         ValueError: Says what is wrong, where, and what is expected.
@@ -123,7 +123,7 @@ def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """Parse names of columns, such as `region, id`; backticks keep what is more than letters and digits.
+    """Parse names of columns, such as `region, id`; backticks enclose names of more than letters and digits.
 
     Raises:
         ValueError: Says what is expected.
@@ -153,10 +153,10 @@ def parse_column(text: str) -> str:
 
 
 def find_source(source: str, schema: Schema) -> NestedField:
-    """Return the field that a term's source names, at each level by its exact name, else by the only one in any case.
+    """Return the field that a term's source names, at each level by its exact name, else by the only one ignoring case.
 
     Raises:
-        ValueError: There is none, or it is inside a list or map.
+        ValueError: There is no such field, or it is inside a list or map.
     """
     *above, name = _name(_Tokens(source))
     fields: Sequence[NestedField] = schema.fields

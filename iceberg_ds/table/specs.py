@@ -48,7 +48,7 @@ _Key = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A partition field that a term asks for; `name` is None if it may have any."""
+    """A partition field that a term asks for; `name` is None if it may have any name."""
 
     source_id: int
     transform: Transform[Any, Any]
@@ -99,7 +99,7 @@ def new_sort_order(terms: Sequence[SortTerm], schema: Schema, order_id: int) -> 
 
 
 def describes(terms: Sequence[PartitionTerm], spec: PartitionSpec, schema: Schema) -> bool:
-    """Return whether `spec` partitions by `terms` in this order, whatever its void fields.
+    """Return whether `spec` partitions by `terms` in this order, its void fields ignored.
 
     Names of fields count where a term gives one. Terms that the schema does not allow describe no spec.
     """
@@ -119,11 +119,11 @@ def describes_order(terms: Sequence[SortTerm], order: SortOrder, schema: Schema)
 
 
 def evolved_spec(terms: Sequence[PartitionTerm], metadata: TableMetadata) -> PartitionSpec:
-    """Return the spec that an evolution of the table's partitioning to `terms` leads to.
+    """Return the spec to which the table's partitioning evolves for `terms`.
 
-    That is one of the table's own specs if one partitions by `terms`; else a new one with the next spec id.
-    In version 1 the fields of the present spec keep their places, and what is not wanted becomes void.
-    Later versions take up the id and the name that a field has had in any spec. A field of the present spec that
+    This is one of the table's own specs if one partitions by `terms`; else a new spec with the next spec id.
+    In version 1 the fields of the current spec keep their places, and unwanted fields become void.
+    Later versions reuse the id and the name that a field has had in any spec. A field of the current spec that
     gets another name keeps its id, as in Iceberg's Java library.
 
     Raises:
@@ -146,7 +146,7 @@ def spec_text(spec: PartitionSpec, schema: Schema) -> str:
 
 
 def _own_name(field: PartitionField, schema: Schema) -> str | None:
-    """Return the name of a field, None if it is one that Iceberg gives."""
+    """Return the name of a field, or None if Iceberg gives it that name by default."""
     column = schema.find_column_name(field.source_id) or ""
     given = (_short_name(column, field.transform), _long_name(column, field.transform))
     return None if field.name in given else field.name
@@ -186,7 +186,7 @@ def _source_of(term: PartitionTerm | SortTerm, schema: Schema) -> NestedField:
 
 
 def _texts(schema: Schema, used: Sequence[PartitionField] | Sequence[SortField]) -> Mapping[int, str]:
-    """Return how the options name the sources of `used`, by id; dropped columns by their number."""
+    """Return how the options name the sources of `used`, by id; dropped columns are named by their number."""
 
     def walk(fields: Sequence[NestedField], above: tuple[str, ...]) -> Iterator[tuple[int, str]]:
         for field in fields:
@@ -199,7 +199,7 @@ def _texts(schema: Schema, used: Sequence[PartitionField] | Sequence[SortField])
 
 
 def _key(source_id: int, transform: Transform[Any, Any]) -> _Key:
-    """Return what two partition fields of one meaning have in common."""
+    """Return a key that is equal for partition fields of the same meaning."""
     return source_id, str(transform)
 
 
@@ -237,7 +237,7 @@ def _refuse_redundant(wanted: Sequence[_Wanted], schema: Schema) -> None:
 
 
 def _evolved_in_place(wanted: Sequence[_Wanted], metadata: TableMetadata) -> list[PartitionField]:
-    """Return the fields of a version 1 spec: those of the present one in their places, then those to add."""
+    """Return the fields of a version 1 spec: those of the current spec in their places, then those to add."""
     rest = list(wanted)
     fields, named = [], set()
     for field in metadata.spec().fields:
@@ -269,7 +269,7 @@ def _evolved(wanted: Sequence[_Wanted], metadata: TableMetadata) -> list[Partiti
 def _known_field(
     asked: _Wanted, present: Sequence[PartitionField], past: Sequence[PartitionField]
 ) -> PartitionField | None:
-    """Return the field that the table has or had for it, under the name that is asked for; None for none."""
+    """Return the field that the table has or had for `asked`, under the name that is asked for, or None."""
     if found := [field for field in past if asked.is_met_by(field)]:
         return found[-1]
     for field in present:
@@ -296,12 +296,12 @@ def _new_fields(wanted: Sequence[_Wanted], metadata: TableMetadata) -> list[Part
 def _with_unique_names(
     fields: Sequence[PartitionField], named: AbstractSet[int], past: Mapping[str, int], schema: Schema
 ) -> list[PartitionField]:
-    """Return the fields, those renamed whose names another field has or had, or a column; void ones give way.
+    """Return the fields, renamed where another field has or had the name, or a column has it; void fields give way.
 
     Args:
         fields: The fields of a spec.
-        named: Ids of those whose names the option gives.
-        past: The fields that had a name in any spec, by name.
+        named: Ids of the fields whose names the option gives.
+        past: Ids of the fields that had a name in any spec, by name.
         schema: The table's columns.
 
     Raises:
@@ -329,12 +329,12 @@ def _why_taken(
     if name in others:
         return "another partition field is"
     if past.get(name, field.field_id) != field.field_id:
-        return "another partition field of the table was"  # tables of partitions would have two columns of that name
+        return "another partition field of the table was"  # a table of partitions would have two columns of that name
     return "a column is" if _is_anothers_name(name, field, schema) else ""
 
 
 def _is_anothers_name(name: str, field: PartitionField, schema: Schema) -> bool:
-    """Return whether a column has the name; identity and void fields may be called as their own source."""
+    """Return whether a column has the name; identity and void fields may have the name of their own source."""
     try:
         column = schema.find_field(name)
     except ValueError:

@@ -1,9 +1,9 @@
-"""Pure: which encoding each column of a Parquet file gets, chosen by trying them on rows of its first row group.
+"""Pure: chooses the encoding of each column of a Parquet file by trying encodings on rows of its first row group.
 
-A dictionary is the default of Parquet's writers, and costs time and space where most values are different. A
-sample is written in every way that the column's type has, compressed as the file will be, and the smallest wins.
-A dictionary grows with the different values and not with the rows, so where it is in doubt they are counted in the
-whole row group. Source: Parquet spec, "Encodings".
+Parquet writers use a dictionary by default, which costs time and space where most values are distinct. A sample is
+written in every encoding that the column's type allows, compressed as the file will be, and the smallest wins.
+A dictionary grows with the distinct values and not with the rows, so in doubt the distinct values of the whole row
+group are counted. Source: Parquet spec, "Encodings".
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from iceberg_ds.plan import FileSettings
 from iceberg_ds.table.metrics_config import Leaf
 from iceberg_ds.writers.metrics import leaf_values
 
-# Rows that are worth a choice, of one row group or of several small ones: trying takes about as long as writing so few.
+# Least rows worth a choice, in one row group or several small ones: trying takes about as long as writing so many.
 LEAST_ROWS = 1_000
-# Rows of a row group that tell enough of others.
+# Least rows of a row group that say enough about other row groups.
 LEAST_GROUP_ROWS = 100
-# Row groups up to so many times (as a power of two) as large as others are encoded alike.
+# Row groups are encoded alike if their row counts lie in the same range; a range spans this many powers of two.
 _MAGNITUDE_BITS = 3
-# What is tried at most; a share of a row group, which holds 64 MB and more.
+# Largest sample; a fraction of a row group, which holds 64 MB and more.
 _SAMPLE_ROWS = 8_192
 _SAMPLE_BYTES = 4 * 1024 * 1024
-# Another encoding than plain has to be smaller by so much, because not all readers know it,
+# An encoding that replaces plain must take less than this share of its bytes, because not all readers know it,
 _WORTH_IT = 0.95
-# and by more in the place of a dictionary, which readers filter by.
+# and one that replaces a dictionary less than this share, because readers filter by dictionaries.
 _WELL_WORTH_IT = 0.85
-# If a larger share of the sample's values is different, a dictionary of all would be too large.
+# If a larger share of the sample's values is distinct, a dictionary of the row group would be too large.
 _MOSTLY_DIFFERENT = 0.95
-# Arrow's own limit.
+# Arrow's own limit for a dictionary.
 _DICTIONARY_BYTES = 1024 * 1024
 
 _INTEGERS, _TEXTS, _FLOATS = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "BYTE_STREAM_SPLIT"
@@ -54,15 +54,15 @@ class Encodings:
     """How the columns of a file are encoded, by their names in Parquet, such as `tags.list.element`.
 
     Attributes:
-        dictionary: Columns with a dictionary; None for all that can have one.
-        others: The encoding of those that are neither in `dictionary` nor plain.
+        dictionary: Columns with a dictionary; None for all columns that can have one.
+        others: Encodings by column, for columns that are neither in `dictionary` nor plain.
     """
 
     dictionary: tuple[str, ...] | None = None
     others: Mapping[str, str] = field(default_factory=dict)
 
     def options(self) -> dict[str, object]:
-        """Return what Arrow's `ParquetWriter` is told."""
+        """Return the arguments of Arrow's `ParquetWriter` for these encodings."""
         if self.dictionary is None:
             return {}
         return {"use_dictionary": list(self.dictionary), "column_encoding": dict(self.others) or None}
@@ -72,23 +72,23 @@ DEFAULT_ENCODINGS = Encodings()
 
 
 class ChosenEncodings:
-    """The encodings of one task's files, chosen once for all row groups of about as many rows.
+    """The encodings of one task's files, chosen once for all row groups of about the same number of rows.
 
     Args:
         leaves: The files' leaf columns, in Parquet's order.
         settings: How files are written.
-        options: As `choose_encodings` gets them.
+        options: As for `choose_encodings`.
     """
 
     def __init__(self, leaves: Sequence[Leaf], settings: FileSettings, options: Mapping[str, object]) -> None:
         self._leaves = leaves
         self._settings = settings
         self._options = options
-        self._chosen: dict[int, Encodings] = {}  # by the magnitude of a row group
-        self._rows: Counter[int] = Counter()  # of small row groups before the choice
+        self._chosen: dict[int, Encodings] = {}  # by the magnitude of a row group's row count
+        self._rows: Counter[int] = Counter()  # rows of small row groups before the choice, by magnitude
 
     def of(self, rows: pa.Table) -> Encodings:
-        """Return what suits this row group: the default while there were too few rows to be worth a choice."""
+        """Return the encodings for this row group: the default while there are too few rows to be worth a choice."""
         count = rows.num_rows
         magnitude = count.bit_length() // _MAGNITUDE_BITS
         if magnitude in self._chosen:
@@ -110,7 +110,7 @@ def choose_encodings(
         leaves: Its leaf columns, in Parquet's order.
         settings: How the file is written: whether other encodings than plain and dictionary are wanted, and how
             large a dictionary may be.
-        options: What Arrow's `ParquetWriter` is told beside the encodings: codec, level, page sizes, decimals.
+        options: The other arguments of Arrow's `ParquetWriter`: codec, level, page sizes, decimals.
     """
     sample = _Sample.of(rows, options)
     limit = settings.dictionary_size_bytes or _DICTIONARY_BYTES
@@ -128,7 +128,7 @@ def choose_encodings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Size:
-    """Compressed bytes of a column chunk's dictionary page, and of the rest; `expansion` is what all become."""
+    """Compressed bytes of a column chunk's dictionary page, and of the rest; `expansion`: uncompressed / compressed."""
 
     dictionary: int
     data: int
@@ -137,14 +137,14 @@ class _Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sample:
-    """Some rows of a row group, and what they take without a dictionary.
+    """Sample rows of a row group, and their size without a dictionary.
 
     Attributes:
         rows: The row group.
-        part: Two runs of neighbouring rows of it, from the beginning and from the middle; all rows if they are few.
-        options: What Arrow's `ParquetWriter` is told beside the encodings.
-        physical_types: Type of each column in Parquet, by its name there.
-        plain: Size of each column's part.
+        part: The sample: two runs of neighbouring rows, from the beginning and the middle; all rows if they are few.
+        options: The arguments of Arrow's `ParquetWriter` other than the encodings.
+        physical_types: Physical type of each column, by its name in Parquet.
+        plain: Size of each column's sample in plain encoding, by its name in Parquet.
     """
 
     rows: pa.Table
@@ -165,22 +165,22 @@ class _Sample:
 
     @property
     def growth(self) -> float:
-        """How many times as many rows the row group has."""
+        """The row group's number of rows divided by the sample's."""
         return float(self.rows.num_rows / self.part.num_rows)
 
     def sizes(self, encoding: Mapping[str, object]) -> dict[str, _Size]:
-        """Return the size of each column's part in that encoding, by its name in Parquet."""
+        """Return the size of each column's sample in that encoding, by its name in Parquet."""
         return _sizes(_footer(self.part, encoding, self.options))
 
     def values_growth(self, leaf: Leaf) -> float:
-        """Return how many times as many different values of a column the row group has, infinity if very many."""
+        """Return a column's distinct values in the row group divided by those in the sample; infinity if very many."""
         few = _distinct(self.part, leaf)
         return math.inf if few > _MOSTLY_DIFFERENT * self.part.num_rows else _distinct(self.rows, leaf) / max(few, 1)
 
 
 def _others(sample: _Sample, classic: Mapping[str, float], in_dictionary: AbstractSet[str]) -> dict[str, str]:
-    """Return the columns for which another encoding is smaller than `classic`, their bytes with plain or dictionary."""
-    # Texts in a dictionary stay there, however few bytes Huffman's codes of them took: readers compare its numbers.
+    """Return, by column, an encoding that takes fewer bytes than `classic`, the bytes with plain or dictionary."""
+    # Strings in a dictionary stay there, even if Huffman codes would make them smaller: readers compare its indices.
     tried = {
         name: _OF_PHYSICAL_TYPE[kind]
         for name, kind in sample.physical_types.items()
@@ -192,14 +192,14 @@ def _others(sample: _Sample, classic: Mapping[str, float], in_dictionary: Abstra
 
 
 def _dictionary_bytes(size: _Size, plain: float, sample: _Sample, leaf: Leaf, limit: float) -> float:
-    """Return the bytes of a row group's column with a dictionary, infinite if it would not be kept, or cannot be had.
+    """Return a column's bytes in the row group with a dictionary; infinity if it would be given up, or cannot exist.
 
     Args:
-        size: Of the sample.
-        plain: Bytes of the row group's column without one.
+        size: Size of the column's sample with a dictionary.
+        plain: The column's bytes in the row group without a dictionary.
         sample: The sample.
         leaf: The column.
-        limit: Compressed size of a dictionary that is given up.
+        limit: Compressed bytes beyond which a dictionary is given up.
     """
     if not size.dictionary or size.dictionary > limit:
         return math.inf
@@ -212,15 +212,15 @@ def _dictionary_bytes(size: _Size, plain: float, sample: _Sample, leaf: Leaf, li
 
 
 def _with_dictionary(size: _Size, sample: _Sample, values_growth: float) -> float:
-    """Return the bytes of a row group's column if its dictionary is so many times as large as the sample's."""
-    wider = math.log2(max(values_growth, 1)) / 8  # bytes by which the number of a row's value grows
+    """Return a column's bytes in the row group if its dictionary is `values_growth` times as large as the sample's."""
+    wider = math.log2(max(values_growth, 1)) / 8  # bytes by which a row's dictionary index grows
     return float(size.dictionary * values_growth + size.data * sample.growth + sample.rows.num_rows * wider)
 
 
 def _distinct(rows: pa.Table, leaf: Leaf) -> int:
     values = [leaf_values(batch, leaf.path) for batch in rows.to_batches()]
     storage = [array.storage if isinstance(array, pa.ExtensionArray) else array for array in values]
-    return len(pa.chunked_array(storage).unique())  # several times as fast as to count them alone
+    return len(pa.chunked_array(storage).unique())  # several times as fast as only counting them
 
 
 def _sizes(footer: pq.FileMetaData) -> dict[str, _Size]:

@@ -1,8 +1,8 @@
-"""Sorts more rows than fit in memory: sorted runs in a temporary file, merged again.
+"""Sorts more rows than fit in memory: spills sorted runs to a temporary file and merges them.
 
-Rows gather up to `RUN_BYTES` and are spilled as a sorted run, in chunks of `CHUNK_BYTES`. The merge knows the
+Rows are collected up to `RUN_BYTES` and spilled as a sorted run, in chunks of `CHUNK_BYTES`. The merge knows the
 first row of every chunk, so it reads the chunks of all runs in the order in which their rows are due: no row
-that is still on disk comes before the first row of the next chunk. Knows rows and their order alone, neither
+that is still on disk comes before the first row of the next chunk. Knows only rows and their order, neither
 table nor partition.
 """
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from iceberg_ds.table.sort_order import RowOrder
 from iceberg_ds.writers.spill import Chunk, SpillFile
 
-# Arrow bytes that are sorted at once: of a run that gathers, and of the rows that are merged.
+# Arrow bytes that are sorted at once, for a new run as well as in a merge.
 RUN_BYTES = 64 * 1024 * 1024
 # Arrow bytes that are read at once from a run.
 CHUNK_BYTES = 512 * 1024
@@ -28,7 +28,7 @@ _RUN = "run"
 
 
 class ExternalSort:
-    """Takes batches of one schema and gives back their rows in order; rows that are equal keep theirs."""
+    """Takes batches of one schema and gives back their rows in order; equal rows keep the order in which they came."""
 
     def __init__(self, order: RowOrder) -> None:
         self._order = order
@@ -41,7 +41,7 @@ class ExternalSort:
         """Take rows.
 
         Raises:
-            OSError: They could not be kept on disk.
+            OSError: The rows could not be kept on disk.
         """
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
@@ -52,7 +52,7 @@ class ExternalSort:
         """Yield all rows in order.
 
         Raises:
-            OSError: They could not be kept on disk, or read again.
+            OSError: The rows could not be kept on disk, or not be read again.
         """
         waiting = self._take_waiting()
         if not self._runs and len(waiting) == 1:
@@ -70,7 +70,7 @@ class ExternalSort:
             self._spill.close()
 
     def _take_waiting(self) -> list[pa.RecordBatch]:
-        """Return the rows that gathered as one batch, or as several if their strings are too long for one."""
+        """Return the waiting rows as one batch, or as several batches if their strings are too long for one."""
         if not self._waiting:
             return []
         table = pa.Table.from_batches(self._waiting)
@@ -78,7 +78,7 @@ class ExternalSort:
         return list(table.combine_chunks().to_batches())
 
     def _spill_runs(self, portions: list[pa.RecordBatch]) -> None:
-        """Spill each of the portions as a run, and drop it."""
+        """Spill each portion as a run, and drop the portion."""
         while portions:
             self._spill = self._spill or SpillFile("being sorted")
             self._runs.append(_write_run(self._in_order(portions.pop(0), CHUNK_BYTES), self._order, self._spill))
@@ -89,7 +89,7 @@ class ExternalSort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """Rows in order, in chunks; `first_keys` has the keys of the first row of each."""
+    """Sorted rows, in chunks; `first_keys` has the keys of each chunk's first row."""
 
     chunks: tuple[Chunk, ...]
     first_keys: pa.RecordBatch
@@ -106,7 +106,7 @@ def _write_run(batches: Iterable[pa.RecordBatch], order: RowOrder, spill: SpillF
 
 
 def _merge_until_few(runs: list[_Run], order: RowOrder, spill: SpillFile) -> list[_Run]:
-    """Merge neighbours among the runs into longer ones, until one chunk of each takes half the memory at most."""
+    """Merge neighbouring runs into longer ones, until one chunk of each takes at most half of the memory together."""
     first = 0
     while len(runs) > (most := _most_runs(runs)):
         first = first if first + 1 < len(runs) else 0
@@ -128,7 +128,7 @@ def _merge(runs: Sequence[_Run], order: RowOrder, spill: SpillFile) -> Iterator[
 
 
 class _Merge:
-    """Reads the chunks of a schedule; between two calls, only rows that wait for others are in memory."""
+    """Reads the chunks of a schedule; between two calls, only rows that are not yet due are in memory."""
 
     def __init__(self, schedule: _Schedule, order: RowOrder, spill: SpillFile) -> None:
         self._schedule = schedule
@@ -143,7 +143,7 @@ class _Merge:
         return self._position == len(self._schedule.chunks)
 
     def next_batches(self) -> Iterator[pa.RecordBatch]:
-        """Read chunks and yield, in order, what no other row can come before; carry the rest."""
+        """Read chunks and yield, in order, the rows that no unread row can precede; carry the rest."""
         rows = self._load()
         keys, numbers = self._order.keys(rows), rows.column(rows.num_columns - 1)
         if self.is_done:
@@ -159,7 +159,7 @@ class _Merge:
         yield from _without_run(_taken(rows, positions, _BATCH_BYTES))
 
     def _load(self) -> pa.RecordBatch:
-        """Return the carried rows and those of one or more chunks, until memory is full, with their run's number."""
+        """Return the carried rows and the rows of further chunks, until memory is full, with their run's number."""
         loaded, self._carried = self._carried, []
         room = RUN_BYTES - sum(rows.nbytes for rows in loaded)
         while not self.is_done:
@@ -178,8 +178,8 @@ class _Schedule:
 
     Attributes:
         chunks: The chunks.
-        first_keys: Keys of the first row of each.
-        runs: Number of the run that each belongs to, which decides between equal keys.
+        first_keys: Keys of each chunk's first row.
+        runs: Number of each chunk's run, which decides between equal keys.
     """
 
     chunks: tuple[Chunk, ...]
@@ -224,7 +224,7 @@ def _taken(rows: pa.RecordBatch, positions: pa.Array, batch_bytes: int) -> Itera
 
 
 def _portions(rows: int, size: int, portion_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield start and number of the rows of each portion of `rows` rows that take `size` bytes."""
+    """Yield the start and row count of each portion of about `portion_bytes`; all `rows` rows take `size` bytes."""
     step = max(1, rows * portion_bytes // max(size, 1))
     for start in range(0, rows, step):
         yield start, min(step, rows - start)

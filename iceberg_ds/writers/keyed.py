@@ -1,8 +1,8 @@
-"""From the change feed of one task to its data files, its files of equality deletes and what it says of its keys.
+"""From the change feed of one task to its data files, its equality delete files and its report on keys.
 
-Nothing is written before the last row has come, because only then it is known which rows win (`cdc`). The keys to
+Nothing is written before the last row has come, because only then are the winning rows known (`cdc`). The keys to
 delete come first, then the rows, so that the buffers of both are never in memory at once. A task that fails
-leaves files of neither kind.
+leaves no file of either kind.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from iceberg_ds.writers.row_predicates import delete_test
 from iceberg_ds.writers.spill import Spool
 from iceberg_ds.writers.task_writer import FanoutWriter, TaskAttempt, discarding, name_prefix, task_rows
 
-# Readers pass a file of deletes over by the bounds of its keys, so it has them whatever the table says of its own.
+# Readers skip a delete file by the bounds of its keys, so it has bounds under any metrics mode of the table.
 _METRICS = {f"{METRICS_PREFIX}default": "full"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedFiles:
-    """What a task of a write by keys wrote.
+    """What one task of a keyed write wrote.
 
     Attributes:
-        data_files: Files of the rows that win in the task, in the order in which `keys` tells of them.
-        delete_files: Files of equality deletes of the keys that the table may have.
-        keys: What the commit is to know of the keys.
-        left_out: How many of the rows that came are in no data file.
+        data_files: Files of the rows that win in the task, in the order in which `keys` reports the rows.
+        delete_files: Equality delete files for the keys that the table may have.
+        keys: The report on the task's keys, for the commit.
+        left_out: How many of the received rows are in no data file.
     """
 
     data_files: tuple[DataFile, ...]
@@ -50,7 +50,7 @@ class KeyedFiles:
 
 
 def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> KeyedFiles:
-    """Write the changes of one task, and return its files and what it says of its keys.
+    """Write the changes of one task, and return its files and its report on keys.
 
     Args:
         plan: What the driver decided, with `changes` and `delete_spec`.
@@ -61,7 +61,7 @@ def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt
         SchemaMismatchError: A required column holds a null in a row that is to be written.
         DataFileError: The rows could not be written. Every file of this attempt was deleted, or its
             path was logged.
-        RowCountError: The files do not have the rows and keys that they should; the same.
+        RowCountError: The files do not have the rows and keys that they should. The files are treated as above.
     """
     writer = KeyedTaskWriter(plan, attempt)
     with discarding(writer, plan):
@@ -72,12 +72,12 @@ def write_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt
 
 
 def report_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> TaskCommit:
-    """Write the changes of one task as `write_keyed_task` does, and return what it reports.
+    """Write the changes of one task as `write_keyed_task` does, and return the task's message.
 
     Args:
         plan: What the driver decided for this micro-batch, or for a batch.
-        batches: As there.
-        attempt: As there.
+        batches: As for `write_keyed_task`.
+        attempt: As for `write_keyed_task`.
     """
     arriving = CountedBatches(batches)
     written = write_keyed_task(plan, arriving, attempt)
@@ -143,7 +143,7 @@ class KeyedTaskWriter:
         return KeyedFiles(data_files=data_files, delete_files=delete_files, keys=keys, left_out=sum(left_out.values()))
 
     def discard(self) -> None:
-        """Delete every file of this attempt, of rows and of deletes."""
+        """Delete every file of this attempt, data files and delete files."""
         self._changes.close()
         for waiting in (self._deletes, self._rows):
             waiting.discard()
@@ -171,7 +171,7 @@ def _by_keys(plan: WritePlan) -> tuple[ChangeFeed, PartitionSpec]:
 
 
 def _plan_of_deletes(plan: WritePlan, feed: ChangeFeed, spec: PartitionSpec) -> WritePlan:
-    """Return the plan of files that have the columns of keys alone, and of the sequence if the table's row counts."""
+    """Return the plan of delete files: the key columns, and the sequence if that of the table's rows counts."""
     files = replace(
         plan.write.files,
         target_file_size_bytes=plan.write.files.delete_file_size_bytes,

@@ -1,10 +1,10 @@
 """Pure: the metrics of one Parquet file, as Iceberg's manifests hold them, from its footer.
 
 Counts, sizes and bounds come from the column statistics of the row groups; NaN counts are taken from
-the rows as they are written, because Parquet does not record them and readers would otherwise drop
+the rows as they are written, because Parquet does not record them and readers would otherwise skip
 a file that holds a NaN. Bounds are built from physical values, so no date or timestamp is too large.
-Fields inside lists and maps get sizes alone, as from Iceberg's own writers: Parquet counts an empty container as a
-value and a null, which would be wrong of their elements. Source: Iceberg spec, "Manifests" (data_file)
+Fields inside lists and maps get only sizes, as in Iceberg's own writers: Parquet counts an empty container as a
+value and a null, which would be wrong counts of elements. Source: Iceberg spec, "Manifests" (data_file)
 and appendix D, "Binary single-value serialization".
 """
 
@@ -38,7 +38,7 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 def count_nans(batch: pa.RecordBatch, leaves: tuple[Leaf, ...]) -> dict[int, int]:
-    """Return how many NaN each float and double column of `batch` that is in no list or map holds, by field id."""
+    """Return the NaN count of each float and double column of `batch` outside lists and maps, by field id."""
     return {
         leaf.field_id: _count_nans(leaf_values(batch, leaf.path))
         for leaf in leaves
@@ -51,7 +51,7 @@ def _count_nans(values: pa.Array) -> int:
 
 
 def leaf_values(batch: pa.RecordBatch, path: tuple[int | str, ...]) -> pa.Array:
-    """Return the values of a leaf column at any depth, null where a struct around them is."""
+    """Return the values of a leaf column at any depth, null where a struct around them is null."""
     top, *steps = path
     values = batch.column(top)
     for step in steps:
@@ -60,7 +60,7 @@ def leaf_values(batch: pa.RecordBatch, path: tuple[int | str, ...]) -> pa.Array:
         elif step in (KEY_STEP, VALUE_STEP):
             entries = values.keys if step == KEY_STEP else values.items
             first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
-            values = entries.slice(first, last - first)  # unlike flatten(), both are of the whole, unsliced map
+            values = entries.slice(first, last - first)  # unlike flatten(), both cover the whole, unsliced map
         else:
             # Unlike StructArray.field, this makes the child null where the struct is null.
             values = pc.struct_field(values, step)
@@ -123,7 +123,7 @@ def file_metrics(footer: pq.FileMetaData, leaves: tuple[Leaf, ...], nan_counts: 
 
 
 def _first_byte(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return where a row group begins: at the dictionary page if there is one."""
+    """Return the byte offset of a row group: of the dictionary page if the first column chunk has one."""
     if chunk.dictionary_page_offset:
         return int(min(chunk.dictionary_page_offset, chunk.data_page_offset))
     return int(chunk.data_page_offset)
@@ -139,7 +139,7 @@ class _Statistics(Protocol):
 
 
 def _bounds(statistics: list[_Statistics | None], leaf: Leaf) -> tuple[bytes | None, bytes | None]:
-    """Return the column's serialized bounds, None where there are no values or none that is certain."""
+    """Return the column's serialized lower and upper bound; None for a bound that is absent or uncertain."""
     known = [group for group in statistics if group is not None and group.has_min_max]
     for group in statistics:
         if group is None or not (group.has_min_max or _may_lack_bounds(group, leaf.field_type)):
@@ -188,7 +188,7 @@ def _serialize_upper(value: object, leaf: Leaf) -> bytes | None:
 
 
 def _decode(value: bytes) -> str | None:
-    """Return the text, None for bytes that are no UTF-8 (Spark can hold them in a string)."""
+    """Return the text, or None for bytes that are not UTF-8, which Spark can hold in a string."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -196,12 +196,12 @@ def _decode(value: bytes) -> str | None:
 
 
 def _truncate_text_up(text: str, length: int | None) -> bytes | None:
-    """Return the lowest prefix of `length` code points above `text`, None if there is none."""
+    """Return the lowest upper bound of `text` with at most `length` code points, or None if no such bound exists."""
     if length is None or len(text) <= length:
         return text.encode()
     for end in range(length, 0, -1):
         following = ord(text[end - 1]) + 1
-        if following in _SURROGATES:  # no code points of their own, and no UTF-8
+        if following in _SURROGATES:  # not characters, and not valid in UTF-8
             following = _SURROGATES.stop
         if following <= _HIGHEST_CODE_POINT:
             return (text[: end - 1] + chr(following)).encode()
@@ -209,7 +209,7 @@ def _truncate_text_up(text: str, length: int | None) -> bytes | None:
 
 
 def _truncate_bytes_up(value: bytes, length: int | None) -> bytes | None:
-    """Return the lowest prefix of `length` bytes above `value`, None if there is none."""
+    """Return the lowest upper bound of `value` with at most `length` bytes, or None if no such bound exists."""
     if length is None or len(value) <= length:
         return value
     for end in range(length, 0, -1):

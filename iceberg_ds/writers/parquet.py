@@ -1,8 +1,8 @@
-"""One Parquet file, from its first row group to its `DataFile`; and what Arrow's Parquet writer is told for it.
+"""One Parquet file, from its first row group to its `DataFile`; and the options of Arrow's Parquet writer for it.
 
-Runs in tasks; knows nothing of partitions' routing, rolling or Spark. A file that is not finished with
-`close` is removed with `discard`. Older versions of Arrow lack some of its options: `can_honour` says which. Without
-one of these a file is laid out differently, and still right.
+Runs in tasks; knows nothing of partition routing, rolling or Spark. A file that is not finished with
+`close` is removed with `discard`. Older versions of Arrow lack some options: `can_honour` says which. Without
+such an option a file is laid out differently, and still correct.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STEPS = {LIST_STEP: "list.element", KEY_STEP: "key_value.key", VALUE_STEP: "key
 _BLOCK_WORDS = 8
 _LEAST_BYTES, _MOST_BYTES = 32, 128 * 1024 * 1024
 _MOST_VALUES = 2**31 - 1
-# About what the footer says of one column chunk, short bounds included.
+# Approximate bytes of one column chunk in the footer, short bounds included.
 _FOOTER_BYTES = 120
 # Rows that Arrow's writer converts at once: it keeps the memory for them until the file is closed.
 _CONVERTED_ROWS = 10_000
@@ -61,7 +61,7 @@ def writer_options(
         settings: How the file is written.
         schema: Its Arrow schema.
         leaves: Its leaf columns.
-        group_rows: Rows of its largest row group, None if that is not known.
+        group_rows: Rows of its largest row group, None if unknown.
     """
     options = layout_options(settings)
     if settings.bloom_filter_fpp and can_honour(BLOOM_FILTERS):
@@ -70,7 +70,7 @@ def writer_options(
 
 
 def layout_options(settings: FileSettings) -> dict[str, object]:
-    """Return those of them that do not depend on the columns."""
+    """Return the arguments of Arrow's `ParquetWriter` that depend on the settings and not on the columns."""
     options: dict[str, object] = {
         "compression": "NONE" if settings.compression_codec == "uncompressed" else settings.compression_codec,
         "compression_level": settings.compression_level,
@@ -85,11 +85,11 @@ def layout_options(settings: FileSettings) -> dict[str, object]:
 
 
 def bloom_filter_bytes(settings: FileSettings, group_rows: int | None, rows: int) -> int:
-    """Return about the size of all Bloom filters of a row group.
+    """Return the approximate bytes of all Bloom filters of a row group.
 
     Args:
         settings: How the file is written.
-        group_rows: As `writer_options` was told.
+        group_rows: As for `writer_options`.
         rows: Rows of this row group.
     """
     if not settings.bloom_filter_fpp or not can_honour(BLOOM_FILTERS):
@@ -103,7 +103,7 @@ def bloom_filter_bytes(settings: FileSettings, group_rows: int | None, rows: int
 
 @cache
 def _are_filters_folded() -> bool:
-    """Return whether this version of Arrow makes a filter smaller that got few values."""
+    """Return whether this version of Arrow shrinks a filter that got few values."""
     sink = pa.BufferOutputStream()
     options = {BLOOM_FILTERS: {"x": {"ndv": 1_000_000, "fpp": 0.01}}}
     pq.write_table(pa.table({"x": [1]}), sink, **options)
@@ -111,13 +111,13 @@ def _are_filters_folded() -> bool:
 
 
 def filter_bytes(ndv: int, fpp: float) -> int:
-    """Return the size that Arrow gives a Bloom filter for `ndv` values and that share of false positives."""
+    """Return the bytes of Arrow's Bloom filter for `ndv` distinct values and false positive probability `fpp`."""
     bits = -_BLOCK_WORDS * ndv / math.log(1 - fpp ** (1 / _BLOCK_WORDS))
     return min(max(_LEAST_BYTES, 1 << math.ceil(math.log2(max(bits / 8, 1)))), _MOST_BYTES)
 
 
 def most_values(max_bytes: int, fpp: float) -> int:
-    """Return for how many values a Bloom filter of at most `max_bytes` has that share of false positives."""
+    """Return how many distinct values a filter of at most `max_bytes` holds at false positive probability `fpp`."""
     size = 1 << int(math.log2(min(max(max_bytes, _LEAST_BYTES), _MOST_BYTES)))
     values = int(-size * 8 * math.log(1 - fpp ** (1 / _BLOCK_WORDS)) / _BLOCK_WORDS)
     return min(max(values, 1), _MOST_VALUES)
@@ -158,7 +158,7 @@ def _bloom_filter_options(
 
 
 def _distinct_values(settings: FileSettings, field_id: int, group_rows: int | None) -> int:
-    """Return how many distinct values a filter is made for: what the table says, else all rows, if that fits."""
+    """Return how many distinct values a filter is sized for: the table's number, else all rows, at most what fits."""
     most = most_values(settings.bloom_filter_max_bytes, settings.bloom_filter_fpp[field_id])
     wished = settings.bloom_filter_ndv.get(field_id, group_rows)
     return most if wished is None else max(1, min(wished, most))
@@ -168,19 +168,19 @@ class ParquetFile:
     """A Parquet file that is being written, one row group at a time.
 
     Args:
-        io: Where it is written.
+        io: Opens the table's storage.
         path: Its full location; nothing is there yet.
         schema: Arrow schema with Iceberg field ids.
         leaves: Its leaf columns, for the metrics.
         settings: How it is laid out.
-        group_rows: Rows of its largest row group, None if that is not known: Bloom filters are made for so many.
+        group_rows: Rows of its largest row group, for which Bloom filters are sized; None if unknown.
         encodings: How its columns are encoded.
 
     Attributes:
-        hidden: Columns that rows had after those of the schema, which are not written, in the order of the rows.
+        hidden: The rows' columns after those of the schema, which are not written, in the order of the rows.
     """
 
-    def __init__(  # noqa: PLR0913  # each is another thing, and there is one caller
+    def __init__(  # noqa: PLR0913  # each is a separate input, and there is one caller
         self,
         io: FileIO,
         path: str,
@@ -193,7 +193,7 @@ class ParquetFile:
     ) -> None:
         self.path = path
         self.column_chunks = 0
-        self.end_bytes = 0  # about what the footer and the Bloom filters will take
+        self.end_bytes = 0  # approximate bytes of the footer and the Bloom filters
         self.hidden: list[pa.RecordBatch] = []
         self._io = io
         self._width = len(schema)
@@ -202,7 +202,7 @@ class ParquetFile:
         self._footers: list[pq.FileMetaData] = []
         self._settings = settings
         self._group_rows = group_rows
-        self._stream = io.new_output(path).create(overwrite=True)  # the name is unique: no need to look first
+        self._stream = io.new_output(path).create(overwrite=True)  # the name is unique: no need to check first
         try:
             self._writer = pq.ParquetWriter(
                 self._stream,
@@ -222,11 +222,11 @@ class ParquetFile:
 
     @property
     def written_bytes(self) -> int:
-        """About the file's size if it were closed now."""
+        """Approximate bytes of the file if it were closed now."""
         return self.row_bytes + self.end_bytes
 
     def write_row_group(self, batches: list[pa.RecordBatch]) -> None:
-        """Write the batches, which have the file's exact schema and hidden columns after it, as one row group."""
+        """Write the batches as one row group; they have the file's exact schema, and hidden columns after it."""
         for batch in batches:
             self._nan_counts.update(count_nans(batch, self._leaves))
         table = pa.Table.from_batches(batches)
@@ -251,8 +251,8 @@ class ParquetFile:
         Args:
             partition: Its partition tuple, in the order of the spec.
             spec_id: The partition spec that it is written with.
-            sort_order_id: The sort order that its rows are in, None for none.
-            equality_ids: Field ids of the columns by which it deletes rows, None for a file of rows.
+            sort_order_id: Id of the sort order of its rows, None if they are unsorted.
+            equality_ids: Field ids of the columns by which it deletes rows, None for a data file.
         """
         self._writer.close()
         size = self.row_bytes
@@ -281,11 +281,11 @@ class ParquetFile:
         return data_file
 
     def discard(self) -> None:
-        """Close and delete the file, whatever state it is in."""
+        """Close and delete the file, in any state."""
         is_discarded = isinstance(self._stream, DiscardableStream)
         if isinstance(self._stream, DiscardableStream):  # before anything closes it, which would make the file appear
             self._stream.discard()
-        # An open stream of Arrow to an object store would hang the interpreter at its exit.
+        # An open Arrow stream to an object store would hang the interpreter at exit.
         with contextlib.suppress(Exception):
             self._writer.close()
         with contextlib.suppress(Exception):

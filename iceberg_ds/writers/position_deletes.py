@@ -1,6 +1,6 @@
-"""Files of position deletes, written and read: they say which rows of which data files do not count.
+"""Position delete files, written and read: they say which rows of which data files are deleted.
 
-Each is of one table partition, as its data files are, because it applies to files of its partition only. Source:
+Each belongs to one table partition, as its data files do, because it applies only to files of its partition. Source:
 Iceberg spec, "Position Delete Files".
 """
 
@@ -24,37 +24,37 @@ from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers.parquet import ParquetFile
 
 _SCHEMA = Schema(FILE_PATH, POS)
-# Readers tell by equal bounds of the path that all positions are of one file, so paths are not cut short.
+# Equal bounds of the path tell readers that all positions are of one data file, so paths are not truncated.
 _FULL_METRICS = {f"{METRICS_PREFIX}default": "full"}
 # Rows that are in memory at once, each with a path.
 _GROUP_ROWS = 100_000
 
 
 def hidden_positions(io: FileIO, deletes: Sequence[str], path: str) -> pa.Array:
-    """Return the positions, from 0, of the rows of the data file at `path` that are hidden; in any order.
+    """Return the positions, from 0 and in any order, of the hidden rows of the data file at `path`.
 
     Args:
         io: Opens the table's storage.
-        deletes: The files of position deletes that may hide some.
-        path: The data file.
+        deletes: Paths of the position delete files that may hide rows of it.
+        path: Path of the data file.
     """
     found = []
     for file in deletes:
         with io.new_input(file).open() as stream:
-            # Row groups of other data files are passed over by their statistics.
+            # Row groups of other data files are skipped by their statistics.
             rows = pq.read_table(stream, columns=[POS.name], filters=pc.field(FILE_PATH.name) == path)
         found += [chunk.cast(pa.int64()) for chunk in rows.column(POS.name).chunks]
     return pa.concat_arrays(found) if found else pa.array([], pa.int64())
 
 
 def without(positions: pa.Array, hidden: pa.Array) -> pa.Array:
-    """Return the positions that are not among the hidden ones, in their order."""
+    """Return the positions that are not among the hidden ones, in unchanged order."""
     return positions.filter(pc.invert(pc.is_in(positions, value_set=hidden))) if len(hidden) else positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenRows:
-    """Rows of a data file that do not count.
+    """Rows of a data file to hide.
 
     Attributes:
         data_file: The file.
@@ -66,16 +66,16 @@ class HiddenRows:
 
 
 def write_position_deletes(io: FileIO, path: str, hidden: Sequence[HiddenRows], settings: FileSettings) -> DataFile:
-    """Write a file of position deletes and return its manifest entry; nothing is left of one that fails.
+    """Write a position delete file and return its manifest entry; a file that fails is removed.
 
     Args:
         io: Opens the table's storage.
-        path: Where it goes.
-        hidden: The rows, of data files of one partition of one spec.
+        path: Full location of the new file.
+        hidden: The rows to hide, in data files of one partition of one spec.
         settings: How files of the write are written.
 
     Raises:
-        RowCountError: The file does not name just these rows.
+        RowCountError: The file does not name exactly these rows.
     """
     shape = file_shape(_SCHEMA)
     file = ParquetFile(io, path, shape.schema, leaf_columns(_SCHEMA, _FULL_METRICS), settings)
@@ -89,7 +89,7 @@ def write_position_deletes(io: FileIO, path: str, hidden: Sequence[HiddenRows], 
     except BaseException:
         file.discard()
         raise
-    # Values of these columns are not counted, as Iceberg's own writers do not count them.
+    # The entry has no value counts, because Iceberg's own writers leave them out for these columns.
     deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=path,

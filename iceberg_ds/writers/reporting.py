@@ -1,10 +1,10 @@
-"""How a task tells of its rows: by its files, by a manifest if these are many, or as they are if they are few.
+"""How a task reports its rows: as files, as a manifest if the files are many, or inline if the rows are few.
 
-Of many files the commit reads a line for each task, and not one for each file. Rows that are few are handed over in
-the task's message, and the committer writes one file for all such tasks (`commit.write_files`). Whatever the task would
-have checked is checked here, so that a row that may not be written is refused by the same error. What a task may hand
-over shrinks with its number, because nobody tells it how many tasks there are, and the driver has all messages in
-memory at once. Knows neither Spark nor the catalog.
+With manifests the commit reads a line for each task, and not one for each file. A few rows are handed over inline in
+the task's message, and the committer writes one file for all such tasks (`commit.write_files`). The checks of the
+task writer are made here too, so that a row that may not be written is refused by the same error. The bytes that a
+task may hand over shrink with its number, because a task does not know how many tasks there are, and the driver has
+all messages in memory at once. Knows neither Spark nor the catalog.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from iceberg_ds.writers.task_writer import TaskAttempt, naming_failure, write_ta
 
 logger = logging.getLogger(__name__)
 
-# So many tasks may hand over as much as the plan says; the share of those above goes down as 1/number, so that
-# 10,000 tasks hand over 6 times as much as these at most, and 100,000 tasks 8 times.
+# This many tasks may hand over as much as the plan says; the share of later tasks falls as 1/number, so that
+# 10,000 tasks hand over at most 6 times as much as these, and 100,000 tasks 8 times.
 FULL_SHARES = 64
-# Table partitions that a task's rows may lie in: the driver writes a file for each, and tasks do so side by side.
+# Most table partitions of rows that are handed over: the driver writes a file for each, while tasks write in parallel.
 MOST_PARTITIONS = 8
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-# From so many files of a task on a manifest pays: named one by one, they take the commit 0.15 ms each, which is more by
-# then than a task needs for another small file.
+# From this many files of a task on, a manifest pays: named one by one, files take the commit 0.15 ms each, which is by
+# then more than a task needs for another small file.
 MANY_FILES = 64
 
 
@@ -54,7 +54,7 @@ def write_or_hand_over(
     """Write the rows of one task, or hand them over if they are few.
 
     Returns:
-        The files of the task, and what it hands over; one of them is empty.
+        The files of the task, and the rows that it hands over; at least one of the two is empty.
 
     Raises:
         SchemaMismatchError, DataFileError: As `write_task`, or a row of a change feed cannot be read.
@@ -86,11 +86,11 @@ def _with_added_columns(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> I
 
 
 def share_of(plan: WritePlan, partition_id: int) -> int:
-    """Return how many bytes of rows the task of that partition may hand over."""
-    # The commit hides a row whose key won in another task by its file and position.
+    """Return how many bytes of rows the task of that DataFrame partition may hand over."""
+    # The commit hides a row by file and position if another task wins its key, so the row must be in a task's file.
     if plan.write.changes is not None:
         return 0
-    # Files on a disk that the driver does not see are the task's to write, and the commit's to refuse.
+    # On a disk that the driver does not see, the task writes the files and the commit refuses them.
     if is_local(plan.location) and plan.driver_host not in (None, platform.node()):
         return 0
     share = min(plan.small_task_size_bytes, plan.write.files.target_file_size_bytes)
@@ -98,7 +98,7 @@ def share_of(plan: WritePlan, partition_id: int) -> int:
 
 
 def _first_rows(batches: Iterable[pa.RecordBatch], most_bytes: int) -> tuple[list[pa.RecordBatch], bool]:
-    """Return batches up to the one that exceeds the limit, and whether these are all."""
+    """Return the batches up to the one that exceeds `most_bytes`, and whether all batches stay within the limit."""
     taken: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -110,7 +110,7 @@ def _first_rows(batches: Iterable[pa.RecordBatch], most_bytes: int) -> tuple[lis
 
 
 def _rows_of(plan: WritePlan, batches: Sequence[pa.RecordBatch], check: RangeCheck) -> pa.RecordBatch | None:
-    """Return all rows as one batch in the schema of the files; None if there are none to write."""
+    """Return all rows as one batch in the schema of the files, or None if no row is to be written."""
     shape = file_shape(plan.schema, case_sensitive=plan.case_sensitive)
     conformed = [check.passing(conform(batch, shape)) for batch in batches if batch.num_rows]
     if check.refused is not None:
@@ -141,11 +141,11 @@ def _hand_over(plan: WritePlan, rows: pa.RecordBatch) -> HandedOverRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a task tells of its files.
+    """A task's report on its files.
 
     Attributes:
         data_files: Files that it names one by one.
-        manifests: Manifests that name the others.
+        manifests: Manifests that name the other files.
     """
 
     data_files: tuple[DataFile, ...] = ()
@@ -153,9 +153,9 @@ class Report:
 
 
 def report_files(plan: WritePlan, attempt: TaskAttempt, data_files: Sequence[DataFile]) -> Report:
-    """Return what a task tells of the files that it wrote, and write the manifest if there is to be one.
+    """Return a task's report on the files that it wrote, and write the manifest if the report needs one.
 
-    A manifest that cannot be written is no reason to fail: the files are named one by one then. If the task is
+    If the manifest cannot be written, the task does not fail: the report names its files one by one. If the task is
     stopped meanwhile, all its files are deleted.
 
     Args:
@@ -164,7 +164,7 @@ def report_files(plan: WritePlan, attempt: TaskAttempt, data_files: Sequence[Dat
         data_files: All files of the attempt.
     """
     singly = Report(data_files=tuple(data_files))
-    # Of a write by keys the commit must see each file, because it hides rows by file and position.
+    # The commit of a keyed write must see each file, because it hides rows by file and position.
     if plan.manifests is None or plan.write.changes is not None or len(data_files) < MANY_FILES:
         return singly
     io = file_io(plan.io_properties, plan.location)
@@ -172,7 +172,7 @@ def report_files(plan: WritePlan, attempt: TaskAttempt, data_files: Sequence[Dat
     path = metadata_locations(plan.location, plan.properties).new_metadata_location(name)
     try:
         return Report(manifests=(_write(io, plan, plan.manifests, path, data_files),))
-    except Exception as problem:  # of whatever storage library
+    except Exception as problem:  # of any storage library
         reason = mask_text(f"{type(problem).__name__}: {problem}", plan.io_properties)
         logger.warning("Cannot write manifest %s, so the message names %d files: %s", path, len(data_files), reason)
         delete_files(io, [path], Proof.NEVER_SENT)

@@ -1,7 +1,7 @@
-"""Writes a data file again without some of its rows, in their order and into the same partition.
+"""Rewrites a data file without some of its rows, in the same order and the same partition.
 
-The rows that stay are read batch by batch, in the columns that the table has now: PyIceberg's own scan takes all rows
-of a file into memory before it returns the first, and turns null lists of structs into empty ones.
+The remaining rows are read batch by batch, in the table's current columns: PyIceberg's own scan reads all rows of a
+file into memory before it returns the first, and turns null lists of structs into empty ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BATCH_ROWS = 65_536
 
 
 class NoFieldIdsError(ValueError):
-    """A file does not say which of the table's fields its columns are."""
+    """The columns of a file have no field ids, so they cannot be matched with the table's fields."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -44,17 +44,17 @@ class NoFieldIdsError(ValueError):
 def remaining_rows(
     io: FileIO, path: str, schema: Schema, left_out: pa.Array, partition_values: Mapping[int, object]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a data file but for some, with the names and the order of the table's columns.
+    """Yield the rows of a data file except those left out, with the names and the order of the table's columns.
 
     Args:
         io: Opens the table's storage.
         path: The file.
         schema: The table's schema.
-        left_out: The positions of rows that are left out, from 0; in any order.
+        left_out: The positions of the rows to leave out, from 0; in any order.
         partition_values: The values of the file's identity partition fields, by the ids of their columns.
 
     Raises:
-        NoFieldIdsError: Columns cannot be told.
+        NoFieldIdsError: The file's columns have no field ids.
     """
     ascending = left_out.sort()
     first = 0
@@ -68,12 +68,12 @@ def remaining_rows(
 
 
 def count_positions(positions: pa.Array, count: int) -> int:
-    """Return how many rows of a file with `count` rows these positions mean; a row may be meant more than once."""
+    """Return how many rows of a file with `count` rows these positions name; a row may be named more than once."""
     return len(pc.unique(positions.filter(pc.less(positions, pa.scalar(count, positions.type)))))
 
 
 def _without(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.RecordBatch:
-    """Return the rows of a batch, whose first one is at `first`, that are not left out."""
+    """Return the rows of a batch that are not left out; its first row is at position `first` in the file."""
     begin, end = (bisect_left(left_out, at, key=lambda found: found.as_py()) for at in (first, first + batch.num_rows))
     if begin == end:
         return batch
@@ -82,7 +82,7 @@ def _without(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.Record
 
 
 class FileRewriter:
-    """Writes data files of a table again, in the columns that it has now.
+    """Rewrites data files of a table in the table's current columns.
 
     Args:
         io: Opens the table's storage.
@@ -104,17 +104,17 @@ class FileRewriter:
     def rewrite(
         self, data_file: DataFile, spec: PartitionSpec, order: SortOrder | None, left_out: pa.Array
     ) -> tuple[DataFile, ...]:
-        """Return files with the rows of a data file; none if no row is left. What fails leaves no file.
+        """Return new files with the remaining rows of a data file, none if no row is left. A failure leaves no file.
 
         Args:
             data_file: The file.
             spec: Its partition spec.
-            order: The sort order that its rows are in, None for none.
-            left_out: The positions of rows that are not written, from 0.
+            order: The sort order of its rows, None if they are unsorted.
+            left_out: The positions of the rows to leave out, from 0.
 
         Raises:
-            UnsupportedTableError: The file does not say which of the table's fields its columns are.
-            RowCountError: The new files do not have the other rows.
+            UnsupportedTableError: The file's columns have no field ids.
+            RowCountError: The new files do not have the remaining rows.
         """
         self._count += 1
         plan = replace(self._plan, spec=spec, sort_order=order)

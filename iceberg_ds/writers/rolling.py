@@ -1,9 +1,9 @@
-"""The files of one task: for each table partition one after the other, each of about the target size.
+"""The files of one task: for each table partition one file after the other, each of about the target size.
 
-Rows wait until they make a row group, in memory or in a temporary file. How large a row group becomes in the file is
-estimated from the row groups before it, with care: an estimate that is too high makes the file too large, one that is
-too low only costs another row group. Of the rows that wait in memory, over all table partitions, the largest share
-gives way first. Knows neither Spark nor the catalog.
+Rows wait until they make a row group, in memory or in a temporary file. The compressed size of a row group is
+estimated from the row groups before it, with care: a row group that is too large makes the file too large, one that is
+too small only costs another row group. When memory is short, the table partition with the most waiting rows gives way
+first. Knows neither Spark nor the catalog.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from iceberg_ds.writers.encodings import ChosenEncodings
 from iceberg_ds.writers.parquet import ParquetFile, layout_options
 from iceberg_ds.writers.spill import Chunk, SpillFile
 
-# Arrow bytes of one row group at most, unless the table says its size; compressed it is a third of that or less.
+# Most Arrow bytes of one row group, unless the table sets its size; compressed it is a third of that or less.
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-# Arrow bytes of one row group at most, for each byte of the compressed size that the table says.
+# Most Arrow bytes of one row group for each byte of the compressed size that the table sets.
 MOST_EXPANSION = 4
 # A file that is this close to its target size is full: the next row group would be tiny.
 FULL_AT = 0.97
 
-# What is missing to the target size is filled up at once if it is no more than this share of the target.
+# The rest of a file up to its target size is filled at once if it is at most this share of the target.
 _NEAR = 0.1
-# Else a row group takes this share of it, as long as its compressed size is a guess,
+# Else a row group takes this share of the rest, as long as its compressed size is a guess,
 _CAREFUL = 0.6
-# and is at most so many times as large as any before it: rows to come may compress less.
+# and is at most this many times as large as any before it: later rows may compress less.
 _GROWTH = 8
-# It is known if the last row groups compressed as alike as this.
+# The compressed size counts as known if the last row groups' compression ratios differ by at most this factor.
 _STEADY = 1.25
-# Row groups smaller than this share of the target size say little of how larger ones compress.
+# Row groups smaller than this share of the target size say little about how larger ones compress.
 _TELLING = 0.2
-# Arrow bytes that wait in all buffers of a task at most; more if the table asks for larger row groups.
+# Most Arrow bytes that wait in all buffers of a task together; more if the table asks for larger row groups.
 BUFFER_BYTES = 64 * 1024 * 1024
-# Arrow bytes of a row group that is written before it is complete because memory is short: as good as full ones.
+# Least Arrow bytes of a row group that is written early because memory is short: as good as a full one.
 LEAST_ROW_GROUP_BYTES = 16 * 1024 * 1024
-# Arrow bytes of other partitions after which one that got no row meanwhile is taken for complete.
+# Arrow bytes of other partitions after which a partition that got no row meanwhile counts as complete.
 IDLE_BYTES = 128 * 1024 * 1024
-# Column chunks in the footers of all open files at most: a footer stays in memory until its file is finished,
+# Most column chunks in the footers of all open files: a footer stays in memory until its file is finished,
 # at about 2 kB a chunk.
 MAX_OPEN_COLUMN_CHUNKS = 40_000
 
@@ -57,8 +57,8 @@ class GroupSizes:
     """Decides how many Arrow bytes the next row group of a partition has.
 
     Args:
-        target: Compressed size of a file.
-        group_size: Compressed size of a row group, None for what `ROW_GROUP_BYTES` become.
+        target: Compressed bytes of a file.
+        group_size: Compressed bytes of a row group, None for the compressed size of `ROW_GROUP_BYTES`.
     """
 
     def __init__(self, target: int, group_size: int | None) -> None:
@@ -74,7 +74,7 @@ class GroupSizes:
         return has_no_room or written >= FULL_AT * self._target
 
     def next_group(self, written: int) -> int:
-        """Return the Arrow bytes of the row group to come in a file of `written` bytes."""
+        """Return the Arrow bytes of the next row group in a file of `written` bytes."""
         missing = self._target - written - self._overhead
         ratio = max(self._ratios, default=1.0)
         is_known = written > 0 and len(self._ratios) > 1 and ratio <= _STEADY * min(self._ratios)
@@ -83,7 +83,7 @@ class GroupSizes:
         return max(1, min(int(missing * share / ratio), most))
 
     def note(self, arrow_bytes: int, written: int, overhead: int = 0) -> None:
-        """Learn what a row group became: bytes of rows, and bytes that any row group takes beside them."""
+        """Learn from a row group: the bytes `written` for its rows, and the `overhead` bytes of any row group."""
         self._overhead = overhead
         self._largest = max(self._largest, arrow_bytes)
         if not self._ratios or arrow_bytes >= self._limit() // 2 or written >= _TELLING * self._target:
@@ -96,7 +96,7 @@ class GroupSizes:
 
 
 class BufferingWriter(Protocol):
-    """What has rows of one table partition in memory."""
+    """A writer that has rows of one table partition in memory."""
 
     buffered_bytes: int
 
@@ -108,7 +108,7 @@ class BufferingWriter(Protocol):
         """Move the buffer out of memory, into the file or onto the disk."""
 
     def flush(self) -> None:
-        """Write all that waits into the file."""
+        """Write all waiting rows into the file."""
 
 
 class Buffers:
@@ -118,7 +118,7 @@ class Buffers:
         settings: How files are written.
 
     Attributes:
-        buffered_bytes: Arrow bytes in all of them.
+        buffered_bytes: Arrow bytes in all buffers together.
     """
 
     def __init__(self, settings: FileSettings) -> None:
@@ -137,14 +137,14 @@ class Buffers:
             self._writers.pop(writer, None)
 
     def bound(self, latest: BufferingWriter) -> None:
-        """Shrink the largest buffers, if all are too large, until half is free, so that this is seldom needed.
+        """Shrink the largest buffers, if all together are too large, until half is free, so that this is seldom needed.
 
-        If rows are clustered by partition, all but the latest partition are complete, so its buffer is the last.
+        If rows are clustered by partition, all partitions but the latest are complete, so its buffer comes last.
         """
         if self.buffered_bytes <= self._most_bytes:
             return
         enough = self._most_bytes // 2
-        if self._has_one_file and latest.has_open_file:  # which the others would make it finish
+        if self._has_one_file and latest.has_open_file:  # which shrinking other buffers would finish
             latest.flush()
             enough = self._most_bytes
         others = [writer for writer in self._writers if writer is not latest]
@@ -157,8 +157,8 @@ class Buffers:
 class RollingWriter:
     """Writes the rows of one table partition into files of about the target size, one after the other.
 
-    Rows wait in memory, or in the task's temporary file, until they make a row group, and so does a whole row
-    group as long as no file may be opened for it.
+    Rows wait in memory, or in the task's temporary file, until they make a row group. A complete row group waits
+    there as long as no file may be opened for it.
     """
 
     def __init__(self, key: PartitionKey, files: TaskFiles) -> None:
@@ -180,12 +180,12 @@ class RollingWriter:
 
     @property
     def _has_waiting_rows(self) -> bool:
-        """Whether a row group gathers; its bytes do not tell, because rows may take none."""
+        """Whether rows wait for their row group; bytes do not tell that, because rows may take no bytes."""
         return bool(self._buffer or self._spilled)
 
     @property
     def _waiting_bytes(self) -> int:
-        """Arrow bytes of the row group that gathers."""
+        """Arrow bytes of the rows that wait for their row group."""
         return self.buffered_bytes + self._spilled_bytes
 
     def append(self, rows: pa.RecordBatch) -> None:
@@ -209,7 +209,7 @@ class RollingWriter:
             self._spill()
 
     def flush(self) -> None:
-        """Write all that waits, and finish the file when it is full."""
+        """Write all waiting rows, and finish the file when it is full."""
         held, self._held = self._held, []
         for chunks in held:
             self._write_group(self._files.spilled_rows(chunks), is_last=False)
@@ -222,18 +222,18 @@ class RollingWriter:
         self._write_group(waiting, is_last=is_last)
 
     def finish(self) -> None:
-        """Finish the file if one is open; what waits goes into the next."""
+        """Finish the file if one is open; waiting rows go into the next file."""
         if self._file is not None:
             self._file = None
             self._files.finish(self)
 
     def close(self) -> None:
-        """Write what waits and finish the file."""
+        """Write all waiting rows and finish the file."""
         self.flush()
         self.finish()
 
     def _write_or_hold(self) -> None:
-        """Write the row group that has gathered, or keep it for later if too many files are open."""
+        """Write the complete row group, or keep it for later if too many files are open."""
         if self._files.may_open(self):
             self.flush()
             return
@@ -271,14 +271,14 @@ class TaskFiles:
         plan: What the driver decided.
         name_prefix: Begins the name of every file, so that no two attempts share a path.
         schema: Arrow schema of the files.
-        equality_ids: Field ids of the columns by which the files delete rows, None for files of rows.
+        equality_ids: Field ids of the columns by which the files delete rows, None for data files.
     """
 
     def __init__(
         self, plan: WritePlan, name_prefix: str, schema: pa.Schema, equality_ids: tuple[int, ...] | None = None
     ) -> None:
         self.finished: list[DataFile] = []
-        self.hidden: list[pa.RecordBatch] = []  # columns behind those of the files, row by row of `finished`
+        self.hidden: list[pa.RecordBatch] = []  # columns after those of the files, row by row of `finished`
         self.buffers = Buffers(plan.write.files)
         self.target_file_size_bytes = plan.write.files.target_file_size_bytes
         self.row_group_size_bytes = plan.write.files.row_group_size_bytes
@@ -298,12 +298,12 @@ class TaskFiles:
         self._spill: SpillFile | None = None
 
     def open(self, writer: RollingWriter, rows: list[pa.RecordBatch], *, is_last: bool) -> ParquetFile:
-        """Begin a file for `writer`; the least recently used others are completed if too many are open.
+        """Begin a file for `writer`; if too many files are open, complete the least recently used ones.
 
         Args:
-            writer: Has none open.
-            rows: Its first row group, which is to be written next.
-            is_last: Whether none follows in this file.
+            writer: A writer without an open file.
+            rows: The file's first row group, which the caller writes next.
+            is_last: Whether no other row group follows in this file.
         """
         while len(self._open) >= self._plan.write.files.max_open_files:
             next(iter(self._open)).close()
@@ -324,10 +324,10 @@ class TaskFiles:
         return file
 
     def may_open(self, writer: RollingWriter) -> bool:
-        """Return whether `writer` has a file, or may open one without another being finished before it is full.
+        """Return whether `writer` has a file, or may open one without finishing another file before it is full.
 
-        A file that is the only one may be finished: whoever allows for one says that partitions come one by one.
-        So may one whose partition got no row for long.
+        With a limit of one open file, that file may be finished: the limit says that partitions come one by one.
+        So may a file whose partition got no row for long.
         """
         if writer.has_open_file or self.has_one_file or len(self._open) < self._plan.write.files.max_open_files:
             return True
@@ -344,7 +344,7 @@ class TaskFiles:
         """Keep rows in the task's temporary file.
 
         Raises:
-            OSError: They could not be kept on disk.
+            OSError: The rows could not be kept on disk.
         """
         self._spill = self._spill or SpillFile("waiting for their row group")
         return [self._spill.write(batch) for batch in pa.Table.from_batches(rows).combine_chunks().to_batches()]
@@ -353,7 +353,7 @@ class TaskFiles:
         """Return rows from the task's temporary file.
 
         Raises:
-            OSError: They could not be read again.
+            OSError: The rows could not be read again.
         """
         if self._spill is None and chunks:
             raise OSError(f"the temporary file with {len(chunks)} portions of rows is gone")
@@ -370,7 +370,7 @@ class TaskFiles:
         fault_point(FaultPoint.FILE_CLOSED)
 
     def bound_footers(self) -> None:
-        """Finish the open files with the largest footers while all of them together are too large."""
+        """Finish the open files with the largest footers while all footers together are too large."""
         chunks = sum(file.column_chunks for file in self._open.values())
         while chunks > MAX_OPEN_COLUMN_CHUNKS:
             largest = max(self._open, key=lambda writer: self._open[writer].column_chunks)
@@ -378,7 +378,7 @@ class TaskFiles:
             largest.finish()
 
     def close(self) -> tuple[DataFile, ...]:
-        """Return all files, which are finished, and give the temporary file back."""
+        """Return all files, which are finished, and delete the temporary file."""
         if self._spill is not None:
             self._spill.close()
         return tuple(self.finished)
@@ -394,8 +394,8 @@ class TaskFiles:
 
 
 def _cut(rows: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows, one at least, that fit into `room` Arrow bytes, and the others."""
-    # Of these rows as they are: the sizes of slices do not add up to that of the whole, because bitmaps are rounded up.
+    """Return the first rows, at least one, that fit into `room` Arrow bytes, and the remaining rows."""
+    # The size of exactly these rows: sizes of slices do not add up to the whole, because bitmaps are rounded up.
     size = rows.nbytes
     if size <= room:
         return rows, rows.slice(rows.num_rows)

@@ -1,7 +1,7 @@
-"""Which rows of a task satisfy the predicates of its write: the range that it replaces, and what marks deletes.
+"""Which rows of a task satisfy the predicates of its write: that of the range to replace, and that of deletes.
 
-A row outside the range would stay in the table beside the rows of the next such write. Such rows are counted, and the
-commit refuses them by the count over all tasks.
+A row outside the range would stay in the table beside the rows of the next write of that range. Such rows are counted,
+and the commit refuses them by the count over all tasks.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class RangeCheck:
-    """The check of one task's rows; everything passes if the write replaces no range.
+    """Checks that one task's rows lie in the range to replace; all rows pass if the write replaces no range.
 
     Args:
         plan: What the driver decided.
 
     Attributes:
-        left_out: How many rows were not passed.
+        left_out: How many rows did not pass.
     """
 
     def __init__(self, plan: WritePlan) -> None:
@@ -45,11 +45,11 @@ class RangeCheck:
 
     @property
     def refused(self) -> RefusedRows | None:
-        """The rows outside the range, None if there were none."""
+        """Count and example of the rows outside the range, or None."""
         return RefusedRows(count=self._count, example=self._example) if self._count else None
 
     def passing(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows to write: all, or none as soon as one was outside, because nothing will be committed then.
+        """Return the rows to write: all, or none once a row was outside the range, because then nothing is committed.
 
         Args:
             rows: Rows that have the columns of the table, in its order.
@@ -67,14 +67,14 @@ class RangeCheck:
 
 
 def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
-    """Return what tells which rows of a batch are deletes; None if there is no predicate.
+    """Return a function that tells which rows of a batch are deletes, or None without a predicate.
 
     Args:
-        predicate: On columns of the DataFrame; None for none.
-        plan: What the driver decided; its `frame` is the columns that the predicate looks at, None without one.
+        predicate: A predicate on columns of the DataFrame, or None.
+        plan: What the driver decided; its `frame` has the columns that the predicate reads, None without a predicate.
 
     Raises:
-        ValueError: The predicate cannot be read, a column is missing or ambiguous, or something does not compare or
+        ValueError: The predicate cannot be read, a column is missing or ambiguous, or values do not compare or
             cannot be computed exactly.
     """
     frame = plan.frame
@@ -87,7 +87,7 @@ def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
     is_deleted = RowFilter(
         parse_predicate(predicate), frame, case_sensitive=bool(plan.case_sensitive), time_zone=plan.time_zone
     )
-    # Of another engine's rows a null may be anywhere, and columns are taken by position.
+    # Rows of another engine may have a null anywhere, and columns are taken by position.
     optional = Schema(*(NestedField(field.field_id, field.name, field.field_type) for field in frame.fields))
     shape = file_shape(optional, case_sensitive=True)
 

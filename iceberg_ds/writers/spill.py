@@ -1,6 +1,6 @@
-"""Temporary files for rows that do not fit in memory, read in any order or in the one in which the rows came.
+"""Temporary files for rows that do not fit in memory, read in any order or in the order in which the rows came.
 
-Such a file has no name, so it vanishes with the process, however that ends. Knows rows alone, neither table nor order.
+Such a file has no name, so it vanishes with the process, however that ends. Knows only rows, neither table nor order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Rows in the file: where they lie in the file, and the Arrow bytes that they take in memory."""
+    """Rows in the file: their offset and length there in bytes, and the Arrow bytes that they take in memory."""
 
     offset: int
     length: int
@@ -24,10 +24,10 @@ class Chunk:
 
 
 class SpillFile:
-    """A file without a name in Spark's local folder, or the system's for temporary files.
+    """A file without a name in Spark's local folder, or in the system's temporary folder.
 
     Args:
-        purpose: What the rows are there for, such as `being sorted`, for errors.
+        purpose: Why the rows are there, such as `being sorted`, for errors.
     """
 
     # Compression halves the disk space at no cost in time; threads would take the cores of Spark's other tasks.
@@ -63,7 +63,7 @@ class SpillFile:
 
     def close(self) -> None:
         """Close and so delete the file."""
-        with contextlib.suppress(OSError):  # of a last write, which nobody reads any more
+        with contextlib.suppress(OSError):  # of a last write, which is not read any more
             self._file.close()
 
     @contextlib.contextmanager
@@ -75,14 +75,14 @@ class SpillFile:
 
 
 def spill_folder() -> str:
-    """Return one of the folders that Spark names to its Python workers, else the system's for temporary files."""
+    """Return one of the folders that Spark names to its Python workers, else the system's temporary folder."""
     named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     usable = [folder for folder in named if folder and os.access(folder, os.W_OK)]
     return usable[os.getpid() % len(usable)] if usable else tempfile.gettempdir()
 
 
 class Spool:
-    """Takes batches of one schema and gives them back as they came; there is no file before the first."""
+    """Takes batches of one schema and gives them back in the same order; no file exists before the first batch."""
 
     def __init__(self) -> None:
         self._chunks: list[Chunk] = []
@@ -92,7 +92,7 @@ class Spool:
         """Take rows.
 
         Raises:
-            OSError: They could not be kept on disk.
+            OSError: The rows could not be kept on disk.
         """
         self._spill = self._spill or SpillFile("waiting for others of their keys")
         self._chunks.append(self._spill.write(rows))
@@ -101,7 +101,7 @@ class Spool:
         """Yield all batches.
 
         Raises:
-            OSError: They could not be read again.
+            OSError: The rows could not be read again.
         """
         if self._spill is not None:
             for chunk in self._chunks:

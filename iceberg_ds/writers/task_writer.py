@@ -1,8 +1,8 @@
-"""From the Arrow batches of one task to its data files, in their order or sorted.
+"""From the Arrow batches of one task to its data files, in the order of arrival or sorted.
 
-Unsorted rows fan out to one writer for each table partition; memory is bounded over all of them (`rolling`),
-whatever the size of the DataFrame's partition. Sorted rows come partition by partition, so
-that one writer is enough. Knows neither Spark nor the catalog, and publishes nothing: a file counts only if
+Unsorted rows fan out to one writer for each table partition; memory is bounded over all writers (`rolling`),
+for a DataFrame partition of any size. Sorted rows come partition by partition, so
+that one writer is enough. Knows neither Spark nor the catalog, and commits nothing: a file counts only if
 the task's message reaches the commit.
 """
 
@@ -33,7 +33,7 @@ from iceberg_ds.writers.row_predicates import RangeCheck
 
 # Rows are split by partition in portions of this many Arrow bytes, not batch by batch,
 SPLIT_BYTES = 16 * 1024 * 1024
-# and of so many times as many where a partition gets few rows of a portion: whatever it gets costs as much as these.
+# and in portions this many times as large where a partition gets few rows: fewer rows cost as much as `_FEW_ROWS`.
 MOST_PORTIONS = 3
 _FEW_ROWS = 256
 
@@ -42,7 +42,7 @@ UNPARTITIONED = PartitionKey(())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAttempt:
-    """Which attempt of which task writes.
+    """The attempt of a task that writes.
 
     Attributes:
         partition_id: Number of the DataFrame's partition, from 0.
@@ -62,13 +62,13 @@ def write_task(
         plan: What the driver decided.
         batches: The task's rows as Spark sends them; may be empty.
         attempt: Becomes part of the files' names, so that no two attempts share a path.
-        check: Holds the rows against the range that the write replaces; None for rows that need no check.
+        check: Checks the rows against the range that the write replaces; None for rows that need no check.
 
     Raises:
         SchemaMismatchError: A required column holds a null.
         DataFileError: The rows could not be written. Every file of this attempt was deleted, or its
             path was logged.
-        RowCountError: The files do not have the rows that came; the same.
+        RowCountError: The files do not have the rows that came. The files are treated as above.
     """
     writer = TaskWriter(plan, attempt, check)
     with discarding(writer, plan):
@@ -79,7 +79,7 @@ def write_task(
 
 
 class Discardable(Protocol):
-    """What writes files of a task attempt."""
+    """A writer of files of a task attempt."""
 
     def discard(self) -> None:
         """Delete every file of this attempt."""
@@ -98,7 +98,7 @@ def discarding(writer: Discardable, plan: WritePlan) -> Iterator[None]:
 
 @contextmanager
 def naming_failure(plan: WritePlan) -> Iterator[None]:
-    """Turn what another library raises into a DataFileError that names the table, and shows no secret."""
+    """Turn an error of another library into a DataFileError that names the table and shows no secret."""
     try:
         yield
     except Exception as error:
@@ -142,10 +142,10 @@ class TaskWriter:
         self._rows.add(rows)
 
     def close(self) -> tuple[DataFile, ...]:
-        """Write what waits, finish all files and return them.
+        """Write all waiting rows, finish all files and return them.
 
         Raises:
-            RowCountError: They do not have the rows that were taken.
+            RowCountError: The files do not have the rows that were taken.
         """
         self._rows.close()
         data_files = self._files.close()
@@ -162,33 +162,33 @@ class TaskWriter:
 
 
 def name_prefix(plan: WritePlan, attempt: TaskAttempt) -> str:
-    """Return what the names of all files of an attempt begin with."""
+    """Return the prefix of the names of all files of an attempt."""
     # partition, attempt, write and a counter: one search finds everything that a dead attempt left.
     return f"{attempt.partition_id:05d}-{attempt.task_attempt_id}-{plan.write.operation_id}"
 
 
 def task_rows(plan: WritePlan, files: TaskFiles) -> PartitioningWriter:
-    """Return what brings rows into the files, in the order that the plan says."""
+    """Return the clustered writer into the files if the plan has a sort order, else the fan-out writer."""
     if plan.sort_order is None or plan.sort_order.is_unsorted:
         return FanoutWriter(plan, files)
     return ClusteredWriter(plan, RowOrder(plan.sort_order, plan.schema, plan.spec), files)
 
 
 class PartitioningWriter(Protocol):
-    """Rows of a task on their way into files; columns after those of the files go with them, and are not written."""
+    """Brings a task's rows into files; columns after those of the files go with the rows, and are not written."""
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows that have the files' schema."""
 
     def close(self) -> None:
-        """Write what waits and finish all files."""
+        """Write all waiting rows and finish all files."""
 
     def discard(self) -> None:
-        """Forget what waits."""
+        """Forget all waiting rows."""
 
 
 class FanoutWriter:
-    """Rows on their way to the writers of their table partitions, in the order in which they come."""
+    """Brings rows to the writers of their table partitions, in the order in which the rows come."""
 
     def __init__(self, plan: WritePlan, files: TaskFiles) -> None:
         self._files = files
@@ -209,14 +209,14 @@ class FanoutWriter:
             self._split_waiting(self._splitter)
 
     def close(self) -> None:
-        """Write what waits and finish all files."""
+        """Write all waiting rows and finish all files."""
         if self._splitter is not None:
             self._split_waiting(self._splitter)
         for writer in self._writers.values():
             writer.close()
 
     def discard(self) -> None:
-        """Forget what waits."""
+        """Forget all waiting rows."""
         self._waiting, self._writers = [], {}
 
     def _split_waiting(self, splitter: PartitionSplitter) -> None:
@@ -241,7 +241,7 @@ class FanoutWriter:
 
 
 class ClusteredWriter:
-    """Rows that are sorted by partition and by the plan's order, and then written one partition after the other."""
+    """Sorts rows by partition and by the plan's order, and then writes one partition after the other."""
 
     def __init__(self, plan: WritePlan, order: RowOrder, files: TaskFiles) -> None:
         self._files = files
@@ -253,7 +253,7 @@ class ClusteredWriter:
         self._sort.add(rows)
 
     def close(self) -> None:
-        """Write what waits and finish all files."""
+        """Write all waiting rows and finish all files."""
         writer: RollingWriter | None = None
         for key, rows in self._sorted_rows():
             if writer is not None and writer.key != key:
@@ -266,7 +266,7 @@ class ClusteredWriter:
         self._sort.close()
 
     def discard(self) -> None:
-        """Forget what waits, in memory and on disk."""
+        """Forget all waiting rows, in memory and on disk."""
         self._sort.close()
 
     def _sorted_rows(self) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
