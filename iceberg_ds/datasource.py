@@ -66,14 +66,14 @@ class IcebergSink(DataSource):
         return "icebergsink"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Spark's stream committer, and nobody else, gets the data source pickled.
+        # Only Spark's stream committer gets the data source pickled.
         self.__dict__.update(state, _is_committer=True)
 
     def writer(self, schema: StructType, overwrite: bool) -> IcebergBatchWriter:  # noqa: FBT001  # Spark's signature
         """Plan a batch write of a DataFrame with `schema`.
 
         Raises:
-            IcebergSinkError: The options, the table or the schema do not allow it.
+            IcebergSinkError: The options, the table or the schema do not allow the write.
         """
         plan = _plan(_parse(self.options), schema, overwrite=overwrite, is_stream=False)
         return IcebergBatchWriter(self.options, plan)
@@ -82,7 +82,7 @@ class IcebergSink(DataSource):
         """Plan a micro-batch with `schema`, or make the writer that commits one.
 
         Raises:
-            IcebergSinkError: The options, the table or the schema do not allow it.
+            IcebergSinkError: The options, the table or the schema do not allow the write.
         """
         options = _parse(self.options)
         if self._is_committer:
@@ -181,7 +181,7 @@ def _refuse_reading() -> NoReturn:
 
 
 def _parse(options: Mapping[str, str]) -> SinkOptions:
-    read_configuration()  # before PyIceberg does, whose errors show what stands in it
+    read_configuration()  # before PyIceberg does, whose errors show its content
     from iceberg_ds.options.parse import parse_options
 
     return parse_options({key.lower(): value for key, value in options.items()})

@@ -1,6 +1,6 @@
 """Pure: why a catalog or a store could not be used, and what to do about it.
 
-Three steps: which cause an exception stands for (symptoms), which service raised it, and what its reader looks at next.
+Three steps: which cause an exception stands for (symptoms), which service raised it, and what to look at next.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Cause(Enum):
     UNKNOWN = "none of the known causes"
 
 
-# What nobody but a person mends: to try again is to fail again.
+# Causes that only a person can remove: to try again is to fail again.
 LASTING = frozenset(
     {
         Cause.TLS,
@@ -65,7 +65,7 @@ LASTING = frozenset(
 
 
 class Service(Enum):
-    """What was asked; the value is how texts call it."""
+    """The service that was asked; the value is its name in texts."""
 
     REST = "the REST catalog"
     HIVE = "the Hive Metastore"
@@ -79,7 +79,7 @@ class Service(Enum):
     UNKNOWN = "the service"
 
 
-# What stores and AWS services call an error.
+# Error codes of stores and AWS services.
 _CODES = {
     "InvalidAccessKeyId": Cause.UNAUTHORIZED,
     "SignatureDoesNotMatch": Cause.UNAUTHORIZED,
@@ -167,7 +167,7 @@ _CLASSES = {
     "NotInstalledError": Cause.MISSING_PACKAGE,
     "JSONDecodeError": Cause.NOT_THIS_SERVICE,
 }
-# They say less than what they were raised for.
+# Classes that say less than the error that they were raised for.
 _GENERAL_CLASSES = {
     "EndpointConnectionError",
     "NewConnectionError",
@@ -225,12 +225,12 @@ _TEXTS: tuple[tuple[str, Cause], ...] = (
     (r"readonly database|read-only", Cause.READ_ONLY),
     (r"unexpected JSON payload|Invalid JSON|RESTError 404", Cause.NOT_THIS_SERVICE),
 )
-# What catalogs say of a warehouse that they do not know, whatever the status.
+# What catalogs say of a warehouse that they do not know, with any status.
 _WAREHOUSE = re.compile(
     r"warehouse.*(not ?found|unknown|not exist|not known)|(unknown|find|no such) warehouse", re.IGNORECASE
 )
 _COMPILED = tuple((re.compile(pattern, re.IGNORECASE), cause) for pattern, cause in _TEXTS)
-# Whose texts are read: an error of a program would be taken for one of a service if it spoke of a time-out.
+# Modules whose texts are read: else an error of a program that speaks of a time-out would count as one of a service.
 _SPEAKING = (
     *("pyiceberg.", "pydantic", "botocore.", "thrift.", "hive_metastore.", "psycopg2.", "sqlalchemy.", "sqlite3."),
     *("azure.", "gcsfs.", "google."),
@@ -291,7 +291,7 @@ def _by_text(error: BaseException) -> Cause | None:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what a service says in the text of `error`, empty if it is no error of a service.
+    """Return what a service says in the text of `error`, or an empty text if it is no error of a service.
 
     Names of files are left out: they may be anything.
     """
@@ -314,7 +314,7 @@ def _by_general_class(error: BaseException) -> Cause | None:
     return Cause.UNREACHABLE if _GENERAL_CLASSES.intersection(_class_names(error)) else None
 
 
-# From what tells most to what tells least.
+# From the most telling to the least.
 SYMPTOMS: tuple[Callable[[BaseException], Cause | None], ...] = (
     _by_warehouse,
     _by_code,
@@ -351,7 +351,7 @@ _LIBRARIES = (
 
 
 def service_of(error: BaseException) -> Service | None:
-    """Return the service that `error` surely comes from, None if it could be several."""
+    """Return the service that `error` surely comes from, or None if it could be several."""
     if (operation := getattr(error, "operation_name", None)) is not None:
         known = ((_GLUE_OPERATION, Service.GLUE), (_STS_OPERATION, Service.STS), (re.compile(""), Service.S3))
         return next(service for pattern, service in known if pattern.match(str(operation)))
@@ -369,7 +369,7 @@ def _disk(error: OSError) -> Service | None:
 
 
 def likely_service_of(error: BaseException) -> Service | None:
-    """Return the service that the library of `error` mostly speaks with."""
+    """Return the service that the library of `error` mostly talks to."""
     return next((service for modules, service in _LIBRARIES if module_of(error).startswith(modules)), None)
 
 
@@ -384,7 +384,7 @@ _ADDRESS = {
     Service.GCS: "'gcs.service.host'",
     Service.AZURE: "'adls.account-name' and 'adls.account-host'",
 }
-# What says who is asking.
+# The properties that say who is asking.
 _CREDENTIALS = {
     Service.REST: "'token', or 'credential' (client-id:client-secret) with 'scope' and 'oauth2-server-uri'",
     Service.HIVE: "the Kerberos ticket, or user and password in 'uri'",
@@ -397,7 +397,7 @@ _CREDENTIALS = {
     Service.AZURE: "'adls.account-key', 'adls.sas-token' or 'adls.client-id' with 'adls.client-secret' and "
     "'adls.tenant-id'",
 }
-# What a principal has to be allowed.
+# What a principal must be allowed to do.
 _RIGHTS = {
     Service.REST: "Let the catalog's administrator grant the principal to list and load the table, to commit to it and "
     "to create tables in the namespace; check 'scope' and 'warehouse'.",
@@ -451,7 +451,7 @@ _SETTINGS = {
     Service.S3: "Set 's3.region' (or AWS_REGION in the environment), and check 's3.profile-name' and the form of "
     "'s3.endpoint' (http://host:port).",
 }
-# What to do whatever the service; {service}, {address} and {credentials} are filled in.
+# What to do, for any service; {service}, {address} and {credentials} are filled in.
 _STEPS = {
     Cause.UNKNOWN_HOST: "Check the spelling of the host in {address}, and that this machine's name service knows it.",
     Cause.UNREACHABLE: "Check host and port in {address}, that {service} runs, and that no firewall or proxy is "
@@ -507,7 +507,7 @@ def next_step(cause: Cause, service: Service) -> str:
 
 
 def _special(cause: Cause, service: Service) -> str | None:
-    """Return what to do where that differs from service to service as a whole, None where it does not."""
+    """Return what to do if that differs as a whole from service to service, or None if it does not."""
     if cause is Cause.FORBIDDEN:
         return _RIGHTS.get(service, "Let the service's administrator grant the right.")
     if cause is Cause.TLS:
@@ -549,7 +549,7 @@ def diagnose(error: BaseException, asked: Service | None = None) -> Diagnosis:
 
     Args:
         error: What was raised, with its causes and contexts.
-        asked: The service that was asked, None if that is not known; what the exception tells counts more.
+        asked: The service that was asked, or None if unknown; what the exception tells counts more.
     """
     chain = list(causes_of(error))
     service = _service(chain, asked)
@@ -560,20 +560,20 @@ def diagnose(error: BaseException, asked: Service | None = None) -> Diagnosis:
 
 
 def advice(error: BaseException, asked: Service | None = None, *, otherwise: str = "") -> str:
-    """Return the next step after `error`, or `otherwise` if its cause is not known; see `diagnose`."""
+    """Return the next step after `error`, or `otherwise` if its cause is unknown; see `diagnose`."""
     found = diagnose(error, asked)
     return otherwise if found.cause is Cause.UNKNOWN else found.next_step
 
 
 def catalog_service(properties: Mapping[str, object]) -> Service | None:
-    """Return the service behind a catalog with these properties, None if they do not tell."""
+    """Return the service behind a catalog with these properties, or None if they do not tell."""
     uri = str(properties.get("uri", "")).lower()
     kind = properties.get("type") or next((kind for scheme, kind in _SCHEMES if uri.startswith(scheme)), "")
     return _TYPES.get(str(kind).lower())
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and what it was raised for, without the errors of this package, which only retell."""
+    """Yield `error` and what it was raised for, without the errors of this package, which only retell others."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

@@ -53,7 +53,7 @@ class DataFileError(IcebergSinkError, OSError):
 
 
 class RowCountError(IcebergSinkError):
-    """Rows that came in are not all where they belong, or rows are there that never came: nothing was committed."""
+    """Rows that came in are missing, or there are rows that never came in: nothing was committed."""
 
 
 class CommitConflictError(IcebergSinkError):
@@ -61,7 +61,7 @@ class CommitConflictError(IcebergSinkError):
 
 
 class CommitStateUnknownError(IcebergSinkError):
-    """The catalog's answer was lost and the table does not tell: nothing was deleted."""
+    """The catalog's answer was lost, and the table does not tell the outcome: nothing was deleted."""
 
 
 class CommitMessageError(IcebergSinkError):

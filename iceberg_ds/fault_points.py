@@ -1,4 +1,4 @@
-"""The named steps of a write, at which fault tests act; nobody listens otherwise, and a step costs one call.
+"""The named steps of a write, at which fault tests act; without a listener a step costs one call.
 
 Imports nothing of the package, and runs in every process: planner, tasks, committer.
 """
@@ -35,11 +35,11 @@ _listener: Callable[[FaultPoint], None] = _nobody
 
 
 def fault_point(step: FaultPoint) -> None:
-    """Say that this process has come to `step`; whoever listens may never return."""
+    """Tell the listener that this process has reached `step`; the listener may never return."""
     _listener(step)
 
 
 def listen(listener: Callable[[FaultPoint], None] | None) -> None:
-    """Let `listener` be called at every step that this process comes to; None for nobody."""
+    """Let `listener` be called at every step that this process reaches; None for no listener."""
     global _listener  # noqa: PLW0603  # one for the process
     _listener = listener or _nobody

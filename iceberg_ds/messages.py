@@ -1,8 +1,8 @@
 """`TaskCommit`: what a task sends to the commit, the manifests it names, and the proofs that no row is missing.
 
-The planner, the tasks and the committer of a stream are different processes with different writer objects: whatever
-they must agree on stands in the message. Whoever moves rows says how many it got, and where they are now, as somebody
-else has counted them: the footers of files, the messages of tasks, manifests. The sums are equal, or nothing is
+The planner, the tasks and the committer of a stream are different processes with different writer objects: all that
+they must agree on stands in the message. Each step that moves rows says how many it got, and where they are now, by a
+count that it did not make: the footers of files, the messages of tasks, manifests. The sums are equal, or nothing is
 committed. Counting costs nothing beside the rows, so every write does it. Pure but for PySpark's base class, which
 Spark requires.
 """
@@ -28,9 +28,9 @@ class RowCounts:
     """How many rows a task got, and what became of them.
 
     Attributes:
-        received: Rows that Spark sent to it.
-        left_out: Those of them that are to be in no file: refused rows, deletes without a row, rows that lose to others
-            of their keys.
+        received: Rows that Spark sent to the task.
+        left_out: The received rows that go into no file: refused rows, deletes without a row, rows that lose to
+            other rows of their keys.
     """
 
     received: int
@@ -60,18 +60,18 @@ class CountedBatches:
 
 
 def rows_in(data_files: Iterable[DataFile]) -> int:
-    """Return how many rows, or deletes, files have by their footers."""
+    """Return how many rows, or deletes, files have according to their footers."""
     return sum(data_file.record_count for data_file in data_files)
 
 
 def check_rows(action: str, source: str, count: int, found: Mapping[str, int]) -> None:
-    """Do nothing if all rows are where they belong.
+    """Check that all rows are where they belong.
 
     Args:
         action: What is being done, such as `write to db.t`; nothing was sent to the catalog yet.
         source: Where the rows come from, such as `task 3 got`.
-        count: How many there are.
-        found: How many rows are in which place; each of the rows belongs into one of these.
+        count: How many rows there are.
+        found: How many rows are in which place; each row belongs into one of these places.
 
     Raises:
         RowCountError: The sums differ.
@@ -90,12 +90,12 @@ def check_rows(action: str, source: str, count: int, found: Mapping[str, int]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What data files sum up to.
+    """The sums over data files.
 
     Attributes:
-        files: How many they are.
-        rows: How many rows they have.
-        size_bytes: Their size.
+        files: Number of files.
+        rows: Number of rows in the files.
+        size_bytes: Size of the files.
         partitions: The same three figures for each partition, by its path; empty for an unpartitioned spec.
     """
 
@@ -112,7 +112,7 @@ class TaskManifest:
     Attributes:
         file: Its entry in a manifest list.
         format_version: The table format that it is written in.
-        totals: What its files sum up to.
+        totals: The sums over its files.
         example: Path and size in bytes of one of its files.
     """
 
@@ -132,8 +132,8 @@ class RefusedRows:
     """Rows outside the range that the write replaces.
 
     Attributes:
-        count: How many a task met.
-        example: One of them, as text.
+        count: How many such rows a task met.
+        example: One of these rows, as text.
     """
 
     count: int
@@ -145,9 +145,9 @@ class HandedOverRows:
     """Rows of a task with little data, which the committer writes into a file together with those of other tasks.
 
     Attributes:
-        record_count: How many there are; never 0.
-        arrow_stream: They themselves, checked and in the schema of the files, as a stream of Arrow's IPC format.
-        spec_id: Partition spec that they are to be written with.
+        record_count: How many rows there are; never 0.
+        arrow_stream: The rows, checked and in the schema of the files, as a stream of Arrow's IPC format.
+        spec_id: Partition spec to write the rows with.
         sort_order_id: Order of the rows within a file, None for the order in which they come.
     """
 
@@ -166,10 +166,10 @@ class TaskCommit(WriterCommitMessage):
         partition_id: Number of the DataFrame's partition, from 0.
         data_files: The files of this attempt, in the order in which `keys` tells of their rows; none without rows.
         manifests: Manifests that name further files of this attempt.
-        refused: Rows that may not be written, so that nothing may be committed; None if there are none.
-        rows: What it hands over instead of writing files; None if it wrote files, or had no rows.
-        delete_files: Files of equality deletes that this attempt wrote; none if the write knows no keys.
-        keys: What it says of the keys it met, even of none; None if the write knows no keys.
+        refused: Rows that may not be written, so that nothing may be committed; None without such rows.
+        rows: The rows that it hands over instead of writing files; None if it wrote files, or had no rows.
+        delete_files: Files of equality deletes that this attempt wrote; empty for a write without keys.
+        keys: The report on the keys that it met, even if there were none; None for a write without keys.
         counts: How many rows it got from Spark, and how many of them it left out.
         wire_version: Layout of this message.
     """
@@ -187,7 +187,7 @@ class TaskCommit(WriterCommitMessage):
 
     @property
     def reported_rows(self) -> dict[str, int]:
-        """How many rows are in its files and in what it hands over, by where they are."""
+        """Number of rows in its files and among those that it hands over, by where they are."""
         return {
             f"in {len(self.data_files)} files": rows_in(self.data_files),
             f"in the files of {len(self.manifests)} manifests": sum(found.totals.rows for found in self.manifests),
@@ -199,13 +199,13 @@ def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> lis
     """Return the messages as task commits, one for each partition of one write.
 
     Args:
-        messages: What Spark hands to `commit`.
+        messages: What Spark passes to `commit`.
         epoch_id: The micro-batch that Spark commits, None for a batch write.
 
     Raises:
         CommitMessageError: There is no message, one is None or foreign, a partition is missing or
-            doubled, two messages tell of different writes, or one of a write by keys does not tell of its keys
-            and of every file. Nothing may be committed then.
+            doubled, two messages belong to different writes, or a message of a write by keys does not tell of its
+            keys and of every file. Nothing may be committed then.
     """
     if not messages or any(message is None for message in messages):
         _refuse(
@@ -234,7 +234,7 @@ def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> lis
 
 
 def _check_keyed(commits: Sequence[TaskCommit]) -> None:
-    """Refuse messages of which the rows cannot be held against the keys of other tasks."""
+    """Refuse messages whose rows cannot be compared with the keys of other tasks."""
     silent = [commit.partition_id for commit in commits if commit.keys is None]
     if silent:
         _refuse(f"the tasks of partitions {sorted(silent)} of a write by keys tell nothing of their keys")

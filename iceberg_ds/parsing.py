@@ -1,7 +1,7 @@
 """Pure: texts of options and of tables' properties, read as values.
 
-A parser of an option returns the value, or raises ValueError with what it expects. What nobody can make sense of in a
-table's property counts as not set, and fails no commit.
+A parser of an option returns the value, or raises ValueError with what it expects. A table property that cannot be
+parsed counts as not set, and fails no commit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def integer(text: str) -> int:
 
 
 def version(text: str) -> int:
-    """Return a whole number, 0 or more, that fits into 64 bits with a sign."""
+    """Return a whole number, 0 or more, that fits into a signed 64-bit integer."""
     if not text.isascii() or not text.isdigit() or int(text) > _HIGHEST_LONG:
         raise ValueError(f"expected a whole number from 0 to {_HIGHEST_LONG}")
     return int(text)
@@ -74,7 +74,7 @@ def name(text: str) -> str:
 
 
 def writer_name(text: str) -> str:
-    """Return a name that becomes part of a table property's, of which Hive's Metastore keeps 256 characters."""
+    """Return a name that becomes part of a table property's name, which Hive's Metastore limits to 256 characters."""
     if len(quote(name(text), safe="").replace(".", "%2E")) > _LONGEST_WRITER_NAME:
         raise ValueError(
             f"expected a name of at most {_LONGEST_WRITER_NAME} characters, where one that is no letter or digit of "
@@ -84,7 +84,7 @@ def writer_name(text: str) -> str:
 
 
 def location(text: str) -> str:
-    """Return a location without a slash at its end; one that depends on a working directory is none."""
+    """Return a location without a slash at its end; refuse one that depends on a working directory."""
     if not text.strip("/ ") or not ("://" in text or text.startswith(("/", "file:/"))):
         raise ValueError("expected a location, such as s3://bucket/events")
     return text.rstrip("/")
@@ -141,7 +141,7 @@ def warehouse(text: str) -> str:
 
 
 def whole_number(properties: Mapping[str, str], name: str, otherwise: int, *, most: int = _HIGHEST_LONG) -> int:
-    """Return the whole number, 0 or more, that a table's property holds, and `otherwise` if it holds none up to `most`.
+    """Return the whole number, 0 or more, that a table's property holds, or `otherwise` if it holds none up to `most`.
 
     Iceberg's properties are integers of 32 or of 64 bits.
     """

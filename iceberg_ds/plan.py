@@ -1,6 +1,6 @@
 """The values that the driver decides and ships: `WritePlan`, `ChangeFeed`, `EpochId` of a micro-batch, and so on.
 
-With them the values that come back and that a plan speaks of: `TaskKeys`, what a task tells of its keys. All are
+Also the values that tasks send back, such as `TaskKeys`, the report of a task on its keys. All are
 frozen, picklable, a few kilobytes, with no live handle and no credential of a catalog. Imports nothing of the package.
 """
 
@@ -19,7 +19,7 @@ from pyiceberg.types import NestedField
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-# Keys that a message shows at most.
+# The most keys that a message shows.
 MAX_EXAMPLES = 5
 # Columns that tasks fill in if they are asked for.
 EXTRACTED_AT, EPOCH_ID, OPERATION, DIFF = "_extracted_at", "_epoch_id", "_operation", "_diff"
@@ -38,15 +38,15 @@ class ChangeFeed:
 
     Attributes:
         key_ids: Field ids of the key columns, in the order in which they were named; all are top-level columns.
-        sequence: Columns of the DataFrame whose values order events of one key, the first one counts most; with the
-            DataFrame's names and types, and ids of their own. Empty if nothing orders them.
-        operation_column: The DataFrame's column that says what a row does, None if all rows are upserts.
-        delete_when: Predicate on columns of the DataFrame; rows that satisfy it are deletes. None for none.
+        sequence: Columns of the DataFrame whose values order events of one key, the first column counts most; with the
+            DataFrame's names and types, and ids of their own. Empty if nothing orders the events.
+        operation_column: The DataFrame's operation column, or None if all rows are upserts.
+        delete_when: Predicate on columns of the DataFrame; rows that satisfy it are deletes. None without a predicate.
         is_enforced: Whether a tie is an error; else any one of the tied rows wins.
-        trusts_inserts: Whether an insert tells of a key that the table does not have, so that nothing must be deleted.
+        trusts_inserts: Whether an insert tells that the table does not have its key, so that nothing must be deleted.
         keeps_deleted: Whether a delete leaves a row of its key, which a column of the table marks.
         counts_stored: Whether a row that the table has wins over events of a lower sequence. Then `sequence` has the
-            types and ids of the table's columns, and what is deleted by key tells its sequence.
+            types and ids of the table's columns, and a delete by key tells its sequence.
         are_identifiers: Whether the keys are the table's identifier fields; else they are optional, and it has none.
     """
 
@@ -66,7 +66,7 @@ class DeleteMark:
     """The column that marks rows of deleted keys.
 
     Attributes:
-        column: Its name, as the DataFrame spells it if it has it.
+        column: The column's name, as the DataFrame spells it if it has the column.
         is_time: Whether it says when the key was deleted, null if it was not; else true or false.
         has_zone: Whether such a time is an instant; else it is the time in UTC.
     """
@@ -84,9 +84,9 @@ class AddedColumns:
         names: Which of `METADATA_COLUMNS`, in the order in which they were asked for.
         instant_us: When the write was planned, in microseconds since 1970 in UTC: the same in all tasks.
         number: Number of the micro-batch, or of the batch if the application numbers it; else None.
-        mark: The column that marks rows of deleted keys, None if there is none.
-        operation_column: The DataFrame's column that says what a row does; None if there is none, and in a write by
-            keys, whose feed says so.
+        mark: The column that marks rows of deleted keys, or None.
+        operation_column: The DataFrame's operation column; None if it has none, and in a write by keys, whose feed
+            has the operation column.
         delete_when: Predicate on columns of the DataFrame that marks deletes; None in these two cases, too.
     """
 
@@ -103,8 +103,8 @@ class KeyExamples:
     """Keys that cannot be written.
 
     Attributes:
-        count: How many there are.
-        examples: Some of them, as text.
+        count: How many such keys there are.
+        examples: Some of these keys, as text.
     """
 
     count: int = 0
@@ -113,17 +113,17 @@ class KeyExamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKeys:
-    """What a task says of the keys it met.
+    """The report of a task on the keys that it met.
 
     Attributes:
         count: How many different keys there were.
-        modulus: Every row's Spark hash of its key, minus the task's number, is a multiple of it: 0 if there was no
+        modulus: The Spark hash of each row's key, minus the task's number, is a multiple of it: 0 if there was no
             row, 1 if that says nothing.
         evidence: For every key its digest, its sequence and what became of it, as `cdc.dedup` encodes it: first the
             rows of all data files, file after file, in their order, then keys without a row. None if the task
             met more keys than it may report.
         tied_count: How many keys have a winner in the task that is a tie; evidence says which.
-        tied_keys: Some of them as text.
+        tied_keys: Some of these keys, as text.
         null_keys: Rows with a null in a key column.
         unknown_operations: How many rows had each word that is no operation.
     """
@@ -153,12 +153,12 @@ class EpochId:
 
     @property
     def writer(self) -> str:
-        """Who numbers the writes."""
+        """The one who numbers the writes."""
         return self.query_id
 
     @property
     def number(self) -> int:
-        """The number of this one."""
+        """The number of this write."""
         return self.epoch_id
 
     def __str__(self) -> str:
@@ -179,12 +179,12 @@ class TxnId:
 
     @property
     def writer(self) -> str:
-        """Who numbers the writes."""
+        """The one who numbers the writes."""
         return self.app_id
 
     @property
     def number(self) -> int:
-        """The number of this one."""
+        """The number of this write."""
         return self.version
 
     def __str__(self) -> str:
@@ -214,7 +214,7 @@ class Route:
     Attributes:
         branch: Branch that the snapshot is added to.
         fork_from: Branch to fork `branch` from if it is missing, None if it must exist.
-        publish_to: Branch to fast-forward to the snapshot after the commit, None for none.
+        publish_to: Branch to fast-forward to the snapshot after the commit, or None.
         converts: Whether deletes by keys are converted before that; what waits for it stays on `branch`.
     """
 
@@ -247,9 +247,9 @@ class OverwriteByFilter:
     Attributes:
         predicate: Says which rows, in the words of `parse_predicate`; `true` for all rows of the branch.
         case_sensitive: Whether its names of columns must have the case of the table's.
-        columns: What its names mean in the table that was planned for; if they mean anything else at the commit, that
-            is a conflict.
-        time_zone: Where its times without a zone are, None if that is not known.
+        columns: What its names mean in the table that was planned for; a different meaning at the commit is a
+            conflict.
+        time_zone: Time zone of its times without a zone, or None if unknown.
         isolation_level: Whether rows that come into that range meanwhile are a conflict, stay, or are replaced, too.
         base_snapshot_id: The snapshot since which rows count as having come meanwhile, None if there was none.
     """
@@ -284,7 +284,7 @@ class SchemaChange:
 
     Attributes:
         schema: The schema of the table from then on.
-        base_schema_id: The schema that it is made from; if the table has another one by then, that is a conflict.
+        base_schema_id: The schema that it is made from; it is a conflict if the table has another schema by then.
     """
 
     schema: Schema
@@ -297,19 +297,19 @@ class FileSettings:
 
     Attributes:
         target_file_size_bytes: Compressed size at which the next file is begun.
-        delete_file_size_bytes: The same of files of deletes.
+        delete_file_size_bytes: The same for files of deletes.
         compression_codec: Iceberg's name of the codec, such as `zstd`.
         compression_level: None means the codec's own default.
         parquet_encodings: `auto` for what suits each column's values, `classic` for dictionary and plain alone.
         metrics_properties: The table's `write.metadata.metrics.*` properties.
-        max_open_files: Files that a task has open at once at most.
-        row_group_size_bytes: Compressed size of a row group, None for what 64 MB of rows in memory become.
+        max_open_files: The most files that a task has open at once.
+        row_group_size_bytes: Compressed size of a row group, None for the compressed size of 64 MB of rows in memory.
         page_size_bytes: Encoded size at which the next data page is begun, None for Arrow's own default.
-        page_row_limit: Rows of a data page at most, None for Arrow's own default.
+        page_row_limit: The most rows of a data page, None for Arrow's own default.
         dictionary_size_bytes: Size of a dictionary page at which a column chunk gives it up, None for Arrow's default.
         bloom_filter_fpp: Share of false positives (0 to 1) of each column with a Bloom filter, by field id.
         bloom_filter_ndv: How many distinct values to expect in a row group, by field id; else as many as fit.
-        bloom_filter_max_bytes: Size of one Bloom filter at most.
+        bloom_filter_max_bytes: The largest size of one Bloom filter.
     """
 
     target_file_size_bytes: int
@@ -330,24 +330,24 @@ class FileSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteIdentity:
-    """What the driver and all tasks of one write know it by: a part of its plan, and of every message.
+    """What identifies one write to the driver and all tasks: a part of its plan, and of every message.
 
     Attributes:
         table: Identifier of the table, as `identifier_text` writes it.
         table_uuid: UUID of the table that the files were written for.
-        route: Branch that is written, and what happens to that before and after.
+        route: Branch that is written, and what happens to it before and after.
         overwrite: Which rows are replaced, None to append.
         operation_id: Part of the name of every file of the write.
         snapshot_id: Id of the snapshot to add.
         schema_id: Schema that the files were written with.
-        schema_change: The change that makes it the table's schema, None if it is already.
+        schema_change: The change that makes it the table's schema, or None if it already is.
         files: How data files are written.
         snapshot_properties: Entries to add to the summary of the snapshot.
         epoch: The micro-batch, None for a batch write.
-        new_table: Metadata (JSON) of the table to create with this commit, None when it exists.
+        new_table: Metadata (JSON) of the table to create with this commit, or None if it exists.
         txn: The number that the application gave to this batch, None if it did not, and in a stream.
         stream: The name of the stream, None if it has none, and in a batch.
-        changes: How rows change keys of the table, None for a write that knows no keys.
+        changes: How rows change keys of the table, None for a write without keys.
         delete_spec_id: Partition spec of the files of equality deletes, None if the table gets none of them.
         location_provider: The class that decides where files go, None for Iceberg's own layouts.
     """
@@ -377,7 +377,7 @@ class WriteIdentity:
 
     @property
     def numbered(self) -> NumberedWrite | None:
-        """The writer and its number, None for a batch that nobody numbers."""
+        """The writer and its number, or None for a batch without a number."""
         return self.epoch or self.txn
 
     def __str__(self) -> str:
@@ -392,7 +392,7 @@ class ManifestLayout:
         format_version: Version of the table format.
         schema: The table's schema.
         spec: The partition spec.
-        sources: The columns that it is computed from, as they are now or were when they were dropped.
+        sources: The source columns of the spec, as they are now or were when they were dropped.
         avro_codec: Avro's name of the codec.
     """
 
@@ -411,7 +411,7 @@ class NewTable:
         schema: Its columns; the catalog gives them ids of its own.
         spec: How it is partitioned, by the ids of `schema`.
         sort_order: In which order rows lie within a file, by the ids of `schema`.
-        location: Where it goes, None for where the catalog puts it.
+        location: Where it goes, or None to let the catalog choose.
         format_version: The spec's version, None for the catalog's default.
         properties: Its properties.
     """
@@ -429,23 +429,23 @@ class WritePlan:
     """Everything that the tasks of one write are told.
 
     Attributes:
-        write: What the messages of these tasks tell again.
+        write: The part of the plan that the messages of these tasks repeat.
         schema: Schema that the files are written with.
         spec: Partition spec that the files are written with.
         location: Location of the table.
         properties: The table's properties that decide where data files go (`write.*`).
-        io_properties: What opens storage, its credentials among them, without any of a catalog; never shown.
+        io_properties: Properties that open storage, with its credentials but none of a catalog; never shown.
         sort_order: Order of the rows within a file, None for the order in which they come.
-        case_sensitive: How names of columns are matched; None for exactly, else as the only one that differs in case.
+        case_sensitive: How column names are matched: None for exactly, else as the only one that differs in case.
         manifests: How a task with many files writes a manifest of them; None if the commit must see each file.
         small_task_size_bytes: Arrow bytes of rows that a task hands over instead of writing files, 0 for none.
         driver_host: Name of the driver's machine, None if it does not matter where a file is written.
         delete_spec: Partition spec that files of equality deletes are written with, `NO_SPEC` if the table gets none of
-            them, None for a write that knows no keys.
-        time_zone: Where times without a zone are in `delete_when`, None if that is not known.
+            them, None for a write without keys.
+        time_zone: Time zone of times without a zone in `delete_when`, or None if unknown.
         frame: The columns of the DataFrame that `delete_when` of the change feed or of `added` is bound to, by their
             names there; None without it.
-        added: The columns that tasks fill in, None for none.
+        added: The columns that tasks fill in, or None.
         is_audited: Whether settings of the session may send writes of the table to another branch.
     """
 
@@ -485,7 +485,7 @@ class WritePlan:
         )
 
     def in_epoch(self, epoch: EpochId | None) -> WritePlan:
-        """Return what the tasks of a micro-batch do, with its number; the plan itself for a batch (None)."""
+        """Return the plan for the tasks of a micro-batch, with its number; the plan itself for a batch (None)."""
         if epoch is None:
             return self
         added = None if self.added is None else replace(self.added, number=epoch.epoch_id)
@@ -493,6 +493,6 @@ class WritePlan:
 
 
 def new_operation() -> tuple[str, int]:
-    """Return the id of a new write, and that of its snapshot, which is made from it."""
+    """Return the id of a new write, and the snapshot id that is made from it."""
     operation_id = uuid.uuid4()
     return str(operation_id), (operation_id.int & _SIGNED_64_BIT) or 1

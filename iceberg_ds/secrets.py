@@ -1,6 +1,6 @@
 """Pure: which properties are secret, how they look when shown, and which of them a task may have.
 
-The one list of what tells a secret, and the one masker; what `register` lets Spark hide is made from the same list.
+The one list of words that tell a secret, and the one masker; what `register` lets Spark hide comes from the same list.
 Imports nothing of the package. The rule errs on the side of hiding: a property whose key smells of
 a credential is masked, and a URL loses its user and password. Texts of other libraries are searched for the
 secrets in all the forms in which libraries quote them.
@@ -21,7 +21,7 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus
 MASK = "***"
 
 # The one list of words that tell a secret by its name, as a regular expression that Python and Java read alike. These
-# tell it wherever they stand, in values, too ...
+# words tell it wherever they stand, in values, too ...
 UNMISTAKABLE_WORDS = (
     r"token|secret|passw|passphrase|passcode|credential|access[-_.]?key|account[-_.]?key|api[-_.]?key|"
     r"connection[-_]?string|"
@@ -58,7 +58,7 @@ _PLAIN_KEYS = frozenset(
         "token-refresh-enabled",
     }
 )
-# What stands alone before @ in the address of storage is a container.
+# A name that stands alone before @ in the address of storage is a container.
 _STORAGE_SCHEME = r"(?:s3[an]?|gs|abfss?|wasbs?|file|hdfs|oss)://"
 _SCHEME = rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME}(?=[^/\s:@]+:))"
 # What a text may hold is bounded, so that no server can keep the masker busy with a long answer.
@@ -91,7 +91,7 @@ _QUOTED_PAIR = re.compile(rf"(?<=[(\[]){_KEY},\s*[bru]{{0,2}}){_VALUE}(?=(?P=ope
 # A parameter of a database's connection, of a command or of an environment; also percent-encoded.
 _ASSIGNED = rf"(?P<before>(?<![\w.-])(?P<key>{_NAME})\s?=\s?)"
 _QUOTED_PARAMETER = re.compile(rf"{_ASSIGNED}[bru]{{0,2}}{_VALUE}", _FLAGS)
-# Several values in a repr, as of a dataclass: all up to the bracket behind them.
+# Several values in a repr, as of a dataclass: all up to the closing bracket.
 _LIST_PARAMETER = re.compile(
     rf"{_ASSIGNED}[\[({{](?=[^\])}}\"';]{{0,99}}[\"'])"
     r"(?P<value>(?:(?P<open>[\"'])(?:\\.|(?!(?P=open)).)*(?P=open)?|[^\])}\"'])+)",
@@ -102,14 +102,14 @@ _PARAMETER = re.compile(rf"{_ASSIGNED}(?!{_PLAIN_WORD})(?P<value>\{{(?:[^}}]|\}}
 _ENCODED_PARAMETER = re.compile(
     rf"(?P<before>(?P<key>(?:{TELLING_WORDS}|header\.)[\w.-]{{0,99}})%(?:25){{0,3}}3D)(?P<value>[^\s&'\"]+)", _FLAGS
 )
-# An element of XML, of the answer of a store, say.
+# An element of XML, such as in the answer of a store.
 _ELEMENT = re.compile(rf"(?P<before><(?:\w+:)?(?P<key>{_NAME})(?:\s[^<>]*)?>)(?P<value>[^<]+)", _FLAGS)
 # An entry of Hadoop's configuration, and an argument of a command.
 _NAMED_ELEMENT = re.compile(rf"(?P<before><name>\s*(?P<key>{_NAME})\s*</name>\s*<value>)(?P<value>[^<]+)", _FLAGS)
 _ARGUMENT = re.compile(
     rf"(?P<before>(?<![\w.-])--(?P<key>{_NAME})\s+)(?!--|{_PLAIN_WORD})(?:{_VALUE}|[^\s'\"]+)", _FLAGS
 )
-# An entry of a map of Scala's; and of YAML or a list of headers, whose names may be words of a sentence, too.
+# An entry of a Scala map; and of YAML or a list of headers, whose names may be words of a sentence, too.
 _MAP_ENTRY = re.compile(rf"(?P<before>(?<![\w.-])(?P<key>{_NAME})\s?->\s?)(?!{_PLAIN_WORD})(?P<value>[^\s,)]+)", _FLAGS)
 _KEY_OF_KEY = r"\w{0,99}(?:secret|access|account|api)[-_]?key"
 _LINE = re.compile(
@@ -128,11 +128,11 @@ _DSN_ENTRY = re.compile(r"([\w .-]+)=(\{(?:[^}]|\}\})*\}|[^;]*)")
 # An address up to its user and password: a whole value, and in a text.
 _SPARK_ADDRESS = r"https?://[^/\s@'\"]+@|://[^/\s:@]*:[^\x00]*@"
 _SPARK_ADDRESS_IN_TEXT = r"https?://[^/\s@'\"]+@|://[^/\s:@'\"]*:[^\s'\"]*@|://[^/\s:@'\"]+:(?!\d+[/\s])[^/'\"\r\n]*@"
-# A shorter one is hidden only where it stands alone, else it would take letters out of every word.
+# A shorter secret is hidden only where it stands alone, else masking would take letters out of every word.
 _LONG = 8
 _ALWAYS_PLAIN = frozenset({"", "true", "false", "none", "null"})
-# Without what tells a task how to renew credentials: whoever may set a table's properties could send the task, with
-# a token of the catalog, to a server of his own. The REST catalog's client adds it.
+# Left out is what tells a task how to renew credentials: whoever may set a table's properties could send the task, with
+# a token of the catalog, to a server of their own. The REST catalog's client adds it.
 _STORAGE_KEY = re.compile(
     r"(?!(client|gcs\.oauth2|adls)\.refresh-credentials-)((s3|gcs|adls|hdfs|oss|hf|client)\.|py-io-impl$)"
 )
@@ -173,21 +173,21 @@ def mask_url(text: str) -> str:
 
 
 def has_password(text: str) -> bool:
-    """Return whether an address with a user and a password stands in a text for certain."""
+    """Return whether a text surely holds an address with a user and a password."""
     return _PASSWORD.search(text) is not None
 
 
 def mask_password(location: str) -> str:
-    """Return `location` with its user and password as `***`; nothing else of it is hidden."""
+    """Return `location` with its user and password as `***`; nothing else in it is hidden."""
     return _PASSWORD.sub(rf"\1{MASK}", location)
 
 
 def mask_text(text: str, properties: Mapping[str, Any]) -> str:
     """Return `text` (an error of another library, say) without any secret.
 
-    Hidden are the secret values of `properties`, also percent-encoded, escaped (both up to twice), in Base64, alone or
-    with what stands around them, or cut off at their end, the long lines of each and the secrets within them by
-    themselves, too; and whatever else looks like a secret: entries with telling names, headers, private keys, users and
+    Hidden are the secret values of `properties`: as they are, percent-encoded, escaped (both up to twice), in Base64
+    alone or with the text around them, or cut off at their end; their long lines and the secrets within them, too, by
+    themselves; and all else that looks like a secret: entries with telling names, headers, private keys, users and
     passwords of URLs.
     """
     text = _without(text, {form for secret in _secrets(properties) for form in _forms(secret)})
@@ -203,9 +203,9 @@ def mask_text(text: str, properties: Mapping[str, Any]) -> str:
 
 
 def masked_cause(error: Exception, properties: Mapping[str, Any]) -> Exception:
-    """Return what may be shown as the cause of an error of ours, because Spark prints causes with all their texts.
+    """Return what may be shown as the cause of a sink error: Spark prints causes with all their texts.
 
-    It is `error` itself if neither it nor what caused it tells a secret, else its masked text and where it was raised.
+    It is `error` itself if neither `error` nor its causes tell a secret, else its masked text and where it was raised.
     """
     if all(mask_text(text, properties) == text for link in _chain(error) for text in _texts(link)):
         return error
@@ -234,7 +234,7 @@ def _texts(error: BaseException) -> list[str]:
 def _printed(error: BaseException) -> str:
     """Return what Python prints of an error by itself, but for the module of its class, which may sound like a secret.
 
-    That is more than its text, such as the line that could not be parsed, and is there if the text cannot be made.
+    That is more than its text, such as the line that could not be parsed, and exists even if the text cannot be made.
     """
     return "".join(traceback.format_exception_only(error)).replace(f"{type(error).__module__}.", "", 1).strip()
 
@@ -283,7 +283,7 @@ def _secrets_of_url(text: str) -> Iterator[str]:
         userinfo = found.group().removeprefix(found.group(1))
         yield from (userinfo, unquote(userinfo))
         password = userinfo.partition(":")[2]
-        # A password that should have been percent-encoded is taken apart by whoever parses the URL.
+        # Parsers of URLs take a password apart that should have been percent-encoded.
         yield from (password, unquote(password), *re.split(r"[@/?\s]", password))
     for parameter in _PARAMETER_OF_VALUE.finditer(text):
         value = parameter.group().removeprefix(parameter.group(1))
@@ -335,7 +335,7 @@ def _without(text: str, forms: set[str]) -> str:
 
 
 def _common_length(text: str, form: str) -> int:
-    """Return how many characters both begin with; a library may have cut the end off."""
+    """Return how many leading characters both share; a library may have cut the end off."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, form, strict=False)))
 
 
@@ -344,23 +344,23 @@ def _masked_entry(entry: re.Match[str]) -> str:
 
 
 def spark_option_pattern(prefix: str) -> str:
-    """Return the pattern, of Java, of the names and values of options that Spark must not show.
+    """Return the Java pattern of names and values of options that Spark must not show.
 
     Args:
-        prefix: How the options begin that are properties of a catalog, such as `catalog.`.
+        prefix: The prefix of options that are properties of a catalog, such as `catalog.`.
     """
     name = rf"^{re.escape(prefix)}[^=\s]*(?:{TELLING_WORDS})"
     return rf"(?i)url|{name}|(?<![\w-])header\.|{UNMISTAKABLE_WORDS}|{_SPARK_ADDRESS}|{_PARAMETER_NAME}"
 
 
 def spark_text_pattern(prefix: str) -> str:
-    """Return the pattern, of Java, of what Spark must not show in texts, such as requests of Spark Connect and SQL.
+    """Return the Java pattern of what Spark must not show in texts, such as requests of Spark Connect and SQL.
 
     Options stand there as `key: "catalog.token" value: "..."` and as `'catalog.token' = '...'`; quotes within quotes
     are escaped or doubled. The possessive `*+` keeps Java from running out of stack over a long value.
 
     Args:
-        prefix: How the options begin that are properties of a catalog, such as `catalog.`.
+        prefix: The prefix of options that are properties of a catalog, such as `catalog.`.
     """
     key = rf"{re.escape(prefix)}[^'\"\\=\s]*(?:{TELLING_WORDS})[^'\"\\=\s]*\\*['\"]\s*(?:=|,|value:)\s*"
     value = r"(?<mark>\\*['\"])(?:\k<mark>\k<mark>|(?!(?<!\\)\k<mark>).)*+"
@@ -368,8 +368,8 @@ def spark_text_pattern(prefix: str) -> str:
 
 
 def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return only what opens storage: what an executor may have, without any catalog credential."""
+    """Return only the properties that open storage: what an executor may have, without any catalog credential."""
     storage = {key: str(value) for key, value in properties.items() if _STORAGE_KEY.match(key)}
-    if "s3.access-key-id" in storage:  # then the others are the catalog's alone
+    if "s3.access-key-id" in storage:  # then the shared ones are the catalog's alone
         return {key: value for key, value in storage.items() if not _SHARED_CREDENTIAL.match(key)}
     return storage

@@ -1,4 +1,4 @@
-"""What a catalog's answer to a commit means: refused, for how long, or lost. Asks nobody but the clock."""
+"""What a catalog's answer to a commit means: refused, for how long, or lost. Reads nothing but the clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from requests import HTTPError, Response
 
 from iceberg_ds.error_hints import Cause, causes_of, diagnose
 
-# The catalog's own word that it did not do what it was asked.
+# Errors by which a catalog says that it did not carry out the request.
 _REFUSALS = (
     CommitFailedException,
     TableAlreadyExistsError,
@@ -38,7 +38,7 @@ _REFUSALS = (
 _LOST_RACES = (CommitFailedException, TableAlreadyExistsError)
 # Refusals that the same request meets again, unless the table has changed.
 _LASTING_REFUSALS = (BadRequestError, UnauthorizedError, ForbiddenError, NoSuchNamespaceError, PermissionError)
-# What no class of PyIceberg stands for; 408 is left out, because a gateway says it of a request that it passed on.
+# Refusals without a class of PyIceberg; 408 is left out, because a gateway says it of a request that it passed on.
 _REFUSING_STATUSES = (404, 405, 406, 411, 413, 414, 415, 422)
 _CLIENT_ERRORS = range(400, 500)
 _PASSING_AMAZON_REFUSALS = (
@@ -61,12 +61,12 @@ _MAX_RETRY_AFTER_MS = 60_000
 
 
 class CommitRefusedError(Exception):
-    """The catalog says that it did not commit; whether to believe it, the table tells.
+    """The catalog says that it did not commit; only the table tells whether that is true.
 
     Attributes:
-        is_lasting: The same request meets it again, unless the table changes.
-        is_lost_race: Another commit was faster.
-        retry_after_ms: How long the catalog asks to wait, 0 if it does not.
+        is_lasting: Whether the same request is refused again, unless the table changes.
+        is_lost_race: Whether another commit was faster.
+        retry_after_ms: Milliseconds that the catalog asks to wait, 0 if it does not ask.
     """
 
     def __init__(self, reason: str, *, is_lasting: bool, is_lost_race: bool = False, retry_after_ms: float = 0) -> None:
@@ -77,10 +77,10 @@ class CommitRefusedError(Exception):
 
 
 class CommitAnswerLostError(Exception):
-    """The request was sent, and what became of it is unknown.
+    """The request was sent, and its outcome is unknown.
 
     Attributes:
-        retry_after_ms: How long the catalog asks to wait, 0 if it does not.
+        retry_after_ms: Milliseconds that the catalog asks to wait, 0 if it does not ask.
     """
 
     def __init__(self, reason: str, *, retry_after_ms: float = 0) -> None:
@@ -96,7 +96,7 @@ def commit_failure(failure: Exception, reason: str) -> CommitRefusedError | Comm
     """Return what a failure of PyIceberg's `commit_table` means.
 
     Args:
-        failure: What it raised.
+        failure: The exception that PyIceberg raised.
         reason: The failure in words, without secrets.
     """
     is_locked = _HIVE_LOCK in str(failure)
@@ -114,12 +114,12 @@ def commit_failure(failure: Exception, reason: str) -> CommitRefusedError | Comm
         return CommitRefusedError(reason, is_lasting=code not in _PASSING_AMAZON_REFUSALS)
     if diagnose(failure).cause is Cause.FORBIDDEN:  # Glue's, a database's or a store's word for it
         return CommitRefusedError(reason, is_lasting=True, retry_after_ms=wait_ms)
-    # Connection, time-out, 5xx, an answer that does not parse: all the same.
+    # Connection, time-out, 5xx, an answer that does not parse: each leaves the outcome unknown.
     return CommitAnswerLostError(reason, retry_after_ms=wait_ms)
 
 
 def _amazon_refusal(failure: Exception) -> str | None:
-    """Return Amazon's own name of a refusal, None if it is not one of its answers 4xx."""
+    """Return Amazon's own name of a refusal, or None if the failure is no 4xx answer of Amazon's."""
     response = getattr(failure, "response", None)  # of botocore's ClientError, whose library may be missing
     if not isinstance(response, Mapping):
         return None
@@ -128,12 +128,12 @@ def _amazon_refusal(failure: Exception) -> str | None:
 
 
 def _answer(failure: BaseException) -> Response | None:
-    """Return the HTTP answer behind a failure, None if there is none."""
+    """Return the HTTP answer behind a failure, or None."""
     return next((link.response for link in causes_of(failure) if isinstance(link, HTTPError)), None)
 
 
 def _retry_after_ms(answer: Response | None) -> float:
-    """Return how long the server asks to wait, bounded; by RFC 9110 that is a number of seconds or a date."""
+    """Return the milliseconds that the server asks to wait, bounded; RFC 9110 allows a number of seconds or a date."""
     text = answer.headers.get("Retry-After", "").strip() if answer is not None else ""
     if text.isascii() and text.isdigit():
         return min(int(text) * 1000, _MAX_RETRY_AFTER_MS)
@@ -144,7 +144,7 @@ def _retry_after_ms(answer: Response | None) -> float:
 
 
 def asked_wait_ms(problem: Exception | None) -> float:
-    """Return how long the catalog asks to wait before another attempt, 0 if it does not."""
+    """Return the milliseconds that the catalog asks to wait before another attempt, 0 if it does not ask."""
     return problem.retry_after_ms if isinstance(problem, CommitRefusedError | CommitAnswerLostError) else 0
 
 
@@ -154,9 +154,9 @@ def is_lost_race(problem: Exception | None) -> bool:
 
 
 def stays_refused(problem: Exception | None, before: Table | None, now: Table) -> bool:
-    """Return whether the catalog refused for a reason that does not go away, as long as the table is as it was.
+    """Return whether the catalog refused for a reason that lasts as long as the table stays as it was.
 
-    Each change of a table has a metadata file of its own; times do not tell, if a clock was ahead.
+    Each change of a table has its own metadata file, which tells; times do not tell, if a clock was ahead.
     """
     is_lasting = isinstance(problem, CommitRefusedError) and problem.is_lasting
     return is_lasting and before is not None and before.metadata_location == now.metadata_location

@@ -35,10 +35,10 @@ from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 
-# PyIceberg stages no table below several namespaces in catalogs that keep their metadata as files.
+# PyIceberg cannot stage a table below several namespaces in catalogs that keep their metadata as files.
 _FLAT_LEVELS = 2
 
-# Property of REST catalogs: which snapshots they are asked for.
+# Property of REST catalogs: which snapshots of a table to load.
 _LOADING_MODE = "snapshot-loading-mode"
 
 _Result = TypeVar("_Result")
@@ -57,47 +57,47 @@ class CatalogClient:
 
     @property
     def io_properties(self) -> dict[str, str]:
-        """What opens storage; safe to ship to executors."""
+        """The properties that open storage; safe to ship to executors."""
         return storage_properties(self._catalog.properties)
 
     @property
     def raw(self) -> Catalog:
-        """PyIceberg's own catalog, for what looks at the catalog itself."""
+        """PyIceberg's own catalog, for code that looks at the catalog itself."""
         return self._catalog
 
     def another(self) -> CatalogClient:
         """Return the same catalog over a connection of its own.
 
         Raises:
-            CatalogError: It could not be reached.
+            CatalogError: The catalog could not be reached.
         """
         return CatalogClient(load(self._settings), self._settings)
 
     def reading_anew(self) -> CatalogClient:
-        """Return the same catalog, whose metadata files are read at each load, for what checks the files themselves."""
+        """Return the same catalog, but with metadata files read at each load, for checks of the files themselves."""
         return CatalogClient(self._catalog, self._settings, MetadataFiles(max_snapshots=0))
 
     @property
     def places_tables(self) -> bool:
-        """Whether new tables go where this process says, by their names; else a server gives each a place."""
+        """Whether this process places new tables by their names; else a server gives each table a place."""
         return isinstance(self._catalog, MetastoreCatalog)
 
     @property
     def holds_branches(self) -> bool:
-        """Whether a table in it can have branches of its own."""
+        """Whether a table in this catalog can have branches of its own."""
         return not is_nessie(self._catalog.properties)
 
     @property
     def shows_history(self) -> bool:
-        """Whether it shows the snapshots that lie behind those of branches and tags."""
+        """Whether the catalog shows the snapshots that lie behind those of branches and tags."""
         return str(self._catalog.properties.get(_LOADING_MODE, "all")).lower() != "refs"
 
     def load_table(self, identifier: Sequence[str]) -> Table:
         """Load the table afresh.
 
         Raises:
-            TableNotFoundError: There is none.
-            UnsupportedTableError: It is a view.
+            TableNotFoundError: The table does not exist.
+            UnsupportedTableError: The identifier names a view.
             CatalogError: The catalog could not be reached or refused.
         """
         table = self.find_table(identifier)
@@ -109,7 +109,7 @@ class CatalogClient:
         return table
 
     def find_table(self, identifier: Sequence[str]) -> Table | None:
-        """Load the table afresh, None if there is none; raises otherwise as `load_table` does."""
+        """Load the table afresh, or return None if it does not exist; raises otherwise as `load_table` does."""
 
         def load() -> Table | None:
             try:
@@ -133,7 +133,7 @@ class CatalogClient:
         return False
 
     def stage_table(self, identifier: Sequence[str], new_table: NewTable) -> TableMetadata | None:
-        """Return the metadata of a new table that nobody sees before it is committed.
+        """Return the metadata of a new table that no reader sees before it is committed.
 
         Creates the namespace, parents first, if it is missing.
 
@@ -143,7 +143,7 @@ class CatalogClient:
         Raises:
             CatalogError: The catalog could not be reached or refused.
         """
-        properties = dict(new_table.properties)  # PyIceberg takes entries out of it
+        properties = dict(new_table.properties)  # PyIceberg removes entries
         if new_table.format_version is not None:
             properties[TableProperties.FORMAT_VERSION] = new_table.format_version
 
@@ -168,7 +168,7 @@ class CatalogClient:
         return self._translated(stage, f"create table {identifier_text(identifier)}")
 
     def _nested_location(self, identifier: Sequence[str]) -> str | None:
-        """Return where a table below several namespaces goes, None where PyIceberg can stage it by itself."""
+        """Return the location of a table below several namespaces, or None if PyIceberg can stage it by itself."""
         warehouse = self._catalog.properties.get("warehouse")
         is_flat = len(identifier) == _FLAT_LEVELS
         if is_flat or warehouse is None or not self.places_tables:
@@ -187,7 +187,7 @@ class CatalogClient:
                     raise
 
     def staged_table(self, identifier: Sequence[str], metadata: TableMetadata) -> Table:
-        """Return a handle of a table that is not in the catalog yet, to send its first commit with."""
+        """Return a handle of a table that is not in the catalog yet, to send its first commit."""
         return StagedTable(
             identifier=tuple(identifier),
             metadata=metadata,
@@ -197,24 +197,24 @@ class CatalogClient:
         )
 
     def plan_properties(self, table: Table) -> dict[str, str]:
-        """Return what opens the table's files, and renews vended credentials if the user allowed it, in a task."""
-        # Only the REST catalog has it.
+        """Return what opens the table's files in tasks, and renews vended credentials there if the user allowed it."""
+        # Only the REST catalog has this attribute.
         may_renew = getattr(self._catalog, "may_renew", False)
         return storage_properties(table.io.properties) | (renewal_properties(table.io.properties) if may_renew else {})
 
     def file_io(self, identifier: Sequence[str], path: str) -> FileIO:
-        """Return what opens `path`, a file of the table or of one that was to be created."""
+        """Return the FileIO for `path`, a file of the table or of one that was to be created."""
         table = self.find_table(identifier)
         return table.io if table is not None else self.storage_of(path)
 
     def storage_of(self, path: str) -> FileIO:
-        """Return what opens `path`, without asking the catalog."""
+        """Return the FileIO for `path`, without asking the catalog."""
         return load_file_io(self._catalog.properties, path)
 
     def send(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Send one commit and return the table's new metadata, and where that is.
+        """Send one commit and return the table's new metadata and its location.
 
         Raises:
             CommitRefusedError: The catalog says that it did not commit.
@@ -249,12 +249,12 @@ class CatalogClient:
 
     @contextmanager
     def hiding_secrets(self) -> Iterator[None]:
-        """Let no error of another library pass with a secret in it: Spark prints it with all of its causes."""
+        """Let no error of another library pass with a secret in it: Spark prints an error with all of its causes."""
         try:
             yield
         except IcebergSinkError:
             raise
-        except Exception as error:  # no place below has understood it
+        except Exception as error:  # no code below has handled it
             shown = masked_cause(error, {**self._catalog.properties})
             if shown is error:
                 raise
@@ -272,7 +272,7 @@ def connect(settings: CatalogSettings) -> CatalogClient:
     """Return the catalog of `settings`, connected at most once per process.
 
     Raises:
-        CatalogError: It could not be reached, or its properties do not make a catalog.
+        CatalogError: The catalog could not be reached, or its properties do not make a catalog.
     """
     client = _clients.get(settings)
     if client is None:

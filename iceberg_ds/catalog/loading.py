@@ -1,4 +1,4 @@
-"""Makes PyIceberg's catalog out of settings, and sets up what PyIceberg leaves open for each kind.
+"""Makes PyIceberg's catalog from settings, and sets up what PyIceberg leaves open for each kind.
 
 The libraries of a kind of catalog are loaded only where that kind is used; kinds that cannot be used from Spark are
 refused.
@@ -23,8 +23,8 @@ from iceberg_ds.errors import CatalogError, OptionError
 from iceberg_ds.io.files import default_file_io
 from iceberg_ds.secrets import mask_text
 
-# A writer holds Hive's lock for some 100 ms. By PyIceberg's defaults one that waits looks again after 2, 4 and 8 s;
-# by these it does so four times a second, for 20 s in each attempt to commit.
+# A writer holds Hive's lock for some 100 ms. With PyIceberg's defaults a waiting writer looks again after 2, 4 and 8 s;
+# with these it looks four times a second, for 20 s in each attempt to commit.
 _HIVE_DEFAULTS = {
     "lock-check-min-wait-time": "0.05",
     "lock-check-max-wait-time": "0.25",
@@ -36,7 +36,7 @@ _CONNECT_WAIT_S = 0.2
 
 
 def defaults_for(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what to add to a catalog's properties; none of it replaces what they say.
+    """Return the properties to add to a catalog's own; none of them replaces one that is set.
 
     Raises:
         OptionError: The catalog would exist in one process only.
@@ -57,8 +57,8 @@ def load(settings: CatalogSettings) -> Catalog:
     """Return a new connection to the catalog of `settings`.
 
     Raises:
-        CatalogError: It could not be reached, or its properties do not make a catalog.
-        OptionError: It would exist in this process only, or it hides history.
+        CatalogError: The catalog could not be reached, or its properties do not make a catalog.
+        OptionError: The catalog would exist in this process only, or it hides history.
     """
     catalog = _connected(settings)
     check_history_is_shown(settings.name, catalog.properties)  # a REST server may say so, too
@@ -82,7 +82,7 @@ def _connected(settings: CatalogSettings) -> Catalog:
                 return _load_rest(settings.name, rest)
             return with_own_storage(load_catalog(settings.name, **properties))
         except Exception as error:
-            # Two processes that make the tables of one new SQL catalog at once: the second finds them made.
+            # Two processes that make the tables of one new SQL catalog at once: the second finds the tables made.
             if attempt < _CONNECT_ATTEMPTS and "already exists" in str(error):
                 time.sleep(_CONNECT_WAIT_S)
                 continue

@@ -1,22 +1,20 @@
-"""Table metadata that a process has read or written before: not read again, and not put into words again.
+"""Metadata files of tables: a known file is not read or serialised again, and one that lost a race is deleted.
 
-A metadata file never changes: its name holds a UUID, and each commit writes another one. The catalog is asked at each
-load where the table stands, so that a look at the table is as fresh as ever; only the file that it names is not read
-twice. What is handed out shares its snapshots with what is kept, and nobody may change those; its lists and
-dictionaries are its own.
+A metadata file never changes: its name holds a UUID, and each commit writes another one. Each load asks the catalog
+where the table stands, so a load is as fresh as ever; only a file that is known is not read again. Returned metadata
+shares its snapshots with what is kept, so no caller may change those; its lists and dictionaries are its own.
 
 PyIceberg's catalogs read and write these files through this module (`pyiceberg_patches`) in the calls that
-`MetadataFiles.at_hand` surrounds; all others are carried out as before.
+`MetadataFiles.at_hand` surrounds; all other calls are carried out as before.
 
-The metadata files that a commit writes before the catalog takes it, and leaves behind if another commit was faster.
+PyIceberg's catalogs that keep only a pointer (SQL, Hive, Glue) write the table's next metadata file first, and then
+move the pointer to it if that still is where they found it. If another commit was faster, the file is left behind. A
+REST server writes, and tidies up, its own files.
 
-PyIceberg's catalogs that keep no more than a pointer (SQL, Hive, Glue) write the table's next metadata file first, and
-then move the pointer to it if that still is where they found it. A REST server writes, and tidies up, its own files.
-
-A table's metadata file is the table: with the one that it stands at deleted, all is lost. So no answer of the catalog
-counts here, for a refusal may follow a first try that landed, and no state of the table that may be an old one. A file
-goes only if the table's own log holds the file that it was to follow, and not the file itself: something else has
-followed, the pointer moved on, and a request that still is under way must fail. All others stay.
+A table's metadata file is the table: if its current file were deleted, all would be lost. So no answer of the catalog
+counts here, because a refusal may follow a first try that landed, and no state of the table counts that may be an old
+one. A file is deleted only if the table's own log holds the file that it was to follow, and not the file itself:
+another file has followed, the pointer has moved on, and a request that is still under way must fail. All others stay.
 """
 
 from __future__ import annotations
@@ -51,23 +49,23 @@ from iceberg_ds.snapshots.history import in_order
 
 logger = logging.getLogger(__name__)
 
-# A file that cannot have been another one before: PyIceberg's, Iceberg's and Trino's names of it.
+# Names that no two files ever share: those that PyIceberg, Iceberg and Trino give.
 _UNIQUE_NAME = re.compile(r"/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json(\.gz)?$")
-# About 5 kB each, beside what the table has beyond them.
+# About 5 kB each, beside what else the metadata of each table holds.
 _MAX_SNAPSHOTS = 20_000
 _TABLE_WEIGHT = 200
 
-_HEAD_BYTES = 4096  # within which files of PyIceberg name their table
+_HEAD_BYTES = 4096  # PyIceberg's files name their table within these
 
 _read_as_before = FromInputFile.table_metadata
 _write_as_before = ToOutputFile.table_metadata
 
 
 class MetadataFiles:
-    """The metadata files at which the tables of a catalog stood when they were last seen; threads may share it.
+    """The last seen metadata file of each table of a catalog; threads may share this object.
 
     Args:
-        max_snapshots: How many snapshots are kept in all; tables that were not used for the longest time go first.
+        max_snapshots: How many snapshots are kept in all; the least recently used tables are dropped first.
     """
 
     def __init__(self, max_snapshots: int = _MAX_SNAPSHOTS) -> None:
@@ -75,7 +73,7 @@ class MetadataFiles:
 
     @contextmanager
     def at_hand(self) -> Iterator[None]:
-        """Let PyIceberg's catalogs use it in the block, in this thread."""
+        """Let PyIceberg's catalogs use these files in the block, in this thread."""
         token = _at_hand.set(self)
         try:
             yield
@@ -83,7 +81,7 @@ class MetadataFiles:
             _at_hand.reset(token)
 
     def read(self, file: InputFile) -> TableMetadata:
-        """Return what the file holds."""
+        """Return the content of the file."""
         known = self._known.find(file.location)
         if known is None:
             known = self._parsed(_content(file))
@@ -102,7 +100,7 @@ class MetadataFiles:
         self._keep(file.location, replace(known, metadata=_with_own_containers(metadata)))
 
     def _parsed(self, content: bytes) -> KnownMetadata:
-        """Return what a file holds, of which only what is new is parsed if it goes on from what is known."""
+        """Return the content of a file; if it continues a known file, only what is new is parsed."""
         head = content[:_HEAD_BYTES]
         before = self._known.find_such(lambda known: str(known.metadata.table_uuid).encode() in head)
         with no_garbage_collection():
@@ -110,13 +108,13 @@ class MetadataFiles:
             return read_whole(content) if known is None else known
 
     def _keep(self, location: str, known: KnownMetadata) -> None:
-        """Keep it in the place of what is known of the same table."""
+        """Keep `known` in place of what is kept of the same table."""
         table_uuid = known.metadata.table_uuid
         self._known.keep(location, known, replaces=lambda seen: seen.metadata.table_uuid == table_uuid)
 
 
 def _weight(known: KnownMetadata) -> int:
-    """Return how many snapshots it takes the room of."""
+    """Return the size of what is known, in snapshots."""
     return _TABLE_WEIGHT + len(known.metadata.snapshots)
 
 
@@ -135,18 +133,18 @@ _at_hand: ContextVar[MetadataFiles | None] = ContextVar("_at_hand", default=None
 
 
 def files_at_hand() -> MetadataFiles | None:
-    """Return what the current call may use, None if it is none of ours."""
+    """Return the files that the current call may use, or None if the sink did not make the call."""
     return _at_hand.get()
 
 
 def read_metadata(input_file: InputFile, encoding: str = "utf-8") -> TableMetadata:
-    """Return what a metadata file holds, by what the call has at hand, if anything."""
+    """Return the content of a metadata file, through the files at hand, if the call has any."""
     files = _at_hand.get()
     return _read_as_before(input_file, encoding) if files is None else files.read(input_file)
 
 
 def write_metadata(metadata: TableMetadata, output_file: OutputFile, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002  # PyIceberg's signature
-    """Write a metadata file, by what the call has at hand, if anything."""
+    """Write a metadata file, through the files at hand, if the call has any."""
     files = _at_hand.get()
     if files is None:
         _write_as_before(metadata, output_file, overwrite)
@@ -160,8 +158,8 @@ class StagedMetadata:
 
     Attributes:
         path: Its location.
-        follows: The metadata file that the table stood at, None if the commit creates the table.
-        table_uuid: The table.
+        follows: The metadata file that the table stood at, or None if the commit creates the table.
+        table_uuid: UUID of the table.
         io: Opens its storage.
     """
 
@@ -175,17 +173,17 @@ class Fate(Enum):
     """What a state of the table says of a staged file."""
 
     TAKEN = auto()  # the table stands at it, or stood at it
-    PASSED_OVER = auto()  # another one has taken its place
-    OPEN = auto()  # nothing
+    PASSED_OVER = auto()  # another file has taken its place
+    OPEN = auto()  # the state does not tell
 
 
 def fate(staged: StagedMetadata, metadata: TableMetadata, location: str) -> Fate:
-    """Return what became of a file, as a table shows it that was loaded after the file was staged.
+    """Return what became of a staged file, as shown by a table that was loaded after the file was staged.
 
     Args:
         staged: The file.
         metadata: The table of that name; it may be another one by now, or an old state of it.
-        location: The metadata file that it stands at.
+        location: The metadata file that this table stands at.
     """
     log = {entry.metadata_file for entry in metadata.metadata_log}
     if staged.path == location or staged.path in log:
@@ -226,9 +224,7 @@ _current: ContextVar[_Staged | None] = ContextVar("_current", default=None)
 def tidying_metadata() -> Iterator[None]:
     """Delete, at the end of the block, the metadata files of those of its commits that are proven not to have landed.
 
-    And see to it that no time in them goes back.
-
-    A file whose fate no load of the table has shown by then stays.
+    Also let no time in these files go back. A file whose fate no load of the table has shown by then stays.
     """
     staged = _Staged()
     token = _current.set(staged)
@@ -244,7 +240,7 @@ def see_table(metadata: TableMetadata, location: str | None) -> None:
 
     Args:
         metadata: The table.
-        location: The metadata file that it stands at, None if the catalog does not say.
+        location: The metadata file that the table stands at, or None if the catalog does not say.
     """
     staged = _current.get()
     if staged is not None and location:
@@ -252,11 +248,11 @@ def see_table(metadata: TableMetadata, location: str | None) -> None:
 
 
 def note_staged(table: StagedTable, follows: str | None) -> StagedTable:
-    """Take note of a metadata file that is about to be written; return its table, with no time in it that goes back.
+    """Take note of a metadata file that is about to be written; return its table with no time that goes back.
 
     Args:
         table: The table as it will be.
-        follows: The metadata file that the table stands at, None if the commit creates it.
+        follows: The metadata file that the table stands at, or None if the commit creates the table.
     """
     staged = _current.get()
     if staged is not None:

@@ -1,9 +1,9 @@
-"""Pure: table metadata and its serialised lists, of which only what is new is parsed or written.
+"""Pure: table metadata and its serialised lists; only new entries are parsed or written.
 
-Snapshots and their log grow with each commit, and what stands there never changes. So the text of a file begins these
-lists as the file before it did, in the words of the engine that wrote both: PyIceberg's, which are ours, or another's,
-such as Iceberg's Java library, which begins its own lists as it did the last time. Text that is the same as a known one
-need not be parsed. Python's garbage collector pauses while a whole history is parsed.
+Snapshots and their log grow with each commit, and old entries never change. So these lists begin with the same JSON as
+in the file before, if the same engine wrote both files: PyIceberg, as this sink does, or another engine, such as
+Iceberg's Java library, which begins its lists as in its own last file. JSON that equals known JSON need not be parsed.
+Python's garbage collector pauses while a whole history is parsed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pyiceberg.serializers import FromByteStream
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
-SPOKEN_VERSION = 2  # PyIceberg writes the snapshots of version 1 otherwise than it holds them
-# The parts that grow with each commit, by PyIceberg's name of the field and the spec's.
+SPOKEN_VERSION = 2  # PyIceberg writes snapshots of version 1 differently from how it holds them
+# The lists that grow with each commit, by PyIceberg's name of the field, with the spec's name.
 _GROWING: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "snapshots": ("snapshots", TypeAdapter(list[Snapshot])),
     "snapshot_log": ("snapshot-log", TypeAdapter(list[SnapshotLogEntry])),
 }
-# Within a string the quotes would stand behind backslashes, and no other list of the spec has these names.
+# Inside a string these quotes would stand behind backslashes, and no other list of the spec has these names.
 _BEGIN = {name: re.compile(rf'"{key}"\s*:\s*\[\s*'.encode()) for name, (key, _) in _GROWING.items()}
 _END = re.compile(rb'\]\s*(?:,\s*"[a-z-]+"\s*:|\}\s*$)')
 _MORE = re.compile(rb"\s*,\s*")
@@ -41,7 +41,7 @@ _MAX_PIECES = 100
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Let Python look for no cycles while it makes many objects at once: it would look through all, again and again."""
+    """Pause Python's search for cycles while it makes many objects at once: it would search all of them repeatedly."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -53,10 +53,10 @@ def no_garbage_collection() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OtherWords:
-    """The growing parts as another engine wrote them.
+    """The growing lists as another engine wrote them.
 
     Attributes:
-        entries: What they hold, by field.
+        entries: Their entries, by field.
         texts: Their JSON without brackets, by field.
     """
 
@@ -66,12 +66,12 @@ class _OtherWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMetadata:
-    """A metadata file.
+    """The content of a metadata file.
 
     Attributes:
-        metadata: What it holds.
-        words: The growing parts by field, as PyIceberg writes them, without their brackets; None if nobody needed them.
-        others: The growing parts in the last file of another engine, None if there was none.
+        metadata: The table metadata.
+        words: JSON of the growing lists by field, as PyIceberg writes them, without brackets; None if not needed yet.
+        others: The growing lists in the last file of another engine, or None without such a file.
     """
 
     metadata: TableMetadata
@@ -80,14 +80,14 @@ class KnownMetadata:
 
 
 def read_whole(content: bytes) -> KnownMetadata:
-    """Return what a file holds, of which nothing is known."""
+    """Return the content of a file that continues no known file."""
     metadata = _parse(content)
     others = None if _is_in_our_words(metadata, content) else _other_words(metadata, content)
     return KnownMetadata(metadata=metadata, others=others)
 
 
 def continued(before: KnownMetadata, content: bytes) -> KnownMetadata | None:
-    """Return what a file holds whose growing parts begin as those of a known one do, None if they do not."""
+    """Return the content of a file whose growing lists begin as those of `before` do, or None if they do not."""
     own = before.words or (_words(before.metadata, None) if before.others is None else None)
     if own is not None:
         texts = {name: b",".join(pieces) for name, pieces in own.items()}
@@ -104,14 +104,14 @@ def continued(before: KnownMetadata, content: bytes) -> KnownMetadata | None:
 
 
 def spoken(metadata: TableMetadata, before: KnownMetadata | None) -> KnownMetadata:
-    """Return metadata with its words, of which only what is new since `before` is put into words."""
+    """Return the metadata with its serialised lists, reusing the JSON of `before`."""
     return KnownMetadata(
         metadata=metadata, words=_words(metadata, before), others=None if before is None else before.others
     )
 
 
 def text_of(known: KnownMetadata) -> bytes:
-    """Return metadata that has words as JSON, byte for byte as PyIceberg writes it."""
+    """Return metadata with serialised lists as JSON, byte for byte as PyIceberg writes it."""
     words = known.words or {}
     rest = known.metadata.model_copy(update={name: [] for name in words}).model_dump_json().encode()
     pieces: list[bytes] = []
@@ -128,7 +128,7 @@ def _parse(content: bytes) -> TableMetadata:
 
 
 def _words(metadata: TableMetadata, before: KnownMetadata | None) -> dict[str, _Words]:
-    """Return the growing parts as JSON, of which only what is new since `before` is put into words."""
+    """Return the JSON of the growing lists, serialising only entries that are new since `before`."""
     words: dict[str, _Words] = {}
     for name, (_, adapter) in _GROWING.items():
         entries = getattr(metadata, name)
@@ -147,7 +147,7 @@ def _begins_with(entries: Sequence[object], first: Sequence[object]) -> bool:
 
 
 def _is_in_our_words(metadata: TableMetadata, content: bytes) -> bool:
-    """Return whether the first snapshot stands in a file as PyIceberg writes it, so that others may, too."""
+    """Return whether the first snapshot in a file stands as PyIceberg writes it, so that all others may, too."""
     if metadata.format_version != SPOKEN_VERSION:
         return False
     key, adapter = _GROWING["snapshots"]
@@ -156,7 +156,7 @@ def _is_in_our_words(metadata: TableMetadata, content: bytes) -> bool:
 
 
 def _beginning_with(first: _OtherWords, content: bytes) -> TableMetadata | None:
-    """Return what a file holds whose growing parts begin with these words, None if they do not."""
+    """Return the content of a file whose growing lists begin with the JSON in `first`, or None if they do not."""
     for name, text in first.texts.items():
         if not text:
             continue
@@ -176,7 +176,7 @@ def _beginning_with(first: _OtherWords, content: bytes) -> TableMetadata | None:
 
 
 def _other_words(metadata: TableMetadata, content: bytes) -> _OtherWords | None:
-    """Return how the growing parts stand in a file, None if that cannot be told for certain."""
+    """Return the growing lists as they stand in a file, or None if that cannot be told for certain."""
     if metadata.format_version != SPOKEN_VERSION:
         return None
     texts: dict[str, bytes] = {}
@@ -191,7 +191,7 @@ def _other_words(metadata: TableMetadata, content: bytes) -> _OtherWords | None:
 
 
 def _shared(before: TableMetadata, found: TableMetadata, name: str) -> list[Any]:
-    """Return the entries of a growing part, those that are known already as the very objects that are known."""
+    """Return the entries of a growing list; entries that are known are the very objects that are known."""
     known, entries = getattr(before, name), getattr(found, name)
     pairs = zip(entries, [*known, *[None] * len(entries)], strict=False)
     return [other if entry is other or entry == other else entry for entry, other in pairs]

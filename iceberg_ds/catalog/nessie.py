@@ -2,10 +2,10 @@
 
 Measured against Nessie 0.99: it ignores a requirement that a branch has no snapshot yet, so two first
 commits are both accepted and the second replaces the first; it takes a snapshot of any branch for the table's
-one and only; and it makes the schema that a snapshot names the table's, even if that has changed meanwhile.
+only one; and it makes the schema that a snapshot names the table's schema, even if that has changed meanwhile.
 It does honour requirements on ids that the table has assigned, and on the snapshot that the table has. It
-refuses to set properties twice in one request, and a schema without `last-column-id`, which every `AddSchema`
-of ours has.
+refuses to set properties twice in one request, and a schema without `last-column-id`, which each `AddSchema`
+of the sink has.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.requests import AddSchema, CommitRequest
 
-# What Nessie tells its clients in the answer to their first request.
+# The property that Nessie sends its clients in the answer to their first request.
 _TELLING_PROPERTY = "nessie.is-nessie-catalog"
 
 
 def is_nessie(properties: Mapping[str, str]) -> bool:
-    """Return whether a catalog with these properties, those that it answers itself among them, is Nessie."""
+    """Return whether a catalog with these properties, including those that its server sends, is Nessie."""
     return properties.get(_TELLING_PROPERTY, "").lower() == "true"
 
 
@@ -45,7 +45,7 @@ def check_branch(branch: str, *, table_name: str) -> None:
     """Refuse every branch but the main one.
 
     Raises:
-        UnsupportedTableError: Nessie would put the rows in the place of those that the table has.
+        UnsupportedTableError: Nessie would replace the rows of the table with those of the branch.
     """
     if branch != MAIN_BRANCH:
         raise UnsupportedTableError(
@@ -57,15 +57,15 @@ def check_branch(branch: str, *, table_name: str) -> None:
 
 
 def guarded(request: CommitRequest, metadata: TableMetadata, *, table_name: str) -> CommitRequest:
-    """Return `request` so that Nessie refuses it where another catalog would.
+    """Return `request`, changed so that Nessie refuses it where another catalog would.
 
     Args:
-        request: What any catalog gets.
-        metadata: The table that it was made from.
+        request: The request that any catalog gets.
+        metadata: The table that the request was made from.
         table_name: The table's name, for errors.
 
     Raises:
-        UnsupportedTableError: It moves another branch than the main one.
+        UnsupportedTableError: The request moves another branch than the main one.
     """
     for update in request.updates:
         if isinstance(update, SetSnapshotRefUpdate):
@@ -77,7 +77,7 @@ def guarded(request: CommitRequest, metadata: TableMetadata, *, table_name: str)
 
 
 def _properties_at_once(request: CommitRequest) -> CommitRequest:
-    """Set all properties in one update: Nessie refuses several, such as a new table's and an epoch's mark."""
+    """Set all properties in one update: Nessie refuses several, such as a new table's and a transaction marker."""
     settings = [update for update in request.updates if isinstance(update, SetPropertiesUpdate)]
     if len(settings) <= 1:
         return request
@@ -87,7 +87,7 @@ def _properties_at_once(request: CommitRequest) -> CommitRequest:
 
 
 def _of_same_schema(request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
-    """Refuse a snapshot that would set the table back to the schema of when it was made."""
+    """Refuse a snapshot that would set the table back to the older schema that the snapshot was made with."""
     adds_snapshot = any(isinstance(update, AddSnapshotUpdate) for update in request.updates)
     is_required = any(isinstance(requirement, AssertCurrentSchemaId) for requirement in request.requirements)
     if not adds_snapshot or is_required:
@@ -97,7 +97,7 @@ def _of_same_schema(request: CommitRequest, metadata: TableMetadata) -> CommitRe
 
 
 def _first_of_all(request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
-    """Let a first commit use up a field id, so that a second first one, which requires the same id, is refused."""
+    """Let a first commit use up a field id, so that another first commit, which requires the same id, is refused."""
     if not any(_says_empty(requirement) for requirement in request.requirements):
         return request
     unused = AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id)
@@ -123,7 +123,7 @@ def _using_up_an_id(updates: tuple[TableUpdate, ...], metadata: TableMetadata) -
 
 
 def _same_columns(metadata: TableMetadata) -> AddSchema:
-    """Return an update that adds the present columns once more, as a schema that does not become the table's."""
+    """Return an update that adds the present columns once more, as a schema that does not become the current one."""
     first, *others = metadata.schema().fields
     told_apart = NestedField(
         field_id=first.field_id,

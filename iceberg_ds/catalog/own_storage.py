@@ -2,13 +2,13 @@
 
 PyIceberg opens a table's files with the catalog's properties and, over these, the table's own. Whoever may set a
 table's properties could choose the class that opens files, which gets the catalog's password, or the host that gets the
-credentials of storage. Here the catalog's properties count alone, which are the user's. It imports the class that a
-table names for the places of its files, too; the metadata files of a commit go where Iceberg puts them. What a REST
-server sends with a table is another matter: `rest` tells it from what the table says.
+credentials of storage. Here only the catalog's properties count, which are the user's. PyIceberg also imports the class
+that a table names for the locations of its files; here the metadata files of a commit go where Iceberg puts them. What
+a REST server sends with a table is another matter: `rest` keeps it apart from what the table says.
 
-PyIceberg copies whatever it has made of a commit's updates, each snapshot and each entry of the logs, so that the
-result shares nothing with the table that it was made from. Within calls that have metadata files at hand it may share:
-nobody changes what was loaded there. Contract tests hold the private names.
+PyIceberg copies the result of a commit's updates, each snapshot and each entry of the logs, so that the result shares
+nothing with the table that it was made from. Within calls that have metadata files at hand it may share: no code
+changes what was loaded there. Contract tests hold the private names.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ class _OwnStaging(_OwnStorage, MetastoreCatalog):
 
 
 def with_own_storage(catalog: Catalog) -> Catalog:
-    """Return the catalog, which from now on takes nothing from tables that opens storage or names code.
+    """Return the catalog, changed so that it takes nothing from tables that opens storage or names code.
 
-    A class of the user's that opens storage in its own way is left alone.
+    A user's own class that opens storage in its own way is left alone.
     """
     kind = type(catalog)
     opens = next(parent for parent in kind.__mro__ if "_load_file_io" in vars(parent))

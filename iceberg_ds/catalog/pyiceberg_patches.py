@@ -1,9 +1,9 @@
 """Everything that the sink changes in PyIceberg for the process, in force only inside the sink's own calls.
 
-PyIceberg's catalogs use functions and classes of their modules, and take no part of them from outside. So these names
-are replaced, once for the process, by ones that look who calls: within `MetadataFiles.at_hand`, which surrounds the
-sink's loads and commits, they do what the sink needs; for everybody else, such as a user's own `table.append()` in the
-same process, they do what PyIceberg does. No other module assigns to what belongs to another package; a test sees it.
+PyIceberg's catalogs use functions and classes of their modules, and none of these can be passed in. So these names are
+replaced, once for the process, by ones that check the caller: within `MetadataFiles.at_hand`, which surrounds the
+sink's loads and commits, they do what the sink needs; for any other caller, such as a user's own `table.append()` in
+the same process, they do what PyIceberg does. No other module assigns to names of another package; a test checks this.
 
 Replaced are:
 
@@ -11,7 +11,7 @@ Replaced are:
   would read and write a table's whole history, however little is new (apache/iceberg-python#3162);
 * `rest.TableResponse` and `rest.CommitTableResponse`: the garbage collector would walk all of a long history, several
   times, while it is parsed;
-* `rest.CommitTableRequest`: what a subclass of an update adds would fall out of the request, and Nessie refuses a
+* `rest.CommitTableRequest`: the request would leave out what a subclass of an update adds, and Nessie refuses a
   schema without `last-column-id`.
 """
 
@@ -23,14 +23,14 @@ from iceberg_ds.catalog.metadata_files import read_metadata, write_metadata
 
 
 def share_metadata_files() -> None:
-    """Let calls of the sink read and write metadata files through what they have at hand."""
+    """Let calls of the sink read and write metadata files through the files that they have at hand."""
     serializers.FromInputFile.table_metadata = staticmethod(read_metadata)  # type: ignore[method-assign]
     serializers.ToOutputFile.table_metadata = staticmethod(write_metadata)  # type: ignore[method-assign]
 
 
 def fit_rest_messages() -> None:
-    """Let calls of the sink parse what REST servers answer without pauses, and send them every field."""
-    # They load the REST catalog's libraries.
+    """Let calls of the sink parse the answers of REST servers without pauses, and send every field to them."""
+    # These imports load the REST catalog's libraries.
     from pyiceberg.catalog import rest  # noqa: PLC0415
 
     from iceberg_ds.catalog import rest_messages  # noqa: PLC0415

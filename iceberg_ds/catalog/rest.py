@@ -1,6 +1,6 @@
 """PyIceberg's REST catalog with what it lacks: time-outs, safe retries, OAuth2 tokens, vended credentials for tasks.
 
-PyIceberg talks to the server while the catalog is constructed, so that this is a subclass that overrides some
+PyIceberg talks to the server while the catalog is constructed, so this is a subclass that overrides some
 of its private steps. Contract tests hold them. Runs on the driver only.
 
 A request that may change something is sent again only if it cannot have been carried out: the connection was never
@@ -132,7 +132,7 @@ def _mask_logged_addresses(record: logging.LogRecord) -> bool:
     return True
 
 
-# It logs the address of every request that it sends again, with all of its parameters.
+# urllib3 logs the address of every request that it sends again, with all of its parameters.
 logging.getLogger("urllib3.connectionpool").addFilter(_mask_logged_addresses)
 
 
@@ -171,7 +171,7 @@ class BoundedAdapter(BaseAdapter):
 
     Args:
         limits: The limits.
-        inner: What sends a request; it may sign it.
+        inner: The adapter that sends a request; it may sign the request.
         ca_bundle: File or folder of the certificates to trust, None for the environment's or the public ones.
         is_repeatable: Whether a POST may be carried out twice.
     """
@@ -234,7 +234,7 @@ class BoundedTokenProvider(OAuth2TokenProvider):
     Args:
         provider: PyIceberg's provider of the same tokens.
         limits: The limits of its requests.
-        ca_bundle: The certificates to trust, None for the public ones.
+        ca_bundle: The certificates to trust, or None for the public ones.
     """
 
     def __init__(self, provider: OAuth2TokenProvider, limits: Limits, *, ca_bundle: str | None) -> None:
@@ -274,7 +274,7 @@ class SinkRestCatalog(RestCatalog):
 
     Args:
         name: Its name.
-        properties: Its properties, as `rest_properties.rest_properties` returns them.
+        properties: Its properties, as `settings.rest_properties` returns them.
 
     Attributes:
         may_renew: Whether the user allows tasks to have a bearer token, to renew vended credentials with.
@@ -360,16 +360,16 @@ class SinkRestCatalog(RestCatalog):
         )
 
     def _storage(self, identifier: tuple[str, ...], response: TableResponse) -> FileIO:
-        """Return what opens the files of the table: with credentials that came with it, if any did."""
+        """Return the FileIO for the files of the table, with the credentials that came with it, if any did."""
         vended = _vended(response)
-        # The table's own properties are not among them: whoever may set those is not the catalog.
+        # The table's own properties are not among them: someone other than the catalog may set those.
         properties = with_vended(storage_properties(self.properties), storage_properties(vended))
         if has_credentials(properties) or self._asked.get(_REMOTE_SIGNING) == "false":
             properties = without_signing(properties)
         return file_io({**properties, **self._renewal(identifier, vended)}, response.metadata.location)
 
     def _renewal(self, identifier: tuple[str, ...], vended: Mapping[str, str]) -> dict[str, str]:
-        """Return how a task renews vended credentials; nothing if they last, or if the user did not allow it."""
+        """Return how a task renews vended credentials; empty if they last, or if the user did not allow renewal."""
         if not self.may_renew or expires_at_ms(vended) is None:
             return {}
         endpoint = self._renewal_endpoint(identifier, vended)

@@ -1,8 +1,8 @@
-"""What is sent to a REST catalog and what it answers, as the sink needs it; for other callers as PyIceberg has it.
+"""Requests to a REST catalog and its answers, as the sink needs them; for other callers as PyIceberg has them.
 
-PyIceberg declares what a commit consists of by its own classes, and what a subclass adds falls out when it is written
-as JSON; Nessie refuses the rest. What a server answers about a table is its whole history, and is parsed without pauses
-for the garbage collector. Contract tests hold what this rests on.
+PyIceberg declares the parts of a commit by its own classes, and leaves out of the JSON what a subclass adds; Nessie
+refuses such a request. A server's answer about a table holds its whole history, and is parsed without pauses for the
+garbage collector. Contract tests hold what this rests on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iceberg_ds.catalog.metadata_json import no_garbage_collection
 
 
 def _parsing() -> AbstractContextManager[None]:
-    """Return what surrounds the parsing of an answer: no garbage collection if the sink asked for it."""
+    """Return the context in which an answer is parsed: without garbage collection if the sink asked for it."""
     return nullcontext() if files_at_hand() is None else no_garbage_collection()
 
 
@@ -45,7 +45,7 @@ class QuickCommitTableResponse(CommitTableResponse):
 
 
 class WholeCommitTableRequest(CommitTableRequest):
-    """A commit request whose updates are written as what they are."""
+    """A commit request that writes each update with all fields of its own class."""
 
     updates: tuple[SerializeAsAny[TableUpdate], ...] = ()
 

@@ -2,8 +2,7 @@
 
 On a server that many use, such as one of Spark Connect, file and environment are the server's and options are each
 user's. Whoever may choose the host, the proxy, the certificates or the class of a catalog gets the credentials that are
-sent there. So beside credentials of the configuration, options may say what leads no request elsewhere, and nothing
-else.
+sent there. So beside credentials of the configuration, options may set only what leads no request elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from iceberg_ds.options.sink_options import CATALOG_PREFIX, DEFAULT_WAREHOUSE, S
 from iceberg_ds.parsing import embedded_warehouse
 from iceberg_ds.secrets import is_secret, mask_properties, mask_url
 
-# PyIceberg reads them as trees, and does not heed them flat, as options and the environment hold them.
+# PyIceberg reads these as trees, and ignores them in the flat form that options and the environment have.
 _TREES = ("ssl.", "auth.")
 # What is read and how much at a time, how long to wait, and how files are stored; all at the configured places.
 _LEADS_NOWHERE = re.compile(
@@ -47,7 +46,7 @@ def rest_properties(name: str, properties: Mapping[str, str]) -> dict[str, Any] 
 
     Args:
         name: Name of the catalog.
-        properties: Those that options give.
+        properties: The properties that options give.
 
     Returns:
         None if it is a catalog of another kind, or if PyIceberg has to say what is wrong with them.
@@ -61,20 +60,20 @@ def rest_properties(name: str, properties: Mapping[str, str]) -> dict[str, Any] 
 
 
 def as_trees(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties with `ssl.*` and `auth.*` as trees, flat or trees as they are."""
+    """Return the properties with `ssl.*` and `auth.*` as trees, whether they are flat or trees already."""
     trees: dict[str, Any] = {}
     for key, value in flat(properties):
         *branches, leaf = key.split(".") if key.startswith(_TREES) else [key]
         place = trees
         for branch in branches:
             place = place.setdefault(branch, {})
-        # What lies below a kind of authentication are parameters in Python.
+        # The names below a kind of authentication are parameters in Python.
         place[leaf.replace("-", "_") if branches[:1] == ["auth"] else leaf] = value
     return trees
 
 
 def flat(properties: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the properties with those of trees under their whole names, such as `auth.type`."""
+    """Yield the properties, those of trees under their whole names, such as `auth.type`."""
     for key, value in properties.items():
         if isinstance(value, Mapping):
             yield from ((f"{key}.{name}", leaf) for name, leaf in flat(value))
@@ -83,10 +82,10 @@ def flat(properties: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def why_not_beside(configured: Mapping[str, Any], asked: Mapping[str, str]) -> str | None:
-    """Return why options must not say this of a catalog, None if they may.
+    """Return why options must not set these properties of a catalog, or None if they may.
 
     Args:
-        configured: The properties that PyIceberg's configuration has for the catalog; none if it does not know it.
+        configured: The properties that PyIceberg's configuration has for the catalog; empty if it does not know it.
         asked: The properties that options give, which take the place of configured ones of the same name; empty ones
             do not, in PyIceberg.
     """
@@ -160,7 +159,7 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
 def configured_properties(settings: CatalogSettings) -> dict[str, str]:
     """Return all properties of a catalog: those of options, and those of PyIceberg's own configuration.
 
-    As in PyIceberg, an option without a value takes the place of nothing.
+    As in PyIceberg, an option without a value replaces nothing.
     """
     return _merged(settings, configured_catalog(settings.name) or {})
 
@@ -171,11 +170,11 @@ def _merged(settings: CatalogSettings, configured: Mapping[str, object]) -> dict
 
 
 def check_history_is_shown(name: str, properties: Mapping[str, str]) -> None:
-    """Refuse to see the snapshots of branches and tags alone: what landed, and what came meanwhile, history decides.
+    """Refuse to see the snapshots of branches and tags alone: history decides what landed, and what came meanwhile.
 
     Args:
         name: The catalog's name.
-        properties: Its properties: those that are configured, or all, with what a REST server says, once connected.
+        properties: Its properties: the configured ones or, once connected, also those that a REST server sends.
     """
     mode = properties.get(_SNAPSHOT_LOADING_MODE, "all")
     if mode.lower() != "all":

@@ -1,8 +1,8 @@
-"""Pure: a predicate held against a schema: columns and fields under their names, operands of types that compare.
+"""Pure: binds a predicate to a schema: names become columns and fields, operands get types that compare.
 
-Types are found as Spark's ANSI mode finds them. A value is taken for what it says or refused, never rounded, cut or
-read in a time zone that nobody named: a bound that is a little off would replace other rows than those that were asked
-for. Source: Spark's SQL reference, "ANSI Compliance".
+Types follow Spark's ANSI mode. A value is taken exactly or refused: never rounded, cut, or read in a time zone that was
+not named, because a bound that is a little off would replace the wrong rows. Source: Spark's SQL reference, "ANSI
+Compliance".
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ _ARITHMETIC = {"+", "-", "*", "/", "%", "div"}
 
 
 def typed_predicate(predicate: Tree, schema: Schema, *, case_sensitive: bool, time_zone: str | None) -> Expression:
-    """Return `predicate` as an expression over the columns of `schema` that is true, false or unknown of a row.
+    """Return `predicate` as an expression over the columns of `schema`: true, false or unknown for each row.
 
     Args:
-        predicate: As `parser.parse_predicate` gives it.
+        predicate: As `parser.parse_predicate` returns it.
         schema: The table's schema.
-        case_sensitive: Whether names must be equal; else one that is equal comes before one that differs in case.
-        time_zone: Where times without a zone are, None if that is not known.
+        case_sensitive: Whether names must match exactly; if not, an exact match wins over one that differs in case.
+        time_zone: Time zone of times without a zone, or None if unknown.
 
     Raises:
-        ValueError: A column is missing or ambiguous, or something does not compare or cannot be computed exactly.
+        ValueError: A column is missing or ambiguous, or a value does not compare or cannot be computed exactly.
     """
     zone = None if time_zone is None else Zone(time_zone)
     typing = _Typing(schema, zone, case_sensitive=case_sensitive)
@@ -97,7 +97,7 @@ class _Typing:
         self._case_sensitive = True if case_sensitive else None
 
     def truth(self, tree: Tree, what: str) -> Expression:
-        """Return what is true or not of a row."""
+        """Return `tree` as an expression that is true, false or unknown for a row."""
         found = self._of(tree)
         if pa.types.is_null(found.type):
             return Constant(pa.scalar(None, pa.bool_()))
@@ -151,7 +151,7 @@ class _Typing:
         return folded(IsTruth((found[0],), expected=name == "is true"))
 
     def _alike(self, found: list[Expression]) -> tuple[Expression, ...]:
-        """Return operands as they are compared, in one type."""
+        """Return the operands in the one type in which they are compared."""
         for one in found:
             if one.type == OPAQUE:
                 name = one.name if isinstance(one, Column) else "it"
@@ -221,7 +221,7 @@ class _Typing:
 
 
 def _narrow(one: Expression) -> pa.DataType:
-    """Return the type, of a whole number that stands beside decimals the decimal of as many digits as it has."""
+    """Return the type; for a constant integer the decimal type with its number of digits, as decimals need it."""
     if is_integer(one.type) and isinstance(one, Constant) and one.value.is_valid:
         return as_decimal(one.type, len(str(abs(one.value.as_py()))))
     return one.type
@@ -233,7 +233,7 @@ def _comparing(found: list[Expression]) -> str:
 
 
 def _logical(kind: type[And | Or], operands: list[Expression]) -> Expression:
-    """Return AND or OR without the operands that decide nothing; the one that decides if there is any."""
+    """Return AND or OR without the operands that decide nothing, or the one operand that decides it."""
     decisive = kind is Or
     kept = []
     for operand in operands:

@@ -1,8 +1,8 @@
-"""Pure: what an expression may be over all rows of a file, as far as that is known.
+"""Pure: the domain of an expression: the values that it may take over all rows of a file, as far as known.
 
-Every operation returns at least what is possible, so a doubt costs the reading of a file and never a row. Values
-stand as they compare in Spark: dates and times as the numbers that Iceberg stores, texts as their UTF-8 bytes, UUIDs
-as bytes.
+Every operation returns at least what is possible, so a doubt costs the reading of a file and never a row. Values have
+the form in which Spark compares them: dates and times as the numbers that Iceberg stores, texts as their UTF-8 bytes,
+UUIDs as bytes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from iceberg_ds.expressions.types import is_decimal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What an expression may be: null, NaN, or a value between two others.
+    """The values that an expression may take: null, NaN, or a value between two bounds.
 
     Attributes:
-        low: No value but NaN is lower, None if that is not known.
-        high: No value but NaN is higher, None if that is not known.
-        is_open: Whether no value is as high as `high` either.
-        has_values: Whether it may be a value that is neither null nor NaN.
-        has_nulls: Whether it may be null.
-        has_nans: Whether it may be NaN.
-        rules_out: Whether it cannot be just this value, None if bounds alone tell.
+        low: Lower bound of all values but NaN, or None if unknown.
+        high: Upper bound of all values but NaN, or None if unknown.
+        is_open: Whether no value equals `high` either.
+        has_values: Whether a value that is neither null nor NaN is possible.
+        has_nulls: Whether null is possible.
+        has_nans: Whether NaN is possible.
+        rules_out: Returns whether one given value is impossible; None if bounds alone tell.
     """
 
     low: Any = None
@@ -41,21 +41,21 @@ class Values:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether it cannot be anything: what is known of it contradicts itself."""
+        """Whether no value is possible: the known facts contradict each other."""
         return not (self.has_values or self.has_nulls or self.has_nans)
 
     @property
     def may_be_true(self) -> bool:
-        """Whether a truth may be true."""
+        """Whether a truth value may be true."""
         return self.has_values and self.high is not False
 
     @property
     def may_be_false(self) -> bool:
-        """Whether a truth may be false."""
+        """Whether a truth value may be false."""
         return self.has_values and self.low is not True
 
     def and_also(self, other: Values) -> Values:
-        """Return what both leave possible; where they contradict each other, one is wrong, and nothing is known."""
+        """Return what both allow; if they contradict each other, one of them is wrong, and nothing is known."""
         low = max((one.low for one in (self, other) if one.low is not None), default=None)
         highs = [(one.high, not one.is_open) for one in (self, other) if one.high is not None]
         high, is_closed = min(highs, default=(None, True))
@@ -94,12 +94,12 @@ UNKNOWN = Values()
 
 
 def truth(*, true: bool, false: bool, unknown: bool) -> Values:
-    """Return what a truth may be."""
+    """Return the domain of a truth value."""
     return Values(low=not false, high=true, has_values=true or false, has_nulls=unknown, has_nans=False)
 
 
 def orders(one: Values, other: Values) -> set[int]:
-    """Return how a value of `one` may stand to one of `other`: below it (-1), equal (0) or above (1).
+    """Return how a value of `one` may compare with a value of `other`: below it (-1), equal (0) or above (1).
 
     NaN is above all values, and equal to NaN.
     """
@@ -146,7 +146,7 @@ def _is_single(one: Values) -> bool:
 
 
 def may_start_with(one: Values, beginning: bytes) -> bool:
-    """Return whether a text may start so."""
+    """Return whether a text may start with `beginning`."""
     if not one.has_values:
         return False
     if one.high is not None and (one.high < beginning or (one.is_open and one.high == beginning)):
@@ -155,7 +155,7 @@ def may_start_with(one: Values, beginning: bytes) -> bool:
 
 
 def must_start_with(one: Values, beginning: bytes) -> bool:
-    """Return whether each text starts so."""
+    """Return whether every text starts with `beginning`."""
     if not beginning:
         return True
     if one.low is None or one.high is None:
@@ -164,7 +164,7 @@ def must_start_with(one: Values, beginning: bytes) -> bool:
 
 
 def physical(scalar: pa.Scalar) -> Values:
-    """Return a constant as what it may be."""
+    """Return the domain of a constant."""
     (value,) = physical_values([scalar])
     is_nan = isinstance(value, float) and math.isnan(value)
     has_value = value is not None and not is_nan
@@ -173,11 +173,11 @@ def physical(scalar: pa.Scalar) -> Values:
 
 
 def physical_values(scalars: Iterable[pa.Scalar]) -> list[Any]:
-    """Return each of Arrow's scalars as it compares, None for null."""
+    """Return each Arrow scalar in the form in which it compares, None for null."""
     return [_physical(scalar) if scalar.is_valid else None for scalar in scalars]
 
 
-def _physical(scalar: pa.Scalar) -> Any:  # noqa: ANN401  # whatever the type is
+def _physical(scalar: pa.Scalar) -> Any:  # noqa: ANN401  # of any type
     kind = scalar.type
     if pa.types.is_temporal(kind):
         return scalar.value
@@ -186,7 +186,7 @@ def _physical(scalar: pa.Scalar) -> Any:  # noqa: ANN401  # whatever the type is
 
 
 def arrow_values(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array of Arrow's, of a type of numbers or times; None becomes null."""
+    """Return values as an Arrow array of a numeric or time type; None becomes null."""
     if pa.types.is_temporal(kind):
         return pa.array(values, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_decimal(kind)):

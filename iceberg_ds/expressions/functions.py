@@ -1,6 +1,6 @@
 """Pure: casts, arithmetic and functions that a predicate may use, computed by Arrow exactly as Spark's ANSI mode does.
 
-What Spark computes otherwise, or may fail on for some rows alone, is not here: division by columns, numbers read from
+Left out is what Spark computes differently, or may fail on for some rows only: division by columns, numbers read from
 columns of texts, regular expressions. Source: Spark's SQL reference, "Functions" and "ANSI Compliance".
 """
 
@@ -44,7 +44,7 @@ from iceberg_ds.expressions.types import (
 
 _Kernel = Callable[..., Any]
 
-# Whatever a cast's target may be called.
+# Every name of a cast's target type.
 _TYPES = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -62,7 +62,7 @@ _TYPES = {
     "timestamp_ntz": LOCAL,
     "time": TIME,
 }
-# Those of which Spark has a function of the same name.
+# Types for which Spark has a function of the same name.
 _CASTS = ("boolean", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp")
 _UNITS = {
     "year": "year",
@@ -91,16 +91,16 @@ _PARTS = {
     "hour": pc.hour,
     "minute": pc.minute,
 }
-# Of these no date has one.
+# Parts that a date does not have.
 _CLOCK_PARTS = {"hour", "minute"}
 _TODAY = {"current_date", "current_timestamp", "now", "localtimestamp", "current_time", "rand", "uuid", "curdate"}
 
 
 def type_named(name: str) -> pa.DataType:
-    """Return the type that a cast names.
+    """Return the type that a cast names `name`.
 
     Raises:
-        ValueError: None that can be computed exactly.
+        ValueError: No cast to this type can be computed exactly.
     """
     if name in _TYPES:
         return _TYPES[name]
@@ -113,15 +113,15 @@ def type_named(name: str) -> pa.DataType:
 
 
 def cast(one: Expression, to: pa.DataType, zone: Zone | None) -> Expression:
-    """Return the expression as one of another type.
+    """Return the expression cast to another type.
 
     Args:
         one: The expression.
         to: The type.
-        zone: The session's, None if it is not known.
+        zone: The session's time zone, or None if unknown.
 
     Raises:
-        ValueError: Spark does not do that, or not for every value; says what to write.
+        ValueError: Spark has no such cast, or the cast fails for some values; the message says what to write.
     """
     if one.type == to:
         return one
@@ -140,7 +140,7 @@ def cast(one: Expression, to: pa.DataType, zone: Zone | None) -> Expression:
 def _cast_kernel(one: Expression, to: pa.DataType, zone: Zone | None) -> tuple[_Kernel, bool]:  # noqa: PLR0911  # by type
     given = one.type
     if is_number(given) and to == pa.float64():
-        # Arrow's own way from decimals to doubles does not always end at the nearest one.
+        # Arrow's own cast from decimals to doubles does not always give the nearest double.
         return (partial(_through_text, to) if is_decimal(given) else partial(pc.cast, target_type=to, safe=False)), True
     if is_integer(given) and (is_integer(to) or _holds(to, as_decimal(given, _digits(one)))):
         return partial(pc.cast, target_type=to), True
@@ -160,7 +160,7 @@ def _cast_kernel(one: Expression, to: pa.DataType, zone: Zone | None) -> tuple[_
 
 
 def _holds(to: pa.DataType, given: pa.DataType) -> bool:
-    """Return whether a decimal holds all of another."""
+    """Return whether `to` is a decimal that holds all values of the decimal `given`."""
     if not is_decimal(to):
         return False
     return bool(to.scale >= given.scale and to.precision - to.scale >= given.precision - given.scale)
@@ -191,10 +191,10 @@ def _through_text(to: pa.DataType, values: Any) -> Any:  # noqa: ANN401  # array
 
 
 def _instant(zone: Zone, is_date: bool, values: Any) -> Any:  # noqa: ANN401, FBT001  # array or scalar
-    """Return dates or local times as instants: the earlier of two, and in a gap of the clocks where they would be."""
+    """Return dates or local times as instants: the earlier of two, and in a gap of the clocks as if they went on."""
     local = pc.cast(values, LOCAL)
     if is_date:
-        # The first moment of a day, whenever the clocks show it.
+        # The first moment of the day, no matter what the clocks show then.
         there = pc.assume_timezone(local, zone.arrow, ambiguous="earliest", nonexistent="latest")
         return pc.cast(there, INSTANT)
     before = pc.assume_timezone(local, zone.arrow, ambiguous="earliest", nonexistent="earliest")
@@ -211,7 +211,7 @@ def arithmetic(sign: str, left: Expression, right: Expression) -> Expression:
     """Return the sum, difference, product, quotient or remainder of two numbers.
 
     Raises:
-        ValueError: They are none, or Spark rounds, or fails for some rows alone.
+        ValueError: An operand is no number, or Spark rounds the result, or fails for some rows only.
     """
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         left, right = (cast(one, common_type(left.type, right.type), None) for one in (left, right))
@@ -275,15 +275,15 @@ def _division(sign: str, left: Expression, right: Expression) -> Expression:
 
 
 def _remainder(left: Any, right: Any) -> Any:  # noqa: ANN401  # array or scalar
-    """Return the remainder, which has the sign of the number that is divided."""
+    """Return the remainder, which has the sign of the dividend."""
     return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
 
 
 def negative(one: Expression) -> Expression:
-    """Return a number below zero for one above, and the other way round.
+    """Return the number with its sign reversed.
 
     Raises:
-        ValueError: It is no number.
+        ValueError: The operand is no number.
     """
     if not is_number(one.type):
         raise ValueError(f"- of {type_name(one.type)} is not computed: only of numbers")
@@ -291,10 +291,10 @@ def negative(one: Expression) -> Expression:
 
 
 def is_nan(one: Expression) -> Expression:
-    """Return whether a number is NaN, unknown of a null.
+    """Return whether a number is NaN; unknown for null.
 
     Raises:
-        ValueError: It is of a type that has none.
+        ValueError: The operand's type has no NaN.
     """
     if not pa.types.is_floating(one.type):
         raise ValueError(f"only a float or a double is NaN, and this is {type_name(one.type)}")
@@ -302,15 +302,15 @@ def is_nan(one: Expression) -> Expression:
 
 
 def call(name: str, operands: Sequence[Expression], zone: Zone | None) -> Expression:
-    """Return a function of some operands.
+    """Return the function `name` of the operands.
 
     Args:
         name: Its name, in lower case.
         operands: The operands.
-        zone: The session's, None if it is not known.
+        zone: The session's time zone, or None if unknown.
 
     Raises:
-        ValueError: There is none of that name here, or it does not take these operands.
+        ValueError: The function is not known here, or does not take these operands.
     """
     if name in _TODAY:
         raise ValueError(
@@ -333,7 +333,7 @@ def _only(name: str, operands: Sequence[Expression]) -> Expression:
 
 
 def _on_clocks(name: str, one: Expression, zone: Zone | None, to: pa.DataType) -> Expression:
-    """Return a date or time as what clocks show."""
+    """Return a date or time as clocks show it."""
     if one.type not in (DATE, LOCAL, INSTANT):
         raise ValueError(f"{name} of {type_name(one.type)} is not computed: only of dates and timestamps")
     return one if one.type == DATE and to == LOCAL else cast(one, to, zone)
@@ -401,7 +401,7 @@ def _in_case(name: str, operands: Sequence[Expression], zone: Zone | None) -> Ex
     def compute(values: Any) -> Any:  # noqa: ANN401  # an array
         if pc.all(pc.string_is_ascii(values)).as_py() is not False:
             return (pc.ascii_lower if is_lower else pc.ascii_upper)(values)
-        # Java and Python follow Unicode's special cases, of one letter or sign for several; Arrow does not.
+        # Java and Python follow Unicode's special cases, in which one letter becomes several; Arrow does not.
         changed = (None if text is None else text.lower() if is_lower else text.upper() for text in values.to_pylist())
         return pa.array(changed, values.type)
 
@@ -431,7 +431,7 @@ def _is_null(name: str, operands: Sequence[Expression], zone: Zone | None) -> Ex
 
 
 def _is_nan(name: str, operands: Sequence[Expression], zone: Zone | None) -> Expression:  # noqa: ARG001
-    # Unlike IS NAN, the function is false of a null.
+    # Unlike IS NAN, the function is false for null.
     return folded(IsTruth((is_nan(_only(name, operands)),), expected=True))
 
 

@@ -1,7 +1,7 @@
-"""Pure: texts as values of a type, and time zones, as Spark's ANSI mode reads them.
+"""Pure: reads texts as values of a type and as time zones, the way Spark's ANSI mode reads them.
 
-A text that Spark would cut to fit, such as the hour of a date, is refused: a bound that is a little off would replace
-other rows than those that were asked for. Source: Spark's SQL reference, "Datetime literals" and "Cast".
+A text that Spark would cut to fit, such as a date with an hour, is refused: a bound that is a little off would replace
+the wrong rows. Source: Spark's SQL reference, "Datetime literals" and "Cast".
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _FLOATS = {
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # compared with times without a zone
 _MICROSECOND = timedelta(microseconds=1)
 _MOST_HOURS = 18
-# What Spark trims. It knows no spaces and no digits but ASCII's.
+# The characters that Spark trims. It knows only the spaces and digits of ASCII.
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
-# What the time zone database, Java and Spark call the zone without an offset.
+# Names of the zone without an offset in the time zone database, Java and Spark.
 _UTC_NAMES = {
     *("Z", "UT", "UTC", "GMT", "UCT", "ZULU", "UNIVERSAL", "GREENWICH", "GMT0"),
     *("ETC/UTC", "ETC/GMT", "ETC/UCT", "ETC/ZULU", "ETC/UNIVERSAL", "ETC/GREENWICH", "ETC/GMT0"),
@@ -62,7 +62,7 @@ class Zone:
         name: As Spark writes it, such as `Europe/Paris`, `UTC` or `+02:00`.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: No time zone has this name.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Zone:
 
     @cached_property
     def rules(self) -> tzinfo:
-        """How its clocks go."""
+        """The rules of the zone's offset from UTC."""
         if self.name.upper() in _UTC_NAMES:
             return timezone.utc
         if (match := _OFFSET.fullmatch(self.name)) is not None:
@@ -107,13 +107,13 @@ def time_zone(text: str) -> str:
     """Return the name of a time zone, checked.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: No time zone has this name.
     """
     return Zone(text.strip()).name
 
 
 def is_same_zone(one: str, other: str) -> bool:
-    """Return whether two names are of one time zone: the same name, or the same offset; UTC has many names."""
+    """Return whether two names mean one time zone: the same name, or the same offset; UTC has many names."""
     try:
         return one == other or Zone(one).rules == Zone(other).rules
     except ValueError:
@@ -126,7 +126,7 @@ def parsed(text: str, to: pa.DataType, zone: Zone | None) -> pa.Scalar:
     Args:
         text: The text.
         to: The type.
-        zone: Where times without a zone are, None if that is not known.
+        zone: Time zone of times without a zone, or None if unknown.
 
     Raises:
         ValueError: The text is no such value, says more than the type holds, or needs a zone.

@@ -1,10 +1,10 @@
-"""Pure: what the metrics and the partition of a data file, or the summary of a manifest, prove of its rows.
+"""Pure: what the metrics and the partition of a data file, or the summary of a manifest, prove about its rows.
 
-So a file lies inside the range of rows that a write replaces, outside, or partly inside; and it may have one of some
-keys, or cannot. What metrics do not say, or say in a form that cannot be read, is unknown: the rows are then read, so
-that a doubt costs time and never a row. A column that the schema calls required counts as optional here, because it may
-have been optional when the file was written. Source: Iceberg spec, "Scan Planning", "Manifests", "Partition Transforms"
-and appendix D, "Binary single-value serialization".
+They prove whether a file lies inside the range of rows that a write replaces, outside, or partly inside, and whether
+the file may hold one of some keys. What metrics do not say, or say in a form that cannot be read, is unknown: the rows
+are then read, so that a doubt costs time and never a row. A column that the schema calls required counts as optional
+here, because it may have been optional when the file was written. Source: Iceberg spec, "Scan Planning", "Manifests",
+"Partition Transforms" and appendix D, "Binary single-value serialization".
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ _TIMES = (DateType, TimestampType, TimestamptzType)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """What the metrics of a file say of one column.
+    """What the metrics of a file say about one column.
 
     Attributes:
-        low: No value is lower, None if that is not known.
-        high: No value is higher, None if that is not known.
-        may_be_null: Whether there may be a null.
-        is_all_null: Whether there is nothing else.
-        may_be_nan: Whether there may be a NaN, which lies within no bounds.
+        low: Lower bound of all values but NaN, or None if unknown.
+        high: Upper bound of all values but NaN, or None if unknown.
+        may_be_null: Whether a null is possible.
+        is_all_null: Whether every value is null.
+        may_be_nan: Whether a NaN, which lies within no bounds, is possible.
     """
 
     low: Any = None
@@ -90,7 +90,7 @@ class ColumnFacts:
 
 
 def facts_of(data_file: DataFile, field_id: int, field_type: IcebergType) -> ColumnFacts:
-    """Return what the metrics of a file say of the column with this id, whose type in the table is `field_type`."""
+    """Return what the metrics of a file say about the column with this id, whose type in the table is `field_type`."""
     nulls = (data_file.null_value_counts or {}).get(field_id)
     values = (data_file.value_counts or {}).get(field_id)
     is_float = isinstance(field_type, FloatType | DoubleType)
@@ -104,9 +104,9 @@ def facts_of(data_file: DataFile, field_id: int, field_type: IcebergType) -> Col
 
 
 def bound_value(raw: bytes | None, field_type: IcebergType) -> Any:  # noqa: ANN401, PLR0911  # one return a type
-    """Return a bound as what compares with others of the column, None if there is none.
+    """Return a bound as a value that compares with others of the column, or None if there is no usable bound.
 
-    A column may have been widened since the file was written, so the width of numbers is that of the bytes.
+    A column may have been widened since the file was written, so the number of bytes tells the width of a number.
     """
     if not raw:
         return None if not isinstance(field_type, StringType | BinaryType) else raw
@@ -122,11 +122,11 @@ def bound_value(raw: bytes | None, field_type: IcebergType) -> Any:  # noqa: ANN
             return None if number != number else number  # noqa: PLR0124  # NaN bounds nothing
         case StringType() | BinaryType() | FixedType():
             return raw
-    return None  # of UUIDs writers do not agree on the order
+    return None  # writers do not agree on the order of UUIDs
 
 
 class FileFacts:
-    """What is known of the columns of data files under one partition spec.
+    """What is known about the columns of data files under one partition spec.
 
     Args:
         schema: The table's schema.
@@ -140,14 +140,14 @@ class FileFacts:
             self._sources.setdefault(field.source_id, []).append((position, field))
 
     def of_rows(self, data_file: DataFile) -> Facts:
-        """Return what every row of a file is known to hold to: its metrics, and partitions that are a column's value.
+        """Return what holds for every row of a file: its metrics, and partitions that are a column's value.
 
-        These are what a writer has seen of the rows; what a transform makes of a row only rules rows out.
+        A writer has seen these facts in the rows; the result of a transform only rules rows out.
         """
         return _remembered(lambda column: self._of_file(data_file, column, all_transforms=False))
 
     def of_partition(self, data_file: DataFile) -> Facts:
-        """Return all that is known of a file, by which rows may be ruled out."""
+        """Return all that is known about a file, to rule rows out."""
         return _remembered(lambda column: self._of_file(data_file, column, all_transforms=True))
 
     def of_manifest(self, manifest: ManifestFile) -> Facts:
@@ -185,7 +185,7 @@ def _remembered(facts: Facts) -> Facts:
 def _unless_unreadable(read: Callable[[], Values]) -> Values:
     try:
         return read()
-    except Exception:  # what other writers wrote for bounds and partitions, and what types were since
+    except Exception:  # bounds and partitions of other writers, and types that changed since
         return UNKNOWN
 
 
@@ -196,7 +196,7 @@ def _of_metrics(data_file: DataFile, column: Column, kind: IcebergType) -> Value
     values = (data_file.value_counts or {}).get(column.field_id)
     is_all_nan = nulls is not None and nans is not None and 0 < nans == (values or 0) - nulls
     if len(column.path) > 1:
-        # Whether fields of structs that are null count as null is not the same with all writers.
+        # Writers differ on whether the fields of null structs count as null.
         found = ColumnFacts(low=found.low, high=found.high, may_be_nan=found.may_be_nan)
         is_all_nan = False
     return Values(
@@ -209,7 +209,7 @@ def _of_metrics(data_file: DataFile, column: Column, kind: IcebergType) -> Value
 
 
 def _comparable(bound: Any, kind: IcebergType) -> Any:  # noqa: ANN401  # of the column's type
-    """Return a bound as values of its type compare: of decimals bounds are whole numbers."""
+    """Return a bound as values of its type compare; the bound of a decimal is a whole number."""
     return _shifted(bound, -kind.scale) if isinstance(kind, DecimalType) and bound is not None else bound
 
 
@@ -218,7 +218,7 @@ def _shifted(number: int, exponent: int) -> Decimal:
 
 
 def _of_value(value: Any, transform: Transform[Any, Any], kind: IcebergType) -> Values:  # noqa: ANN401  # of any type
-    """Return what a partition value says of the column that it was made from."""
+    """Return what a partition value says about the column that it was computed from."""
     if value is None:
         return Values(has_values=False, has_nans=False) if _keeps_nulls(transform) else UNKNOWN
     if isinstance(value, float) and math.isnan(value):
@@ -227,7 +227,7 @@ def _of_value(value: Any, transform: Transform[Any, Any], kind: IcebergType) -> 
 
 
 def _of_summary(summary: PartitionFieldSummary, transform: Transform[Any, Any], kind: IcebergType) -> Values:
-    """Return what the lowest and the highest partition value say of the column that they were made from."""
+    """Return what the lowest and the highest partition value say about the column that they were computed from."""
     if not _keeps_nulls(transform) or not isinstance(kind, PrimitiveType):
         return UNKNOWN
 
@@ -263,7 +263,7 @@ def _between(
     kind: IcebergType,
     others: Values,
 ) -> Values:
-    """Return what partition values from `first` to `last`, and `others` of nulls and NaN, say of the column."""
+    """Return what partition values from `first` to `last`, and `others` of nulls and NaN, say about the column."""
     low, high, is_open = None, None, False
     rules_out = None
     if isinstance(transform, IdentityTransform):
@@ -299,13 +299,13 @@ def _not_in_buckets(transform: BucketTransform[Any], kind: IcebergType, first: i
 
 
 def _end_of_width(last: Any, width: int, kind: IcebergType) -> tuple[Any, bool]:  # noqa: ANN401  # of the column's type
-    """Return what all values that are cut to `last` end at, and whether they end below it; None if it is not known."""
+    """Return an upper bound of all values that are cut to `last`, None if unknown, and whether they end below it."""
     if isinstance(kind, IntegerType | LongType):
         return last + width - 1, False
     if isinstance(kind, DecimalType):
         return _shifted(_unscaled(last, kind.scale) + width - 1, -kind.scale), False
     raw = _physical(last)
-    # What is shorter than the width was not cut.
+    # A value shorter than the width was not cut.
     is_whole = len(raw.decode() if isinstance(kind, StringType) else raw) < width
     return (raw, False) if is_whole else (_after(raw), True)
 
@@ -316,7 +316,7 @@ def _unscaled(number: Decimal, scale: int) -> int:
 
 
 def _after(beginning: bytes) -> bytes | None:
-    """Return what is above all that begins so, None if nothing is."""
+    """Return the lowest bound above all bytes that start with `beginning`, or None if nothing is above."""
     kept = beginning.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
@@ -361,12 +361,12 @@ class FilterRange(Range):
 
     Args:
         metadata: The table.
-        predicate: As `parser.parse_predicate` gives it.
-        case_sensitive: As in `typed.typed_predicate`.
-        time_zone: As in `typed.typed_predicate`.
+        predicate: As `parser.parse_predicate` returns it.
+        case_sensitive: As in `binding.typed_predicate`.
+        time_zone: As in `binding.typed_predicate`.
 
     Raises:
-        ValueError: The predicate does not fit the table's columns any more.
+        ValueError: The predicate no longer fits the table's columns.
     """
 
     def __init__(
@@ -412,15 +412,15 @@ def _is_true(outcome: Values) -> bool:
 
 
 def _or_else(decide: Callable[[], bool], otherwise: bool) -> bool:  # noqa: FBT001  # the answer, not a switch
-    """Return the decision, or the one that is always safe if the values cannot be compared."""
+    """Return the decision, or `otherwise`, which is always safe, if the values cannot be compared."""
     try:
         return decide()
-    except Exception:  # partitions and bounds of other types than the columns have, and the like
+    except Exception:  # such as partitions and bounds of other types than the columns have
         return otherwise
 
 
 class PartitionRange(Range):
-    """The partitions that a set of data files belongs to; in an unpartitioned table all rows.
+    """The partitions that a set of data files belongs to, or all rows of an unpartitioned table.
 
     Args:
         metadata: The table.
@@ -429,7 +429,7 @@ class PartitionRange(Range):
     """
 
     def __init__(self, metadata: TableMetadata, data_files: Sequence[DataFile], name: str) -> None:
-        # The files' own, because the table's may have changed since they were written.
+        # The spec of the files, because the table's may have changed since they were written.
         self._spec_id = data_files[0].spec_id if data_files else metadata.default_spec_id
         spec = metadata.specs()[self._spec_id]
         is_unpartitioned = all(isinstance(field.transform, VoidTransform) for field in spec.fields)
@@ -438,11 +438,11 @@ class PartitionRange(Range):
         self._name = name
 
     def may_touch(self, manifest: ManifestFile) -> bool:  # noqa: ARG002  # the files tell it as fast
-        """Return whether there are partitions at all."""
+        """Return whether the range has any partitions."""
         return bool(self._partitions)
 
     def coverage(self, data_file: DataFile) -> Coverage:
-        """Return whether the file's partition is one of them.
+        """Return whether the file's partition is one of the range's.
 
         Raises:
             UnsupportedTableError: The file was written by another partition spec.
@@ -459,7 +459,7 @@ class PartitionRange(Range):
 
 
 def may_share_rows(one: Sequence[ColumnFacts], other: Sequence[ColumnFacts]) -> bool:
-    """Return whether a row of one file may be equal to one of another in all these columns."""
+    """Return whether a row of one file may equal a row of the other in all these columns."""
     return all(map(_may_share_value, one, other))
 
 
@@ -476,7 +476,7 @@ def _is_below(one: ColumnFacts, other: ColumnFacts) -> bool:
 
 
 class FactsOf:
-    """The facts of files, worked out once for each file and set of columns.
+    """The facts of files, computed once for each file and set of columns.
 
     Args:
         types: The types of the columns, by field id.

@@ -1,8 +1,8 @@
 """Pure: typed expressions, each evaluated in two ways: over the rows of a batch, and over what a file's metrics allow.
 
-Both ways stand side by side in each class, because they must agree: whatever the rows of a file give, `among` allows.
-Nulls are SQL's third truth; NaN equals NaN and is above all numbers; zeros have no sign; texts compare by their bytes.
-Source: Spark's SQL reference, "Null Semantics" and "NaN Semantics".
+Both ways stand side by side in each class, because they must agree: `among` allows every value that the rows of a file
+give. Null is SQL's third truth value; NaN equals NaN and is above all numbers; zeros have no sign; texts compare by
+their bytes. Source: Spark's SQL reference, "Null Semantics" and "NaN Semantics".
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from iceberg_ds.expressions.domains import (
 )
 from iceberg_ds.expressions.types import INSTANT, LOCAL, UUID
 
-# What a file's metrics allow for the column of a field id, which has this type.
+# Returns what a file's metrics allow for a column.
 Facts = Callable[["Column"], Values]
-# No two clocks are further apart, so an order of instants holds for local times that are further apart than this.
+# No two clocks differ by more, so instants keep their order if their local times are further apart than this.
 _FURTHEST_CLOCKS_US = 48 * 3_600_000_000
 
 
@@ -43,23 +43,23 @@ class Expression(ABC):
 
     @abstractmethod
     def over(self, operands: Sequence[Any], batch: pa.RecordBatch | None) -> Any:  # noqa: ANN401  # array or scalar
-        """Return the expression for each row, an array or, of constants alone, maybe a scalar.
+        """Return the value for each row: an array or, for constants alone, maybe a scalar.
 
         Args:
-            operands: What the operands are in these rows.
+            operands: The operands' values in these rows.
             batch: The rows; None if no column is needed.
         """
 
     @abstractmethod
     def among(self, facts: Facts) -> Values:
-        """Return what the expression may be over rows of which `facts` are known."""
+        """Return the domain of the expression over rows with these known `facts`."""
 
     def rows(self, batch: pa.RecordBatch | None) -> Any:  # noqa: ANN401  # array or scalar
-        """Return the expression for each row of a batch; columns are taken by their position."""
+        """Return the value for each row of a batch; columns are taken by their position."""
         return self.over([operand.rows(batch) for operand in self.operands], batch)
 
     def columns(self) -> list[Column]:
-        """Return the columns that it looks at, in any order."""
+        """Return the columns that the expression reads, in any order."""
         return [column for operand in self.operands for column in operand.columns()]
 
 
@@ -70,8 +70,8 @@ class Column(Expression):
     Attributes:
         type: Its type in expressions.
         field_id: Its id.
-        name: Its name, of a field of a struct with those of the structs before it.
-        path: Its position in the schema, and those in the structs.
+        name: Its name; for a field of a struct, after the names of the structs that hold it.
+        path: Its position in the schema, followed by the positions in its structs.
     """
 
     type: pa.DataType
@@ -95,11 +95,11 @@ class Column(Expression):
         return column
 
     def among(self, facts: Facts) -> Values:
-        """Return what is known of the column."""
+        """Return what is known about the column."""
         return facts(self)
 
     def columns(self) -> list[Column]:
-        """Return it."""
+        """Return the column itself."""
         return [self]
 
 
@@ -120,13 +120,13 @@ class Constant(Expression):
         return self.value
 
     def among(self, facts: Facts) -> Values:  # noqa: ARG002
-        """Return that it is just this."""
+        """Return the domain of this one value."""
         return physical(self.value)
 
 
 @dataclass(frozen=True)
 class _Truth(Expression):
-    """What is true, false or unknown of a row."""
+    """An expression that is true, false or unknown for a row."""
 
     operands: tuple[Expression, ...]
     type = pa.bool_()
@@ -134,7 +134,7 @@ class _Truth(Expression):
 
 @dataclass(frozen=True)
 class Comparison(_Truth):
-    """Two operands of one type beside each other; `sign` is one of =, <>, <, <=, > and >=."""
+    """A comparison of two operands of one type; `sign` is one of =, <>, <, <=, > and >=."""
 
     sign: str
 
@@ -143,7 +143,7 @@ class Comparison(_Truth):
         left, right = operands
         if not pa.types.is_floating(self.operands[0].type):
             return _COMPARE[self.sign](left, right)
-        # None of them is Kleene's, so that what is null on one side is unknown, whatever is on the other.
+        # No Kleene functions: a null on one side must give unknown, no matter what is on the other side.
         is_left, is_right = pc.is_nan(left), pc.is_nan(right)
         match self.sign:
             case "=":
@@ -201,11 +201,11 @@ class SameOrBothNull(_Truth):
 
 @dataclass(frozen=True)
 class OneOf(_Truth):
-    """IN and constants.
+    """IN with constants.
 
     Attributes:
         members: The constants, without nulls, of the operand's type.
-        has_null: Whether there is a null among them, so that no value is surely not among them.
+        has_null: Whether the list has a null, so that no value is surely absent from it.
     """
 
     members: pa.Array
@@ -240,16 +240,16 @@ class OneOf(_Truth):
 
 
 def _alike(numbers: pa.Array) -> pa.Array:
-    """Return floats of which equal ones have the same bits: by these Arrow looks them up, zeros and NaN alike."""
+    """Return floats with the same bits for equal values, zeros and NaN alike: Arrow looks floats up by their bits."""
     return pc.if_else(pc.is_nan(numbers), pa.scalar(math.nan, numbers.type), pc.add(numbers, 0.0))
 
 
 @dataclass(frozen=True)
 class Like(_Truth):
-    """LIKE and a constant pattern.
+    """LIKE with a constant pattern.
 
     Attributes:
-        pieces: The texts between the wildcards, one more than those.
+        pieces: The texts between the wildcards, one more than there are wildcards.
         wildcards: The wildcards, % and _.
     """
 
@@ -297,21 +297,21 @@ class IsNull(_Truth):
         return pc.is_null(operands[0])
 
     def among(self, facts: Facts) -> Values:
-        """Return whether there are nulls, and anything else."""
+        """Return whether nulls and other values are possible."""
         found = self.operands[0].among(facts)
         return truth(true=found.has_nulls, false=found.has_values or found.has_nans, unknown=False)
 
 
 @dataclass(frozen=True)
 class IsNaN(_Truth):
-    """IS NAN, unknown of a null, unlike Spark's function of that name."""
+    """IS NAN; unknown for null, unlike Spark's function of that name."""
 
     def over(self, operands: Sequence[Any], batch: pa.RecordBatch | None) -> Any:  # noqa: ARG002, ANN401
         """Look for NaN."""
         return pc.is_nan(operands[0])
 
     def among(self, facts: Facts) -> Values:
-        """Return whether there is NaN, and anything else."""
+        """Return whether NaN and other values are possible."""
         found = self.operands[0].among(facts)
         return truth(true=found.has_nans, false=found.has_values, unknown=found.has_nulls)
 
@@ -323,12 +323,12 @@ class IsTruth(_Truth):
     expected: bool
 
     def over(self, operands: Sequence[Any], batch: pa.RecordBatch | None) -> Any:  # noqa: ARG002, ANN401
-        """Compare, with unknown as another truth."""
+        """Compare; unknown is neither true nor false."""
         given = operands[0] if self.expected else pc.invert(operands[0])
         return pc.coalesce(given, pa.scalar(False))  # noqa: FBT003  # Arrow's signature
 
     def among(self, facts: Facts) -> Values:
-        """Return which outcomes the operand's allow."""
+        """Return which outcomes the operand's outcomes allow."""
         found = self.operands[0].among(facts)
         is_it, is_not = found.may_be_true, found.may_be_false
         if not self.expected:
@@ -338,28 +338,28 @@ class IsTruth(_Truth):
 
 @dataclass(frozen=True)
 class Not(_Truth):
-    """NOT; of unknown, unknown."""
+    """NOT; unknown stays unknown."""
 
     def over(self, operands: Sequence[Any], batch: pa.RecordBatch | None) -> Any:  # noqa: ARG002, ANN401
         """Negate."""
         return pc.invert(operands[0])
 
     def among(self, facts: Facts) -> Values:
-        """Return the outcomes, negated."""
+        """Return the operand's outcomes, negated."""
         found = self.operands[0].among(facts)
         return truth(true=found.may_be_false, false=found.may_be_true, unknown=found.has_nulls)
 
 
 @dataclass(frozen=True)
 class And(_Truth):
-    """All of them: false if one is, else unknown if one is."""
+    """AND: false if an operand is false, else unknown if an operand is unknown."""
 
     def over(self, operands: Sequence[Any], batch: pa.RecordBatch | None) -> Any:  # noqa: ARG002, ANN401
         """Combine row by row."""
         return reduce(pc.and_kleene, operands)
 
     def among(self, facts: Facts) -> Values:
-        """Return which outcomes those of the operands allow."""
+        """Return which outcomes the operands' outcomes allow."""
         found = [operand.among(facts) for operand in self.operands]
         return truth(
             true=all(one.may_be_true for one in found),
@@ -370,14 +370,14 @@ class And(_Truth):
 
 @dataclass(frozen=True)
 class Or(_Truth):
-    """One of them: true if one is, else unknown if one is."""
+    """OR: true if an operand is true, else unknown if an operand is unknown."""
 
     def over(self, operands: Sequence[Any], batch: pa.RecordBatch | None) -> Any:  # noqa: ARG002, ANN401
         """Combine row by row."""
         return reduce(pc.or_kleene, operands)
 
     def among(self, facts: Facts) -> Values:
-        """Return which outcomes those of the operands allow."""
+        """Return which outcomes the operands' outcomes allow."""
         found = [operand.among(facts) for operand in self.operands]
         return truth(
             true=any(one.may_be_true for one in found),
@@ -394,11 +394,11 @@ class FirstOf(Expression):
     type: pa.DataType
 
     def over(self, operands: Sequence[Any], batch: pa.RecordBatch | None) -> Any:  # noqa: ARG002, ANN401
-        """Take the first row by row."""
+        """Take the first value that is not null, row by row."""
         return pc.coalesce(*operands)
 
     def among(self, facts: Facts) -> Values:
-        """Return what any of them may be."""
+        """Return what any operand may be."""
         found = [operand.among(facts) for operand in self.operands]
         both = reduce(Values.or_else, found)
         all_null = all(one.has_nulls for one in found)
@@ -413,15 +413,15 @@ class FirstOf(Expression):
 
 @dataclass(frozen=True)
 class Function(Expression):
-    """A function or a cast, null if an operand is.
+    """A function or a cast, null if an operand is null.
 
     Attributes:
-        operands: The operands, of which some are columns.
-        type: The type of what it returns.
-        kernel: Computes it from Arrow's arrays or scalars.
-        keeps_order: Whether it never falls where its first operand rises and the others, which are constants, stay.
-        reads_clocks: Whether it turns instants into local times or back, so that it keeps their order only if they are
-            far from each other.
+        operands: The operands, some of them columns.
+        type: The type of its result.
+        kernel: Computes the result from Arrow arrays or scalars.
+        keeps_order: Whether the result never falls as the first operand rises while all further operands are constant.
+        reads_clocks: Whether it turns instants into local times or back, so that it keeps the order of distant times
+            only.
     """
 
     operands: tuple[Expression, ...]
@@ -435,7 +435,7 @@ class Function(Expression):
         return self.kernel(*operands)
 
     def among(self, facts: Facts) -> Values:
-        """Return what it may be between what it is of the bounds."""
+        """Return the values between the function's results at the operand's bounds."""
         found = [operand.among(facts) for operand in self.operands]
         has_nulls = any(one.has_nulls for one in found)
         is_float = pa.types.is_floating(self.type)
@@ -467,7 +467,7 @@ def folded(expression: Expression) -> Expression:
     """Return the expression, as a constant if it has no columns.
 
     Raises:
-        ValueError: It has no value, such as a number that is out of range.
+        ValueError: The constant has no value, such as a number that is out of range.
     """
     if not expression.operands or not all(isinstance(operand, Constant) for operand in expression.operands):
         return expression

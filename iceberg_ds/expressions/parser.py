@@ -1,8 +1,8 @@
-"""Pure: reads predicates as Spark's SQL writes them into a tree of words, columns and values.
+"""Pure: parses predicates in Spark's SQL into a tree of calls, names and values.
 
 The grammar is the part of Spark's `booleanExpression` that has one meaning for a row; its precedence is Spark's, too: a
 comparison binds closer than `IS`, `IN`, `LIKE` and `BETWEEN`, so `a = b IN (TRUE)` is `(a = b) IN (TRUE)`, which SQL
-libraries read otherwise. What the tree means of the columns of a schema says `binding`. Source: Spark's
+libraries read differently. `binding` says what the tree means for the columns of a schema. Source: Spark's
 `SqlBaseParser.g4`, and "Literals" and "Operators" of its SQL reference.
 """
 
@@ -17,7 +17,7 @@ from typing import NoReturn
 _EXAMPLE = "such as day >= '2026-11-01' AND region IN ('EU', 'US')"
 _TESTS = "a comparison, IN, BETWEEN, LIKE or IS"
 _OPERAND = "a column, a value or ("
-# More than anybody writes by hand, and fewer than Python's stack holds wherever a predicate is evaluated.
+# Deeper than any predicate written by hand, and shallow enough for Python's stack wherever a predicate is evaluated.
 _DEEPEST = 40
 _MOST_DIGITS = 38
 _STRING = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\""
@@ -50,10 +50,10 @@ _COMPARISONS = {
 }
 _PRODUCTS = {"*": "*", "/": "/", "%": "%", "DIV": "div"}
 _SUMS = {"+": "+", "-": "-"}
-# Words that no column has unless it stands in backticks.
+# Words that name no column unless they stand in backticks.
 _WORDS = {"AND", "OR", "NOT", "IS", "NULL", "IN", "LIKE", "BETWEEN", "TRUE", "FALSE", "DIV", "ESCAPE"}
 _TYPED_LITERALS = {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME"}
-# What Spark reads and this does not, and what to write instead.
+# What Spark parses and this parser does not, and what to write instead.
 _REFUSED = {
     "CASE": "AND and OR",
     "EXISTS": "IN and the values",
@@ -85,8 +85,8 @@ class Value:
     """A literal.
 
     Attributes:
-        kind: Its type in Spark's words; of dates and times the word before the quotes.
-        value: The value; of dates and times their text.
+        kind: Its type in Spark's words; for dates and times the word before the quotes.
+        value: The value; for dates and times their text.
     """
 
     kind: str
@@ -95,7 +95,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator, a test or a function, in lower case, and what it is applied to.
+    """An operator, a test or a function, in lower case, and its operands.
 
     No test has the name of a function.
     """
@@ -116,13 +116,13 @@ Tree = Name | Value | Call | CastTo
 
 
 def parse_predicate(text: str) -> Tree:
-    """Return the tree of the predicate that `text` states.
+    """Return the tree of the predicate in `text`.
 
-    Names may stand in backticks, which they need if they are words of this language or hold other signs than letters,
-    digits and underscores.
+    Names may stand in backticks, and must if they are keywords or hold characters other than letters, digits and
+    underscores.
 
     Raises:
-        ValueError: It cannot be parsed.
+        ValueError: The text cannot be parsed.
     """
     try:
         return _Parser(text).parse()
@@ -131,10 +131,10 @@ def parse_predicate(text: str) -> Tree:
 
 
 def predicate_text(text: str) -> str:
-    """Return `text`, which states a predicate; it is parsed again wherever it is needed.
+    """Return `text`, the text of a predicate; it is parsed again wherever the predicate is needed.
 
     Raises:
-        ValueError: It cannot be parsed.
+        ValueError: The text cannot be parsed.
     """
     parse_predicate(text)
     return text
@@ -166,7 +166,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _skip(text: str, position: int) -> int:
-    """Return where what follows blanks and comments begins; comments in brackets may hold others."""
+    """Return the position after blanks and comments; bracketed comments may be nested."""
     while (match := _COMMENT.match(text, position)) is not None:
         position, depth = match.end(), int(match[0] == "/*")
         while depth:
@@ -209,7 +209,7 @@ class _Parser:
         return self._next.text.upper() if self._next.kind in ("word", "name", "sign") else ""
 
     def _takes(self, *words: str) -> bool:
-        """Take the next words or signs if they are these."""
+        """Take the next words or signs if they are `words`."""
         ahead = [token.text.upper() for token in self._rest[: -len(words) - 1 : -1] if token.kind != "quoted"]
         if ahead != list(words):
             return False
@@ -221,7 +221,7 @@ class _Parser:
             _refuse(word, self._next)
 
     def _refuse_word(self) -> None:
-        """Refuse what Spark reads there and this does not."""
+        """Refuse a next word that Spark parses here and this parser does not."""
         instead = _REFUSED.get(self._word) or _REFUSED_SIGNS.get(self._word)
         if instead is not None:
             start = self._next.start + 1
@@ -344,7 +344,7 @@ class _Parser:
                 _refuse(_OPERAND, token)
 
     def _adjacent(self, token: _Token) -> str:
-        """Return the text of a literal and of those that follow it, which Spark takes for one."""
+        """Return the text of a literal and of the adjacent ones, which Spark joins into one."""
         text = _unquoted(token)
         while self._next.kind in ("string", "raw"):
             text += _unquoted(self._rest.pop())
@@ -369,7 +369,7 @@ class _Parser:
         return Name(tuple(parts))
 
     def _list(self) -> tuple[Tree, ...]:
-        """Return what stands in brackets, of which the first is read."""
+        """Return the list up to its closing bracket; the opening bracket is already read."""
         found = [self._deeper(self._alternatives)]
         while self._takes(","):
             found.append(self._deeper(self._alternatives))
@@ -406,7 +406,7 @@ def _plain(token: _Token) -> str:
 
 
 def _unquoted(token: _Token) -> str:
-    """Return the text of a literal, read as Spark reads it."""
+    """Return the text of a literal as Spark reads it."""
     if token.kind == "raw":
         return token.text[2:-1]
     quote = token.text[0]
@@ -417,7 +417,7 @@ def _unquoted(token: _Token) -> str:
             return chr(int(four or eight, 16))
         if octal:
             return chr(int(octal, 8))
-        if other is None:  # two quotes are one of the literal's own, and two of the other kind
+        if other is None:  # two quotes of the literal's own kind mean one, of the other kind two
             return quote if match[0][0] == quote else match[0]
         return match[0] if other in _KEPT_ESCAPES else _ESCAPES.get(other, other)
 
@@ -436,7 +436,7 @@ def _bytes(text: str, token: _Token) -> bytes:
 
 
 def _number(token: _Token, minus: _Token | None) -> Value:
-    """Return a number with its sign, of the type that its digits and the letters behind them say."""
+    """Return a number with its sign; its type follows from its digits and the letters after them."""
     text = token.text.upper()
     suffix = next((one for one in ("BD", "L", "S", "Y", "D", "F") if text.endswith(one)), "")
     number = Decimal(text.removesuffix(suffix))

@@ -13,16 +13,16 @@ from iceberg_ds.plan import BoundColumn, OverwriteByFilter
 
 
 class RowFilter:
-    """Tells rows that satisfy a predicate from those that do not, a predicate that is unknown of a row among these.
+    """Separates the rows that satisfy a predicate from all others, including those for which it is unknown.
 
     Args:
-        predicate: As `parser.parse_predicate` gives it.
+        predicate: As `parser.parse_predicate` returns it.
         schema: The table's schema.
-        case_sensitive: As in `typed.typed_predicate`.
-        time_zone: As in `typed.typed_predicate`.
+        case_sensitive: As in `binding.typed_predicate`.
+        time_zone: As in `binding.typed_predicate`.
 
     Raises:
-        ValueError: A column is missing or ambiguous, or something does not compare or cannot be computed exactly.
+        ValueError: A column is missing or ambiguous, or a value does not compare or cannot be computed exactly.
     """
 
     def __init__(self, predicate: Tree, schema: Schema, *, case_sensitive: bool, time_zone: str | None = None) -> None:
@@ -33,12 +33,12 @@ class RowFilter:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Where the columns that the predicate looks at stand in the schema, ascending; none if it looks at none."""
+        """Positions in the schema of the columns that the predicate reads, ascending; empty if it reads none."""
         return tuple(sorted({column.path[0] for column in self._expression.columns()}))
 
     @property
     def columns(self) -> tuple[BoundColumn, ...]:
-        """What the names of the columns mean that the predicate looks at, each once, by their ids."""
+        """What the column names in the predicate mean, each column once, in the order of field ids."""
         found = {column.field_id: str(column.type) for column in self._expression.columns()}
         return tuple(BoundColumn(field_id=number, type=found[number]) for number in sorted(found))
 
@@ -57,14 +57,14 @@ class RowFilter:
         return batch if self._constant is True else batch.filter(self.mask(batch))
 
     def failing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the other rows."""
+        """Return the rows that do not satisfy the predicate."""
         return batch if self._constant is False else batch.filter(pc.invert(self.mask(batch)))
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for each row whether the predicate is true of it, never null. Columns are taken by their position.
+        """Return, for each row, whether the predicate is true, never null. Columns are taken by their position.
 
         Raises:
-            ValueError: It has no value for some row, such as a sum that is out of range.
+            ValueError: The predicate has no value for some row, such as a sum that is out of range.
         """
         if self._constant is not None:
             return pa.repeat(self._constant, batch.num_rows)

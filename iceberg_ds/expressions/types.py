@@ -1,4 +1,4 @@
-"""Pure: the types of expressions, which are Arrow's, and which of them Spark's ANSI mode compares two as.
+"""Pure: the types of expressions, which are Arrow's, and the type in which Spark's ANSI mode compares two of them.
 
 Source: Spark's SQL reference, "ANSI Compliance", "Type Promotion and Precedence".
 """
@@ -12,9 +12,9 @@ DATE = pa.date32()
 LOCAL = pa.timestamp("us")
 INSTANT = pa.timestamp("us", "UTC")
 TIME = pa.time64("us")
-# UUIDs; of all other bytes, fixed ones too, the length is no part of the type.
+# UUIDs; for all other bytes, fixed ones too, the length is no part of the type.
 UUID = pa.binary(16)
-# Of columns that compare with nothing, such as structs and lists.
+# The type of columns that compare with nothing, such as structs and lists.
 OPAQUE = pa.struct([])
 
 MOST_DIGITS = 38
@@ -84,15 +84,15 @@ def is_number(one: pa.DataType) -> bool:
 
 
 def as_decimal(one: pa.DataType, digits: int | None = None) -> pa.DataType:
-    """Return the decimal that holds the values of an integer or decimal type; of a literal those of its digits."""
+    """Return the decimal that holds all values of an integer or decimal type, or a literal of this many digits."""
     return one if is_decimal(one) else pa.decimal128(digits or _DIGITS[one], 0)
 
 
 def decimal(whole: int, scale: int) -> pa.DataType:
-    """Return the decimal with that many digits before and behind the point.
+    """Return the decimal with that many digits before and after the point.
 
     Raises:
-        IncomparableTypesError: Spark has none so long, and rounds.
+        IncomparableTypesError: Spark has no decimal that long, and rounds.
     """
     if whole + scale > MOST_DIGITS:
         raise IncomparableTypesError(
@@ -103,10 +103,10 @@ def decimal(whole: int, scale: int) -> pa.DataType:
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type that values of two types are compared as.
+    """Return the type in which values of two types are compared.
 
     Raises:
-        IncomparableTypesError: There is none.
+        IncomparableTypesError: The types do not compare.
     """
     if one == other and one != OPAQUE:
         return one

@@ -1,6 +1,6 @@
 """How a write begins, and how its data files are written: the options, else the table's properties, else the defaults.
 
-Runs on the driver, before any task; refuses what no file could be written with. Reads neither catalog
+Runs on the driver, before any task; refuses settings with which no file could be written. Reads neither catalog
 nor storage.
 """
 
@@ -41,7 +41,7 @@ _DELETE_FILE_SIZE_DEFAULT = 64 * 1024 * 1024
 
 
 def new_write(options: SinkOptions, metadata: TableMetadata, route: Route) -> WriteIdentity:
-    """Return a write that begins: it appends with the table's present schema, unless it is told more.
+    """Return the identity of a new write: it appends with the table's present schema, unless the caller changes that.
 
     Raises:
         OptionError, UnsupportedTableError: As `file_settings`.
@@ -100,7 +100,7 @@ def file_settings(options: SinkOptions, metadata: TableMetadata, name: str) -> F
 
 
 class _Properties:
-    """A table's properties, read as what they should be.
+    """A table's properties, parsed.
 
     Args:
         properties: The properties.
@@ -115,11 +115,11 @@ class _Properties:
         return key in self._properties
 
     def positive(self, key: str, most: int | None = _MOST) -> int | None:
-        """Return a number above 0, None if the table does not have the property."""
+        """Return a number above 0, or None if the table does not have the property."""
         return self._parsed(key, lambda text: _positive(text, most)) if key in self._properties else None
 
     def of_columns(self, prefix: str, parse: Callable[[str], _T]) -> dict[str, _T]:
-        """Return the values of all properties with that prefix, by the name of their column."""
+        """Return the values of all properties with that prefix, by column name."""
         keys = [key for key in self._properties if key.startswith(prefix)]
         return {key.removeprefix(prefix): self._parsed(key, parse) for key in keys}
 

@@ -1,7 +1,7 @@
 """The one table of options of other writers: Iceberg's Spark runtime and Delta.
 
-Each is accepted with the meaning that it has there, or refused with what takes its place here. Parsing, the errors and
-a table of the docs come from it. Options that have the same name here stand in `sink_options` alone.
+Each option is accepted with its meaning there, or refused with what takes its place here. Parsing, the errors and a
+table of the docs come from this table. Options that have the same name here stand in `sink_options` alone.
 Sources: `SparkWriteOptions` and `SparkSQLProperties` of apache/iceberg, `DeltaOptions` of delta-io/delta.
 """
 
@@ -21,12 +21,12 @@ class ForeignOption:
     """An option of another writer.
 
     Attributes:
-        name: As it is spelled there.
-        writer: Whose it is.
-        alias: The option of this sink that it is another name of, None if it is none.
-        accepts: The values, in lower case, that mean what is done anyway; they change nothing.
-        meaning: What is done with the values that are accepted; empty if none is.
-        instead: What to do instead of all other values; empty if all that are allowed are accepted.
+        name: The option's name, as the other writer spells it.
+        writer: The writer that has the option.
+        alias: The option of this sink that it is another name for, or None.
+        accepts: The values, in lower case, that ask for what the sink does anyway; they change nothing.
+        meaning: What the sink does for the accepted values; empty if no value is accepted.
+        instead: What to use instead of all other values; empty if all allowed values are accepted.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ForeignOption:
         return self.name.lower()
 
     def refusal(self, text: str) -> str | None:
-        """Return why a value is refused, None if it is accepted."""
+        """Return why a value is refused, or None if it is accepted."""
         if text.lower() in self.accepts:
             return None
         instead = self.instead or f"expected one of {', '.join(self.accepts)}"
@@ -236,7 +236,7 @@ SESSION_SETTINGS = {
 
 
 def refusal_of_setting(key: str) -> str | None:
-    """Return why a key that is a setting of Spark's session is no option, None if it is none that is known."""
+    """Return why `key`, a setting of Spark's session, is no option, or None if it is no known setting."""
     for name, option in SESSION_SETTINGS.items():
         if key == name.lower():
             return f"option '{name}' is a setting of the session elsewhere: the option here is {option}"

@@ -1,4 +1,4 @@
-"""`parse_options`: what Spark hands over as options, as `SinkOptions`, or all that is wrong with it at once.
+"""`parse_options`: turns the options that Spark passes into `SinkOptions`, or says at once all that is wrong.
 
 Option keys reach us in lower case because Spark lower-cases them; values arrive as strings.
 """
@@ -27,8 +27,8 @@ _RESERVED_IN_SUMMARIES = frozenset(
         "partition-summaries-included",
         "engine-name",
         "engine-version",
-        "source-snapshot-id",  # whose rows these are, by a cherry-pick: who repeats that write is told that it landed
-        "self",  # by which PyIceberg cannot read a table any more
+        "source-snapshot-id",  # whose rows a cherry-pick adds: a repeat of that write is told that it landed
+        "self",  # with this key PyIceberg can no longer read the table
     }
 )
 _RESERVED_PREFIXES = (
@@ -43,7 +43,7 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
     """Parse the options of one write.
 
     Args:
-        raw: Options as Spark hands them over: lower-case keys, string values.
+        raw: Options as Spark passes them: lower-case keys, string values.
 
     Raises:
         OptionError: Names every unknown, malformed, missing or contradicting option at once.
@@ -75,7 +75,7 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
 
 
 def given_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the options that a function of the package is given, in the form in which Spark hands them over."""
+    """Return the options given to a function of the package in the form in which Spark passes them."""
     return {key.lower(): str(value) for key, value in (options or {}).items()}
 
 
@@ -105,7 +105,7 @@ def _full_identifier(text: str, namespace: str | None) -> tuple[str, ...]:
 
 
 def _take(parsed: dict[str, Any], option: Option, text: str) -> str | None:
-    """Put the value of an option among those that are parsed. Return what is wrong with it, None if nothing is."""
+    """Add the value of an option to `parsed`. Return what is wrong with the text, or None."""
     try:
         value = option.parse(text)
     except ValueError as problem:
@@ -151,7 +151,7 @@ def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], 
 
 
 def _implied(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what other writers' options mean for options that are not given themselves."""
+    """Return the values that other writers' options imply for options that are not given."""
     implied: dict[str, Any] = {}
     if parsed.get("overwrite_schema"):
         implied = {"schema_evolution": "full", "drop_missing_columns": True}
@@ -161,7 +161,7 @@ def _implied(parsed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wrong_properties(options: SinkOptions) -> list[str]:
-    """Return what is wrong with properties of tables and snapshots, whatever the table."""
+    """Return what is wrong with table properties and snapshot properties, no matter which table."""
     problems = []
     groups = {"table-property.": options.table_properties, "snapshot-property.": options.snapshot_properties}
     public = [

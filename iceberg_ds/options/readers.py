@@ -1,7 +1,7 @@
-"""Pure: which readers can read which deletes, and the encoding of deletes that all of some readers can read.
+"""Pure: which readers can read which deletes, and the encoding of deletes that all of a set of readers can read.
 
-What stands here was tried in the tests or stands in the readers' own documentation or source; `docs/upserts.md` names
-the place of each. What nobody has shown counts as what a reader cannot read.
+Each fact was tried in the tests or stands in the readers' own documentation or source; `docs/upserts.md` names the
+place of each. A delete that a reader is not proven to read counts as one that it cannot read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Deletes(Enum):
 
     POSITIONS = auto()
     VECTORS = auto()
-    KEYS = auto()  # equality deletes of partitions, and of tables that never had any
+    KEYS = auto()  # equality deletes of partitions, and of tables that never had partitions
     KEYS_OF_ALL = auto()  # equality deletes of a whole table whose rows lie in partitions
 
 
@@ -50,13 +50,13 @@ def pick_encoding(
     """Return the first encoding on offer that all readers can read.
 
     Args:
-        readers: Names of `READERS`; none of them for readers of all kinds.
-        format_version: The table's.
-        are_global: Whether equality deletes would be of a whole table whose rows lie in partitions.
+        readers: Names of `READERS`; empty for readers of all kinds.
+        format_version: The table's format version.
+        are_global: Whether equality deletes would cover a whole table whose rows lie in partitions.
         offered: The encodings that can be written, the best one first.
 
     Raises:
-        ValueError: There is none; says of each which readers cannot read it.
+        ValueError: No encoding suits all readers; says for each encoding which readers cannot read it.
     """
     refused = []
     for encoding in offered:
@@ -72,7 +72,7 @@ def pick_encoding(
 def unable_readers(
     readers: Iterable[str], encoding: DeleteEncoding, *, format_version: int, are_global: bool
 ) -> list[str]:
-    """Return those of the readers that cannot read an encoding; the arguments are those of `pick_encoding`."""
+    """Return the readers that cannot read an encoding; the arguments are those of `pick_encoding`."""
     needed = _needed(encoding, format_version, are_global=are_global)
     return [reader for reader in readers if not needed <= READERS[reader]]
 
@@ -102,5 +102,5 @@ def _needed(encoding: DeleteEncoding, format_version: int, *, are_global: bool) 
             return set()
         case "position" | "deletion-vector":
             return {positions}
-    # A row that another task overtakes in the same write is hidden by its position.
+    # A row that another task of the same write supersedes is hidden by its position.
     return {positions, Deletes.KEYS_OF_ALL if are_global else Deletes.KEYS}

@@ -1,7 +1,7 @@
-"""Which options do not go together, which count only with others, and which only in some kinds of write.
+"""Which options contradict each other, which count only with others, and which only in some kinds of write.
 
-`RULES` is the one table of them. What follows from the options alone is refused when they are parsed, the rest when a
-write is planned, whoever plans it. What depends on the table or on the catalog is no rule: the planner refuses it.
+`RULES` is the one table of these rules. Rules on the options alone are checked when options are parsed, all others when
+a write is planned, by any planner. A condition on the table or the catalog is no rule: the planner checks it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iceberg_ds.table.names import identifier_text
 
 
 class Kind(Flag):
-    """What is true of a write whatever its options; nothing of it is known when they are parsed."""
+    """What is true of a write apart from its options; nothing of this is known when the options are parsed."""
 
     BATCH = auto()
     STREAM = auto()  # `writeStream.format("icebergsink")`; what `foreachBatch` writes are batches
@@ -33,15 +33,15 @@ ANY_KIND = Kind(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Options that may not be asked for together, or not in a kind of write.
+    """A combination of options that is refused, in every write or in a kind of write.
 
     Attributes:
-        options: A write that breaks the rule asks for all of them, as `SinkOptions.asks` takes them.
-        unless: It asks for none of them.
-        kind: It is all of these kinds; none for every write.
-        both: Returns what two options name both, without which the rule is kept; None if that does not matter.
-        problem: What is wrong, why, and what to do. `{options}` and `{names}` are the options, of all rules with this
-            text that are broken, with and without quotes; `{both}` is what two of them name.
+        options: A write that breaks the rule asks for all of these, written as `SinkOptions.asks` takes them.
+        unless: A write that breaks the rule asks for none of these.
+        kind: A write that breaks the rule is of all these kinds; empty for every write.
+        both: Returns what two options both name; an empty result keeps the rule. None if that does not matter.
+        problem: What is wrong, why, and what to do. `{options}` and `{names}` are the options of all broken rules with
+            this text, with and without quotes; `{both}` is what two of them both name.
     """
 
     problem: str
@@ -66,7 +66,7 @@ class Rule:
 
 
 def _one_column(first: str, second: str) -> Callable[[SinkOptions], str]:
-    """Return what tells which columns both options name; names of columns may differ in case."""
+    """Return a function that returns the columns that both options name; column names may differ in case."""
 
     def both(options: SinkOptions) -> str:
         named = [{name.lower(): name for name in options.words_of(option)} for option in (first, second)]
@@ -126,7 +126,7 @@ RULES: tuple[Rule, ...] = (
         problem="options {options} name the rows to replace in two ways: drop one of them",
     ),
     _needs("drop-missing-columns", "schema-evolution=full"),
-    # What they imply is so, unless another value is given.
+    # Each of these options implies a value of another one, and is refused beside a value that contradicts it.
     Rule(
         options=("merge-schema",),
         unless=("schema-evolution=add-columns", "schema-evolution=full"),
@@ -290,8 +290,8 @@ def broken_rules(options: SinkOptions, kind: Kind = ANY_KIND, *, malformed: Iter
 
     Args:
         options: The options.
-        kind: What kind of write it is, for the rules of such kinds; none for the rules of every write.
-        malformed: Names of options whose texts could not be read; rules about them say nothing.
+        kind: The kind of the write, for rules on kinds; `ANY_KIND` for the rules of every write.
+        malformed: Names of options whose texts could not be parsed; rules about these options are skipped.
     """
     unread = set(malformed)
     broken: dict[str, list[Rule]] = {}
@@ -302,7 +302,7 @@ def broken_rules(options: SinkOptions, kind: Kind = ANY_KIND, *, malformed: Iter
 
 
 def _sentence(rules: list[Rule], options: SinkOptions) -> str:
-    """Return the text of rules that have one."""
+    """Return the one text of rules that share it."""
     terms, both = [rule.options for rule in rules], rules[0].both
     return rules[0].problem.format(
         options=", ".join(" and ".join(map(repr, names)) for names in terms),
@@ -315,7 +315,7 @@ def check_kind(options: SinkOptions, kind: Kind) -> None:
     """Refuse options that do not go together in a write of this kind.
 
     Raises:
-        OptionError: Says all that is wrong.
+        OptionError: Lists all that is wrong.
     """
     if problems := broken_rules(options, kind):
         action = f"Cannot {'upsert into' if Kind.UPSERT in kind else 'write to'} {identifier_text(options.table)}:"

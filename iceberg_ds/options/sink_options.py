@@ -1,11 +1,11 @@
 """`SinkOptions`: every option of a write, declared once: a field with its type, default, parser and doc.
 
-Parsing (`parse`), what goes with what (`rules`), the error texts and the README's table follow from these fields.
+Parsing (`parse`), the rules on combinations (`rules`), the error texts and the README's table follow from these fields.
 Precedence is applied when a write is planned: write option, then table property, then default; so an option whose
-default is a property of the table is None where it was not given.
+default is a property of the table is None if it is not given.
 """
 
-# ruff: noqa: RUF009  # what declares an option returns a field
+# ruff: noqa: RUF009  # the functions that declare options return fields
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,8 +37,8 @@ class Option:
 
     Attributes:
         field: The field's name.
-        name: The option's, as users spell it; ends with `*` for a group of options with one prefix.
-        parse: Makes the value of the text, or raises ValueError with what it expects.
+        name: The option's name, as users spell it; ends with `*` for a group of options with one prefix.
+        parse: Turns the text into the value, or raises ValueError with what it expects.
         default: What the README shows as the default.
         doc: What the option means.
     """
@@ -51,7 +51,7 @@ class Option:
 
     @property
     def prefix(self) -> str | None:
-        """What the names of a group begin with, None for a single option."""
+        """The prefix of a group's names, or None for a single option."""
         return self.name.removesuffix("*") if self.name.endswith("*") else None
 
     @classmethod
@@ -78,24 +78,24 @@ def _option(
     """Declare an option.
 
     Args:
-        parse: Makes the value of the text, or raises ValueError with what it expects.
+        parse: Turns the text into the value, or raises ValueError with what it expects.
         doc: What the option means.
         default: The value if the option is not given.
-        shown: What the README shows as the default, if that is not `default`.
-        name: The option's name, if it is not the field's with dashes.
+        shown: The default that the README shows, if that is not `default`.
+        name: The option's name, if it is not the field's name with dashes.
     """
     metadata = {"parse": parse, "doc": doc, "shown": shown, "name": name}
     return field(default=default, metadata=metadata)
 
 
 def _group(prefix: str, doc: str, *, is_shown: bool = True) -> Mapping[str, str]:
-    """Declare a group of options with one prefix, whose values stay texts; secret ones are not shown."""
+    """Declare a group of options with one prefix, whose values stay texts; `is_shown` is false for secret values."""
     metadata = {"parse": str, "doc": doc, "shown": "", "name": f"{prefix}*"}
     return cast("Mapping[str, str]", field(default_factory=dict, repr=is_shown, metadata=metadata))
 
 
 def _predicate(text: str) -> str:
-    """Return `text`, which states a predicate; it is parsed again wherever it is needed."""
+    """Return `text`, the text of a predicate; it is parsed again wherever the predicate is needed."""
     from iceberg_ds.expressions.parser import predicate_text  # noqa: PLC0415  # most writes need no predicates
 
     return predicate_text(text)
@@ -429,14 +429,14 @@ class SinkOptions:
         return f"{self!r} with catalog properties {mask_properties(self.catalog_properties)}"
 
     def asks(self, term: str) -> bool:
-        """Return whether an option is not its default (`keys`), or has a value, one of several (`keys=id`)."""
+        """Return whether an option differs from its default (`keys`), or has or includes a value (`keys=id`)."""
         name, _, wanted = term.partition("=")
         if not wanted:
             return bool(getattr(self, _FIELDS[name].name) != _FIELDS[name].default)
         return wanted in self.words_of(name)
 
     def words_of(self, name: str) -> tuple[str, ...]:
-        """Return the value of an option as words, several where it names several things, none without a value."""
+        """Return the value of an option as words: several if it names several things, none without a value."""
         value = getattr(self, _FIELDS[name].name)
         words = value if isinstance(value, tuple) else () if value is None else (value,)
         return tuple(str(word).lower() if isinstance(word, bool) else str(word) for word in words)
@@ -454,10 +454,10 @@ def options_table() -> str:
 
 @contextmanager
 def naming_action(action: str) -> Iterator[None]:
-    """Turn what is wrong with the terms of `partition-by` or `sort-by` into an error of the options.
+    """Turn an error in the terms of `partition-by` or `sort-by` into an OptionError.
 
     Args:
-        action: What cannot be done then, such as `write to db.events`.
+        action: What cannot be done because of the error, such as `write to db.events`.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""Pure: which values Iceberg takes for each property of a table, and what is wrong with those for a new table.
+"""Pure: which values Iceberg accepts for each table property, and what is wrong with the properties of a new table.
 
 `TYPES` has a line for every property of Java's `TableProperties`, `COLUMN_TYPES` one for each family of properties that
-are set for a column. What neither names is the user's own and may be any text. Iceberg's runtime reads most of them as
-a table is loaded or written, and refuses the table, reads and all, if one does not parse.
+are set for a column. A property that neither names is the user's own and may be any text. Iceberg's runtime parses most
+of them when a table is loaded or written, and refuses the table, even to read it, if one does not parse.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iceberg_ds.table.names import AmbiguousNameError, find_position
 Check: TypeAlias = Callable[[str], object]
 """Raises ValueError, with what it expects, for a value that is none of the property's."""
 
-# Iceberg shows them beside a table's properties, and refuses a new table that sets one.
+# Iceberg shows these beside a table's properties, and refuses a new table that sets one.
 RESERVED = frozenset(
     {
         "format-version",
@@ -42,7 +42,7 @@ _METRICS_OF_COLUMN = f"{METRICS_PREFIX}column."
 _INT, _LONG = 2**31 - 1, 2**63 - 1
 _BROTLI, _GZIP = "brotli", "gzip"
 _GZIP_LEVELS = range(-1, 10)
-# How many rows Parquet's own writer takes before it asks how large a row group is, unless a table says otherwise.
+# How many rows Parquet's own writer takes before it checks the size of a row group, unless a table says otherwise.
 _FEWEST_ROWS, _MOST_ROWS = 100, 10_000
 
 
@@ -60,7 +60,7 @@ def _number(least: int, most: int) -> Check:
 
 _COUNT, _AMOUNT = _number(0, _INT), _number(1, _INT)
 _BUFFER = _number(64, _INT)  # those of Parquet's own writer begin with 64 bytes
-_BLOOM_FILTER = _number(32, _INT)  # of which Parquet's have no fewer
+_BLOOM_FILTER = _number(32, _INT)  # Parquet's have no fewer bytes
 _LONG_COUNT, _LONG_AMOUNT = _number(0, _LONG), _number(1, _LONG)
 _INTEGER = _number(-_INT - 1, _INT)
 
@@ -102,7 +102,7 @@ def _mapped_ids(fields: Iterable[MappedField]) -> Iterator[int | None]:
 def _mapped_names(fields: Iterable[MappedField]) -> Iterator[str]:
     """Yield the whole names of the fields, such as `place.city`."""
     for field in fields:
-        # PyIceberg's default, where a field has no names, is no list.
+        # PyIceberg's default for a field without names is no list.
         for name in set(field.names) if isinstance(field.names, list) else ():
             yield from (name, *(f"{name}.{inner}" for inner in _mapped_names(field.fields)))
 
@@ -114,7 +114,7 @@ def _metrics_mode(text: str) -> object:
 
 
 def _page_version(text: str) -> str:
-    """Return a version of pages, whose case counts."""
+    """Return a version of pages; its case counts."""
     if text not in ("v1", "v2"):
         raise ValueError("expected v1 or v2")
     return text
@@ -130,7 +130,7 @@ def _parquet_codec(text: str) -> str:
 
 
 def _not_of_new_tables(reason: str) -> Check:
-    """Return the check of a property that no new table may have, whatever its value."""
+    """Return the check of a property that a new table may not have, no matter its value."""
 
     def check(_text: str) -> object:
         raise ValueError(reason)
@@ -281,14 +281,14 @@ COLUMN_TYPES: Mapping[str, Check] = {
 
 
 def new_table_properties(given: Mapping[str, str], schema: Schema) -> dict[str, str]:
-    """Return properties for a new table, with names of columns as the table has them.
+    """Return properties for a new table, with column names spelled as in the table.
 
     Args:
-        given: Properties by options of a write, whose names Spark has put into lower case.
+        given: Properties from the options of a write; Spark has put their names into lower case.
         schema: The new table's columns.
 
     Raises:
-        ValueError: Iceberg could not use the table with one of them; says all reasons.
+        ValueError: Iceberg could not use the table with one of them; lists all reasons.
     """
     problems: list[str] = []
     properties: dict[str, str] = {}
@@ -304,9 +304,9 @@ def new_table_properties(given: Mapping[str, str], schema: Schema) -> dict[str, 
 
 
 def _levels_of_gzip(properties: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with levels of gzip, which Iceberg's runtime takes in words that nobody else knows."""
+    """Return what is wrong with gzip levels, which Iceberg's runtime takes as words that no other library knows."""
     of_data, of_deletes = "write.parquet.compression-", "write.delete.parquet.compression-"
-    codec = properties.get(f"{of_data}codec", _GZIP)  # which is Iceberg's default
+    codec = properties.get(f"{of_data}codec", _GZIP)  # Iceberg's default
     codecs = {of_data: codec, of_deletes: properties.get(f"{of_deletes}codec", codec)}
     return [
         f"option 'table-property.{kind}level' is {properties[f'{kind}level']!r}: Iceberg's Spark runtime takes no "
@@ -318,8 +318,8 @@ def _levels_of_gzip(properties: Mapping[str, str]) -> list[str]:
 
 
 def _levels_in_avro(properties: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with levels of gzip in files of Avro, manifests among them, which it knows to the ninth."""
-    of_data = properties.get("write.avro.compression-codec", _GZIP)  # which is Iceberg's default
+    """Return what is wrong with gzip levels of Avro files, manifests among them; Avro knows levels up to 9."""
+    of_data = properties.get("write.avro.compression-codec", _GZIP)  # Iceberg's default
     codecs = {
         "write.avro.compression-": of_data,
         "write.delete.avro.compression-": properties.get("write.delete.avro.compression-codec", of_data),
@@ -334,7 +334,7 @@ def _levels_in_avro(properties: Mapping[str, str]) -> list[str]:
 
 
 def _checks_of_row_groups(properties: Mapping[str, str]) -> list[str]:
-    """Return where the size of a row group is asked after more rows at first than at most."""
+    """Return where the first size check of a row group comes after more rows than any check may."""
     problems = []
     least, most = _FEWEST_ROWS, _MOST_ROWS
     for kind in ("write.parquet.", "write.delete.parquet."):
@@ -350,7 +350,7 @@ def _checks_of_row_groups(properties: Mapping[str, str]) -> list[str]:
 
 
 def wrong_values(properties: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with properties of a table, a sentence for each that Iceberg does not take."""
+    """Return what is wrong with table properties, a sentence for each that Iceberg does not accept."""
     problems = []
     for name, value in properties.items():
         try:
@@ -361,7 +361,7 @@ def wrong_values(properties: Mapping[str, str]) -> list[str]:
 
 
 def _checked(name: str, value: str, schema: Schema) -> str:
-    """Return the property's name; raise ValueError if it may not be set, or not so."""
+    """Return the property's name; raise ValueError if it may not be set, or not to this value."""
     if name in RESERVED:
         raise ValueError("Iceberg keeps that name for what it tells of a table, and sets it itself: drop the option")
     prefix = next((prefix for prefix in COLUMN_TYPES if name.startswith(prefix)), None)
@@ -373,7 +373,7 @@ def _checked(name: str, value: str, schema: Schema) -> str:
 
 
 def _column(name: str, schema: Schema, *, must_exist: bool) -> str:
-    """Return the table's name of a column, nested ones too; raise ValueError if it must have one, and has none."""
+    """Return the table's spelling of a column, nested ones too; raise ValueError if a required column is missing."""
     names = schema.column_names
     try:
         position = find_position(name, names)

@@ -1,8 +1,7 @@
-"""Pure: which columns a write writes: the DataFrame's, without the one that says what rows do, and those filled in.
+"""Pure: which columns a write writes: the DataFrame's without the operation column, and the columns filled in.
 
-With them the `ChangeFeed` of a write by keys, or all that is wrong with its options and columns at once. Decided on the
-driver, for appends and writes by keys alike. Columns that are filled in take part in everything that columns of the
-DataFrame take part in: new tables get them, and existing ones by the rules of schema evolution.
+Decided on the driver, for appends and writes by keys alike. Columns that are filled in take part in everything that
+columns of the DataFrame take part in: new tables get them, and existing ones by the rules of schema evolution.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _MARK_TYPES: dict[type[IcebergType], DataType] = {
 def find_operation(
     options: SinkOptions, dataframe: Schema, keys: Iterable[NestedField], problems: list[str]
 ) -> NestedField | None:
-    """Return the DataFrame's column that says what rows do, None if it has none; add what is wrong to `problems`."""
+    """Return the DataFrame's operation column, or None if it has none; add what is wrong to `problems`."""
     if options.operation_column is None:
         return None
     field = find_column(
@@ -74,12 +73,12 @@ def find_column(  # noqa: PLR0913  # each is another thing
     case_sensitive: bool | None,
     place: str = "DataFrame",
 ) -> NestedField | None:
-    """Return a column of a schema; None if there is none that can be meant, with the reason added to `problems`.
+    """Return the column of a schema that `name` means; if there is none, return None and add the reason to `problems`.
 
     Args:
         name: The column, as an option names it.
-        schema: Where it is looked for.
-        role: What it is to be, for the reason.
+        schema: The schema to search.
+        role: What the column is to be, for the reason.
         problems: Takes the reason.
         case_sensitive: How names are matched, see `find_position`.
         place: Whose schema that is, for the reason.
@@ -118,13 +117,13 @@ class WrittenColumns:
         """Return the columns of a write whose change feed, if it has one and no keys, fits the DataFrame.
 
         Raises:
-            OptionError: The operation column or `delete-when` does not fit; says both reasons.
+            OptionError: The operation column or `delete-when` does not fit; gives both reasons.
         """
         return cls(options, dataframe).checked()
 
     def checked(self) -> WrittenColumns:
-        """Return this; raise as `of`."""
-        if self._options.keys is not None:  # these look at the whole feed
+        """Return these columns; raise as `of` does."""
+        if self._options.keys is not None:  # a write by keys checks the whole feed
             return self
         problems: list[str] = []
         for look in (self._operation, self.bound_columns):
@@ -138,7 +137,7 @@ class WrittenColumns:
 
     @cached_property
     def frame(self) -> Schema:
-        """All columns of the DataFrame, optional, with ids from 1; those of types that no table has are unknown.
+        """All columns of the DataFrame, optional, with ids from 1; a column of a type that no table has is unknown.
 
         Raises:
             SchemaMismatchError: Two columns have one name.
@@ -156,7 +155,7 @@ class WrittenColumns:
             raise SchemaMismatchError(f"Cannot write to {self._name}: {problem}: rename one.") from problem
 
     def bound_columns(self) -> Schema | None:
-        """Return the columns that `delete-when` looks at, one at least, None without it.
+        """Return the columns that `delete-when` reads, at least one, or None without this option.
 
         Raises:
             ValueError: The predicate cannot be read with these columns.
@@ -179,14 +178,14 @@ class WrittenColumns:
     def columns(self, table: Schema | None) -> StructType:
         """Return the columns to write; the operation column is written if the table has it.
 
-        Those of a new table are all nullable, unless `use-nullable-query-schema` is false.
+        The columns of a new table are all nullable, unless `use-nullable-query-schema` is false.
 
         Args:
-            table: The table's columns, None if it is yet to be created.
+            table: The table's columns, or None if the table is yet to be created.
 
         Raises:
-            OptionError: The DataFrame has a column that is to be filled in, or the column of marks cannot take them;
-                says all reasons.
+            OptionError: The DataFrame has a column that is to be filled in, or the column of delete marks cannot take
+                them; lists all reasons.
         """
         mark = self._mark(table)
         added = [StructField(name, _METADATA_TYPES[name]) for name in self._options.metadata_columns]
@@ -198,11 +197,11 @@ class WrittenColumns:
         return with_nullable_fields(columns) if is_relaxed else columns
 
     def plan(self, table: Schema, number: int | None) -> AddedColumns | None:
-        """Return what tasks are told of the columns to fill in, None if there are none.
+        """Return the columns that tasks fill in, or None if there are no such columns.
 
         Args:
             table: The table's columns.
-            number: The number of a batch, None if nobody numbers it, and in a stream.
+            number: Number of a batch, or None for a batch without a number, and in a stream.
 
         Raises:
             OptionError: As `columns`, or the operation column or `delete-when` does not fit the DataFrame.
@@ -239,7 +238,7 @@ class WrittenColumns:
         return StructType([column for number, column in enumerate(self._dataframe) if number != position])
 
     def _mark(self, table: Schema | None) -> DeleteMark | None:
-        """Return the column that marks deleted rows; refuse what cannot be filled in."""
+        """Return the column that marks deleted rows; refuse columns that cannot be filled in."""
         problems = [
             f"column '{self._dataframe.names[position]}' is in the DataFrame, and option 'metadata-columns' fills it "
             "in: rename it, or drop one of them"

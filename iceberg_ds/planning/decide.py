@@ -1,8 +1,8 @@
 """Step one of `plan_write`: what a write does with its table, as it is or is staged. Sends nothing, changes nothing.
 
-What an option does not say, the table's property says, else the default: also which branch a write goes to, where that
-is forked from, and where its rows are published to. Every refusal is made here, for the table as the changes that the
-write asks for will leave it: so before any of these is made.
+Without an option the table's property counts, else the default: also for the branch that a write goes to, where that
+branch is forked from, and where its rows are published to. Every refusal is made here, for the table as the changes
+that the write asks for will leave it, and so before any change is made.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ from iceberg_ds.table.sort_order import RowOrder
 from iceberg_ds.table.spark_types import iceberg_schema, json_schema
 from iceberg_ds.table.specs import SortTerm, describes, describes_order, evolved_spec, new_sort_order, spec_text
 
-# What the name of a staging branch ends with if no option names it.
+# Suffix of a staging branch's name if no option names the branch.
 _UNCONVERTED = "__unconverted"
 _SUPPORTED_FORMAT_VERSIONS = (1, 2)
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
-# What a wrong value of fails in the middle of a write, or sends files to a place that nobody else finds. An empty one
-# counts as not set.
+# Properties whose wrong values fail in the middle of a write, or send files to a place where no other engine looks. An
+# empty value counts as not set.
 _READ_WHILE_WRITING = (
     "write.data.path",
     "write.metadata.path",
@@ -78,13 +78,13 @@ _ENCRYPTION_KEY = "encryption.key-id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a write asks for, whatever its table is like.
+    """What a write asks for, no matter what its table is like.
 
     Attributes:
-        options: Its options.
-        kind: What kind of write it is.
-        written: The columns that it writes.
-        keyed: What it asks for as a write by keys, None if it names none.
+        options: Options of the write.
+        kind: Kind of the write.
+        written: The columns that the write writes.
+        keyed: What the write asks for as a write by keys, or None if it names no keys.
         policy: What may change in the table's columns.
     """
 
@@ -99,7 +99,7 @@ class Wish:
         """Return what a write of a DataFrame's columns asks for.
 
         Raises:
-            OptionError: An option names columns that are not there, or do not fit.
+            OptionError: An option names columns that are missing or do not fit.
             SchemaMismatchError: There are no columns, or two have one name.
         """
         if not dataframe.fields:
@@ -135,7 +135,7 @@ class Target:
 
     Attributes:
         metadata: The table as it was loaded or staged.
-        io_properties: What opens its storage, in tasks too.
+        io_properties: Properties that open its storage, in tasks too.
         table: Opens its files and takes changes; None if the commit of the write creates the table.
     """
 
@@ -155,13 +155,13 @@ class Decision:
 
     Attributes:
         found: The table as it was looked at.
-        change: What must change in it first, None for nothing.
+        change: What must change in the table first, or None.
         metadata: The table with that change, and with the columns that land together with the rows.
         write: What the tasks and the commit are told: the branch, what is replaced, how rows change keys.
-        sort_order: Order of the rows within a file, None for the order in which they come.
+        sort_order: Order of the rows within a file, or None for the order in which they come.
         delete_spec: Partition spec of files of equality deletes, as `WritePlan` has it.
-        frame: The columns that option `delete-when` looks at, None without it.
-        added: The columns that tasks fill in, None for none.
+        frame: The columns that option `delete-when` reads, None without it.
+        added: The columns that tasks fill in, or None.
     """
 
     found: TableMetadata
@@ -221,10 +221,10 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
     Args:
         metadata: The table.
         name: Its identifier, for messages.
-        asked: The properties of tables that the user's options name.
+        asked: The table properties that the user's options name.
 
     Raises:
-        UnsupportedTableError: Says all reasons.
+        UnsupportedTableError: Lists all reasons.
     """
     properties = metadata.properties
     problems = misplaced(metadata.location, properties)
@@ -255,10 +255,10 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
 
 
 def foreseen(metadata: TableMetadata, changes: Sequence[Propose]) -> tuple[TableMetadata, CommitRequest | None]:
-    """Return the table after changes, each proposed for what the one before leaves, and the one request for all.
+    """Return the table after changes, each proposed for the result of the one before, and one request for all of them.
 
     Raises:
-        Exception: What a proposal raises: then none of them is to be made.
+        Exception: What a proposal raises; then no change may be made.
     """
     requests: list[CommitRequest] = []
     for propose in changes:
@@ -269,7 +269,7 @@ def foreseen(metadata: TableMetadata, changes: Sequence[Propose]) -> tuple[Table
 
 
 def _changes(wish: Wish) -> list[Propose]:
-    """Return the changes of an existing table, each of which builds on those before."""
+    """Return the changes of an existing table, each built on those before."""
     options, keyed = wish.options, wish.keyed
 
     def columns(metadata: TableMetadata) -> CommitRequest | None:
@@ -287,7 +287,7 @@ def _changes(wish: Wish) -> list[Propose]:
 def _replacing_columns(wish: Wish, metadata: TableMetadata, table: Table, route: Route) -> SchemaChange | None:
     """Return the change of columns that lands together with the rows, for a write that replaces all rows.
 
-    So nobody sees the old rows without their columns.
+    So no reader sees the old rows without their columns.
     """
     if not wish.policy.replace_types:
         return None
@@ -301,10 +301,10 @@ def _replacing_columns(wish: Wish, metadata: TableMetadata, table: Table, route:
 
 
 def _repartitioning(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
-    """Return the request that partitions the table as `partition-by` asks, or None if it is so, or is not asked for.
+    """Return the request that partitions the table as `partition-by` asks, or None if nothing is to change.
 
     Raises:
-        OptionError: The table's spec is another one and `evolve-partitioning` is false.
+        OptionError: The table has another spec and `evolve-partitioning` is false.
         ValueError: The columns do not fit.
     """
     terms = options.partition_by
@@ -326,7 +326,7 @@ def order_of_rows(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
     Args:
         options: The options of the write.
         metadata: The table as it was staged, or with the change that the write needs.
-        is_new: Whether the commit of the write creates it.
+        is_new: Whether the commit of the write creates the table.
     """
     if not options.use_table_distribution_and_ordering:
         return None
@@ -346,7 +346,7 @@ def _recorded_order(terms: Sequence[SortTerm], metadata: TableMetadata) -> SortO
 
 
 def _reordering(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
-    """Return the request that records the order of `sort-by`, or None if it is recorded, or is not asked for.
+    """Return the request that records the order of `sort-by`, or None if it is recorded or the option is not set.
 
     Raises:
         ValueError: The columns do not fit.
@@ -371,10 +371,10 @@ def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
     Args:
         options: The options of the write.
         metadata: The table.
-        is_new: Whether the commit of the write creates it.
+        is_new: Whether the commit of the write creates the table.
 
     Raises:
-        OptionError: A branch is missing, or is none, or cannot be forked or published to.
+        OptionError: A branch is missing, or the name is no branch, or it cannot be forked or published to.
     """
     name, target, staging = identifier_text(options.table), options.branch or MAIN_BRANCH, staging_branch(options)
     if staging is not None and options.publish_converted:
@@ -401,14 +401,14 @@ def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
 
 
 def staging_branch(options: SinkOptions) -> str | None:
-    """Return the branch that rows are written to before they are published, None if they are written at once."""
+    """Return the branch that rows are written to before they are published, or None if they are written directly."""
     if options.publish_converted and options.staging_branch is None:
         return f"{options.branch or MAIN_BRANCH}{_UNCONVERTED}"
     return options.staging_branch
 
 
 def forks_at_once(options: SinkOptions) -> bool:
-    """Return whether the first commit of a table goes to a fork of `main`, which must have a snapshot before."""
+    """Return whether the first commit of a table goes to a fork of `main`, which must have a snapshot first."""
     return options.publish_converted and options.branch in (None, MAIN_BRANCH)
 
 
@@ -427,7 +427,7 @@ def _evolution_policy(options: SinkOptions, kind: Kind) -> EvolutionPolicy:
         replace_types=is_replacing_all and options.schema_evolution == "full",
         case_sensitive=options.case_sensitive,
         check_ordering=options.check_ordering,
-        # In a change feed a row that deletes has nulls in all columns but its keys.
+        # In a change feed a row that is a delete has nulls in all columns but its keys.
         is_nullability_known=Kind.STREAM not in kind and options.keys is None,
         use_nullable_query_schema=options.use_nullable_query_schema,
     )

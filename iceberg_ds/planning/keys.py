@@ -1,7 +1,7 @@
 """What a write by keys asks of its table, on the driver, before any row is written.
 
-The keys are the table's identifier fields, and there is a partition spec that its deletes can be written with. A new
-table is staged so; what is to change in an existing one is proposed, if options allow it (`prepare`).
+The keys must be the table's identifier fields, and the table needs a partition spec for the deletes. A new table is
+staged that way; the changes of an existing one are proposed, if options allow them (`prepare`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def make_feed(options: SinkOptions, table: Schema, dataframe: Schema, *, format_
 
     Args:
         options: The options of the write, which name keys.
-        table: The table's schema, that of a new table with its keys as identifier fields already (`keyed_schema`).
-        dataframe: The DataFrame's columns as Iceberg types, the operation column and all.
-        format_version: The table's.
+        table: The table's schema; that of a new table has the keys as identifier fields already (`keyed_schema`).
+        dataframe: The DataFrame's columns as Iceberg types, including the operation column.
+        format_version: The table's format version.
 
     Raises:
-        ValueError: The options do not fit each other, the table or the DataFrame; says all reasons.
+        ValueError: The options do not fit each other, the table or the DataFrame; lists all reasons.
     """
     problems: list[str] = []
     if format_version < _KEYED_VERSION:
@@ -72,7 +72,7 @@ def make_feed(options: SinkOptions, table: Schema, dataframe: Schema, *, format_
 
 
 def with_stored_sequence(feed: ChangeFeed, table: Schema, *, case_sensitive: bool | None) -> ChangeFeed:
-    """Return a feed whose events lose to rows of a higher sequence that the table has.
+    """Return a feed whose events lose to the table's rows of a higher sequence.
 
     Raises:
         ValueError: The table lacks a sequence column.
@@ -96,7 +96,7 @@ def keyed_schema(schema: Schema, options: SinkOptions) -> Schema:
     """Return the schema of a new table with the keys as identifier fields, which are required.
 
     Raises:
-        ValueError: A key is missing, or cannot be one; says all reasons.
+        ValueError: A key is missing, or cannot be a key; lists all reasons.
     """
     problems: list[str] = []
     keys = [key.field_id for key in _find_keys(options, schema, problems)]
@@ -109,14 +109,14 @@ def keyed_schema(schema: Schema, options: SinkOptions) -> Schema:
 
 
 def delete_spec(specs: Mapping[int, PartitionSpec], default: PartitionSpec, feed: ChangeFeed) -> PartitionSpec | None:
-    """Return the partition spec to write equality deletes with, None if an unpartitioned one must be added.
+    """Return the partition spec to write equality deletes with, or None if an unpartitioned one must be added.
 
-    Deletes of one partition reach files of the same spec only. So they are written by partition where its values
-    follow from the key and no file can be of another spec; else for the whole table.
+    Deletes of one partition reach files of the same spec only. So deletes are written by partition if the key
+    determines its values and no file can be of another spec; else for the whole table.
 
     Args:
         specs: All specs of the table, by id.
-        default: The one that new files are written with.
+        default: The spec that new files are written with.
         feed: How rows are read.
     """
     unpartitioned = (spec for spec in specs.values() if spec.is_unpartitioned())
@@ -131,9 +131,9 @@ class KeyedWrite:
 
     Args:
         options: The options of the write; they name keys.
-        dataframe: All columns of the DataFrame, those too that are not written.
+        dataframe: All columns of the DataFrame, including those that are not written.
         written: The columns that are written.
-        looks_for_rows: Whether old rows are looked for, so that the table gets no deletes by keys.
+        looks_for_rows: Whether the write searches for old rows, so that the table gets no deletes by keys.
 
     Raises:
         SchemaMismatchError: Two columns have one name.
@@ -154,14 +154,14 @@ class KeyedWrite:
     def of(
         cls, options: SinkOptions, dataframe: StructType, written: WrittenColumns, *, looks_for_rows: bool = False
     ) -> KeyedWrite | None:
-        """Return the write by keys, None if the options name none; arguments as above."""
+        """Return the write by keys, or None if the options name no keys; arguments as above."""
         return None if options.keys is None else cls(options, dataframe, written, looks_for_rows=looks_for_rows)
 
     def new_schema(self) -> Schema:
-        """Return the columns of a new table, the keys among them required and its identifier fields.
+        """Return the columns of a new table, whose keys are required and are its identifier fields.
 
         Raises:
-            OptionError: The options do not fit each other or the DataFrame; says all reasons.
+            OptionError: The options do not fit each other or the DataFrame; lists all reasons.
             SchemaMismatchError: A column has no Iceberg type.
         """
         case_sensitive = self._options.case_sensitive
@@ -183,10 +183,10 @@ class KeyedWrite:
         return metadata.model_copy(update={"partition_specs": [*metadata.partition_specs, spec]})
 
     def rekeying(self, metadata: TableMetadata) -> CommitRequest | None:
-        """Return the request that makes the keys the table's identifier fields, or None if they are.
+        """Return the request that makes the keys the table's identifier fields, or None if they already are.
 
         Raises:
-            OptionError: The options do not fit each other, the table or the DataFrame, or `evolve-keys` is false; says
+            OptionError: The options do not fit each other, the table or the DataFrame, or `evolve-keys` is false; lists
                 all reasons.
         """
         with self._naming():
@@ -202,7 +202,7 @@ class KeyedWrite:
         return Schema(*schema.fields, schema_id=schema.schema_id, identifier_field_ids=list(feed.key_ids))
 
     def adding_delete_spec(self, metadata: TableMetadata) -> CommitRequest | None:
-        """Return the request for a spec for deletes, which does not become the default, or None if there is one.
+        """Return the request for a spec for deletes, which does not become the default, or None if the table has one.
 
         Raises:
             OptionError: The options do not fit the table.
@@ -211,7 +211,7 @@ class KeyedWrite:
         return None if spec is None else spec_request(metadata, spec, is_default=False)
 
     def _missing_spec(self, metadata: TableMetadata) -> PartitionSpec | None:
-        """Return the spec that the table needs for deletes, None if it has one."""
+        """Return the spec that the table needs for deletes, or None if it has one."""
         with self._naming():
             feed = self._feed(metadata)
         if self._looks_for_rows or delete_spec(metadata.specs(), metadata.spec(), feed) is not None:
@@ -352,10 +352,10 @@ def _find_sequence(options: SinkOptions, dataframe: Schema, problems: list[str])
 
 
 def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
-    """Return why a table cannot be written by the keys of `options`, whatever the DataFrame; None if it can."""
+    """Return why no DataFrame can be written to a table by the keys of `options`, or None if one can."""
     if options.keys is None:
         return None
-    asked = SinkOptions(  # what looks for no column of the DataFrame
+    asked = SinkOptions(  # only options that read no column of the DataFrame
         table=options.table,
         keys=options.keys,
         evolve_keys=options.evolve_keys,
@@ -370,9 +370,9 @@ def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
 
 
 def _offered(options: SinkOptions, *, looks_for_rows: bool) -> tuple[DeleteEncoding, ...]:
-    """Return how old rows may be taken away, the best way first."""
+    """Return the encodings in which old rows may be deleted, the best one first."""
     if options.publish_converted:
-        return ("position",)  # is what readers meet
+        return ("position",)  # what readers meet
     if not looks_for_rows:
         return ("equality",)
     return ("copy-on-write",) if options.delete_encoding == "copy-on-write" else ("position",)

@@ -1,7 +1,7 @@
-"""`plan_write`: what Spark's tasks are told of a write, decided on the driver before any of them runs.
+"""`plan_write`: what Spark's tasks are told about a write, decided on the driver before any of them runs.
 
-Three steps in a row: decide what the write does with its table, and refuse what cannot be (`decide`); change the table
-first, if the options ask for it (`prepare`); assemble the plan, a frozen value that tasks get.
+Three steps in a row: decide what the write does with its table, and refuse what is impossible (`decide`); change the
+table first, if the options ask for it (`prepare`); assemble the plan, a frozen value that tasks get.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WriteMode(Enum):
     UPSERT = Kind.APPEND | Kind.UPSERT
 
 
-# What `check` looks at: it is not known how rows will come.
+# The kind of write that `check` foresees; how rows will come is not known.
 _CHECKED = WriteMode.APPEND.value | Kind.BATCH
 
 
@@ -54,7 +54,7 @@ def plan_write(
     *,
     is_stream: bool = False,
 ) -> WritePlan:
-    """Decide how `dataframe` is written, and refuse what cannot be.
+    """Decide how `dataframe` is written, and refuse what cannot be written.
 
     Changes the schema, the partition spec or the sort orders of an existing table first, if options ask for it: in one
     commit, and only once nothing is left that could be refused.
@@ -79,9 +79,9 @@ def plan_write(
 
 
 def _assemble(wish: Wish, target: Target, decision: Decision) -> WritePlan:
-    """Return the plan that says what was decided."""
+    """Return the plan that states the decision."""
     options, metadata, write = wish.options, decision.metadata, decision.write
-    # What replaces or deletes rows is held against single files.
+    # A commit that replaces or deletes rows checks single files.
     names_files = write.overwrite is not None or write.changes is not None
     return replace(
         WritePlan.into(metadata, write, target.io_properties),
@@ -126,7 +126,7 @@ def _find_or_stage(catalog: CatalogClient, wish: Wish) -> Target:
 
 
 def _check_name(catalog: CatalogClient, identifier: tuple[str, ...]) -> None:
-    """Refuse to create a table whose name means a part of another one to Iceberg's Spark runtime."""
+    """Refuse to create a table whose name Iceberg's Spark runtime would read as a part of another table."""
     *levels, last = identifier
     branch = names_branch(last)
     if branch is None or len(levels) < 2 or catalog.find_table(levels) is None:  # noqa: PLR2004, namespace and table
@@ -144,7 +144,7 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
     Args:
         options: The options of the write.
         metadata: The table as it is.
-        dataframe: The columns of the write, None if they are not known.
+        dataframe: The columns of the write, or None if unknown.
 
     Raises:
         OptionError, SchemaMismatchError, UnsupportedTableError: As `plan_write`.

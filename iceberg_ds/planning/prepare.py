@@ -1,7 +1,7 @@
 """Step two of `plan_write`: brings the table into the shape that a write asks for, before any row is written.
 
-A new table is only staged; it comes into being in the commit of its first rows. What is to change in an existing one is
-asked for in one request: all of it is made, or nothing.
+A new table is only staged; it comes into being in the commit of its first rows. All changes of an existing table go
+into one request: all of them are made, or none.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from iceberg_ds.table.specs import new_sort_order, new_spec
 
 logger = logging.getLogger(__name__)
 
-# Hexadecimal digits that tell a place from the one beside which it is.
+# Hexadecimal digits that tell a location from the taken one beside it.
 _SUFFIX_LENGTH = 8
 
-# What keeps the metadata of a busy stream small. How many old metadata files stay is left to Iceberg's default of 100:
-# maintenance jobs that run for minutes read the one that they began with.
+# Settings that keep the metadata of a busy stream small. The number of old metadata files stays at Iceberg's default of
+# 100: maintenance jobs that run for minutes read the one that they began with.
 NEW_TABLE_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "commit.manifest-merge.enabled": "true",
@@ -45,9 +45,9 @@ NEW_TABLE_PROPERTIES = {
 def prepare(
     catalog: CatalogClient, options: SinkOptions, target: Target, decide: Callable[[Target], Decision]
 ) -> tuple[Target, Decision]:
-    """Change the table until nothing is left to change, and return it with what is decided for it as it then is.
+    """Change the table until nothing is left to change; return it with the decision for its final state.
 
-    A table that others change meanwhile is decided on anew: what is refused then changes nothing.
+    If another writer changes the table meanwhile, the decision is made anew; a refusal then changes nothing.
 
     Raises:
         IcebergSinkError: What `decide` raises.
@@ -78,7 +78,7 @@ def prepare(
 def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:
     """Return the metadata of the table that the first commit of the write creates, None if it had to be created now.
 
-    A table is made in a folder that has no other's metadata: at the default location if there is none, else beside it.
+    A table is created in a folder without another table's metadata: at the default location, else beside it.
 
     Raises:
         OptionError: `partition-by`, `sort-by` or a property do not fit the columns, or Iceberg does not take it; or
@@ -123,9 +123,9 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
 
 
 def _free_place(catalog: CatalogClient, location: str) -> str:
-    """Return `location`, or a place beside it if another table has it, as one has that was renamed.
+    """Return `location`, or a place beside it if another table, such as a renamed one, has it.
 
-    Its name follows from what lies there, so that writers that create the table at the same moment agree on it.
+    The name of that place follows from what lies there, so that writers that create the table at once agree on it.
     """
     place = location
     while (held := _held_by(catalog, place)) is not None:
@@ -134,7 +134,7 @@ def _free_place(catalog: CatalogClient, location: str) -> str:
 
 
 def _held_by(catalog: CatalogClient, location: str) -> str | None:
-    """Return a metadata file of a table at `location`; None if there is none, or nobody can tell."""
+    """Return a metadata file of a table at `location`; None if it has none, or its files cannot be listed."""
     try:
         return metadata_file_in(catalog.io_properties, location)
     except Exception as error:  # writing does not need the right to list

@@ -1,1 +1,1 @@
-"""What is done with Spark's own means: rows brought to tasks, sessions and Python workers made fit."""
+"""What is done with Spark's own means: rows are moved to tasks, sessions and Python workers are set up."""

@@ -1,11 +1,11 @@
-"""`distribute`: brings rows to tasks and into an order by which few, large and sorted files come out.
+"""`distribute`: moves rows to tasks and sorts them, so that few, large and sorted files are written.
 
 A sink cannot ask Spark for a distribution, so this is done to the DataFrame before it is written. Reads the table's
 partition spec, sort order and properties from the catalog; changes nothing there. Runs on the driver.
 
 Rows of one key come to one task in a way that the tasks can prove. The proof is Spark's hash of the key and the number
 of the task (`cdc.spark_hash`), so nothing may move rows after it, and the number of tasks is fixed: Spark's adaptive
-execution would make one task of several.
+execution would merge several tasks into one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ADAPTIVE = ("spark.sql.adaptive.enabled", "spark.sql.adaptive.coalescePartition
 
 
 def distributed_by_key(df: DataFrame, keys: Sequence[str] | str, count: int | None) -> DataFrame:
-    """Return the rows of `df` in `count` tasks, those of one key in one of them.
+    """Return the rows of `df` in `count` tasks, all rows of one key in one task.
 
     Args:
         df: A batch or streaming DataFrame.
@@ -159,14 +159,14 @@ def _check_arguments(mode: str | None, num_partitions: int | None) -> None:
 
 
 def _default_partitions(df: DataFrame) -> int | None:
-    """Return how many tasks shall write, None to let Spark decide as it runs."""
+    """Return how many tasks are to write, or None to let Spark decide as it runs."""
     conf = df.sparkSession.conf
     is_adaptive = all(conf.get(key) == "true" for key in _ADAPTIVE)
     return None if is_adaptive and not df.isStreaming else _fixed_partitions(df)
 
 
 def _fixed_partitions(df: DataFrame) -> int | None:
-    """Return Spark's default number of tasks, None if it tells none."""
+    """Return Spark's default number of tasks, or None if it tells none."""
     conf = df.sparkSession.conf
     text = str(conf.get("spark.sql.shuffle.partitions"))
     known = [int(text)] if text.isdigit() else []  # some platforms have words there
@@ -253,7 +253,7 @@ class _Keys:
     Attributes:
         temporary: Columns that are computed once, before the rows are moved, and dropped in the end.
         partition: The values of the partition fields.
-        ordering: The same and the sort fields after them, each with direction and place of nulls.
+        ordering: The same, followed by the sort fields, each with direction and place of nulls.
     """
 
     temporary: Mapping[str, Column]

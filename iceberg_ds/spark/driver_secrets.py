@@ -1,10 +1,10 @@
-"""What the planner of a batch tells its committer, and no task can read, though all of them get the same pickle.
+"""What the planner of a batch tells its committer and no task can read, though all of them get the same pickle.
 
-Spark pickles one writer for the tasks and for the committer, so that whatever the pickle holds, every task holds. The
+Spark pickles one writer for the tasks and for the committer, so every task holds all that the pickle holds. The
 planner and the committer share the driver's disk, which executors do not see. So a secret is split in two: random bytes
 in the pickle, and the secret combined with them (exclusive or: a one-time pad) in a file on the driver that its user
-alone may read. Each half by itself is noise: the pickle to a task, and the file to whoever finds it, say after a
-driver that was killed and could not delete it.
+alone may read. Each half by itself is noise: the pickle to a task, and the file to anyone who finds it, say after a
+driver was killed and could not delete it.
 
 In local mode, and in an executor beside the driver that runs as the same user, tasks could read the file.
 Imports nothing of the package but errors: tasks unpickle it.
@@ -28,10 +28,10 @@ _PREFIX = "iceberg-ds-kept-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptOnDriver:
-    """Options that are in no task's reach.
+    """Options out of reach of every task.
 
     Attributes:
-        file: The file with one half, None if there are no options to keep.
+        file: The file with one half, or None if there are no options to keep.
         pad: The other half; as long as the file.
     """
 
@@ -56,7 +56,7 @@ class KeptOnDriver:
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(_combined(text, pad))
         except OSError as problem:
-            kept.forget()  # it may be there in part
+            kept.forget()  # part of the file may be there
             raise OptionError(
                 f"Cannot write with options {_names(options)}: the driver keeps them from the tasks in a temporary "
                 f"file, and cannot write one ({problem}). Set TMPDIR to a folder that the driver may write to, or "
@@ -91,7 +91,7 @@ class KeptOnDriver:
 
 
 def _combined(data: bytes, pad: bytes) -> bytes:
-    """Return the exclusive or of both.
+    """Return the exclusive or of data and pad.
 
     Raises:
         ValueError: They differ in length.

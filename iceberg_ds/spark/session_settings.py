@@ -1,8 +1,8 @@
-"""Settings of a session that no write may pass over: where it sends writes that are audited first, and its time zone.
+"""Settings of a session that no write may ignore: where writes that are audited first go, and its time zone.
 
 Iceberg's Spark runtime heeds `spark.wap.branch` and `spark.wap.id` for tables with `write.wap.enabled=true`. Spark
-tells them to tasks, and not to the planner, so a write that does not do as they say is refused by its tasks. So is one
-whose option `time-zone` is not the session's time zone: planner and committer take the option's word for it.
+tells them to tasks, and not to the planner, so tasks refuse a write that does not do as they say. Tasks also refuse a
+write whose option `time-zone` is not the session's time zone: planner and committer rely on the option.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_audit_settings(plan: WritePlan, setting: Callable[[str], str | None]) 
 
     Args:
         plan: The write.
-        setting: Returns a setting of the session, None if it is not set.
+        setting: Returns a setting of the session, or None if it is not set.
 
     Raises:
         OptionError: Names the setting, and the option that does as it says.
@@ -57,7 +57,7 @@ def check_time_zone(plan: WritePlan, zone: str | None) -> None:
 
     Args:
         plan: The write.
-        zone: The session's, None if that is not known.
+        zone: The session's time zone, or None if unknown.
 
     Raises:
         OptionError: Names both zones.
@@ -75,7 +75,7 @@ def check_time_zone(plan: WritePlan, zone: str | None) -> None:
 
 
 def check_zone_of_session(plan: WritePlan, setting: Callable[[str], str | None]) -> None:
-    """Refuse a write as `check_time_zone` does, by what `setting` returns of the session; raises as that does."""
+    """Refuse a write as `check_time_zone` does, by the zone that `setting` returns; raises as that function does."""
     if plan.time_zone is not None:
         check_time_zone(plan, setting(_TIME_ZONE))
 

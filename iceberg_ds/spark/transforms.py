@@ -1,7 +1,7 @@
 """The values of Iceberg's transforms as Spark columns, for `distribution`.
 
-They equal what `partitioning` computes from the rows as they are written, whatever the session's time zone,
-so rows of one table partition are rows of one value here. Spark's own expressions where they are exact;
+They equal what `partitioning` computes from the rows as they are written, no matter the session's time zone,
+so rows of one table partition are rows of one value here. Uses Spark's own expressions where they are exact;
 else a Python function on PyIceberg's transform, over Arrow where Spark has such functions (from 4.1 on).
 """
 
@@ -106,7 +106,7 @@ def transformed(
 
 
 def _stored(source: Column, source_type: spark.DataType, field_type: IcebergType) -> Column:
-    """Return the values as the table holds them: one value for all that are one value there."""
+    """Return the values as the table holds them: values that are one value there are one value here."""
     match field_type:
         case DecimalType(precision=precision, scale=scale):
             return source.cast(spark.DecimalType(precision, scale))
@@ -159,14 +159,14 @@ def _time(values: Column, field_type: IcebergType, transform: Transform[Any, Any
 
 
 def _utc_date(values: Column, field_type: IcebergType) -> Column:
-    """Return the dates; those of instants in UTC, whatever the session's time zone."""
+    """Return the dates, for instants those in UTC, no matter the session's time zone."""
     if isinstance(field_type, TimestamptzType):
         return F.date_from_unix_date(F.floor(F.unix_seconds(values) / _SECONDS_OF_DAY).cast("int"))
     return values.cast("date")
 
 
 def _microseconds(values: Column) -> Column:
-    """Return the microseconds since 1970 of timestamps without a time zone, without going through the session's."""
+    """Return the microseconds since 1970 of timestamps without a time zone, unaffected by the session's zone."""
     seconds = F.unix_date(values.cast("date")).cast("bigint") * _SECONDS_OF_DAY
     seconds = seconds + F.hour(values) * _SECONDS_OF_HOUR + F.minute(values) * 60
     fraction = (F.date_part(F.lit("SECOND"), values) * _MICROSECONDS).cast("bigint")

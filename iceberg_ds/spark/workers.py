@@ -1,12 +1,12 @@
 """Spares Spark's Python workers two searches in every task, plan and commit, and each task a wait.
 
-After each call they look for garbage among all objects of all loaded modules, 120,000 of them in a task of this sink:
-60 ms, for which the next task waits. Before each call, Spark below 4.2 tells Python to look at its import folders
+After each call a worker looks for garbage among all objects of all loaded modules, 120,000 of them in a task of this
+sink: 60 ms, for which the next task waits. Before each call, Spark below 4.2 tells Python to look at its import folders
 anew, and Python then reads the table of contents of Spark's own archives once for every package that was looked for
 in them: 100 ms.
 
 Spark sends a task's rows in several small pieces over TCP, and sends none before the one before is confirmed (Nagle's
-algorithm); the worker's kernel waits up to 40 ms before it confirms a piece that nobody answers (RFC 1122, 4.2.3.2).
+algorithm); the worker's kernel waits up to 40 ms before it confirms a piece that gets no answer (RFC 1122, 4.2.3.2).
 So tasks with few rows took 40 ms longer than they needed, unless the kernel is asked to confirm at once.
 
 Imports nothing of the package.
@@ -45,19 +45,19 @@ def acknowledging(batches: Iterator[_Batch]) -> Iterator[_Batch]:
         _acknowledge(connections)
         for batch in batches:
             yield batch
-            _acknowledge(connections)  # of what has come meanwhile; it has to be said each time
+            _acknowledge(connections)  # of what has come meanwhile; the kernel must be told each time
 
 
 def _acknowledge(connections: Iterable[socket.socket]) -> None:
     for connection in connections:
-        with contextlib.suppress(OSError):  # it is closed; who reads from it will be told
+        with contextlib.suppress(OSError):  # it is closed; its reader will be told
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _local_connections() -> Iterator[socket.socket]:
-    """Yield the TCP connections of this process to its own machine, of which one is Spark's, each opened once more.
+    """Yield the TCP connections of this process to its own machine, one of them Spark's, each opened once more.
 
-    None where there is no such list (but on Linux), or no TCP (Spark's `spark.python.unix.domain.socket.enabled`).
+    Yields none where no such list exists (only Linux has it), or no TCP (`spark.python.unix.domain.socket.enabled`).
     """
     for file in Path("/proc/self/fd").glob("*"):
         with contextlib.suppress(OSError):  # closed meanwhile, such as that of the list itself
@@ -70,7 +70,7 @@ def _local_connections() -> Iterator[socket.socket]:
 
 
 def _peer(connection: socket.socket) -> str | None:
-    """Return the address of the other end, None if there is none."""
+    """Return the address of the other end, or None."""
     try:
         address = connection.getpeername()
     except OSError:
@@ -94,15 +94,15 @@ def _forget_sparks_archives() -> None:
 
 
 def _is_sparks_jar(archive: str) -> bool:
-    """Return whether it is the one that Spark has on the path of its workers, with Python code or without."""
+    """Return whether `archive` is the one that Spark has on the path of its workers, with Python code or without."""
     name = os.path.basename(archive)  # noqa: PTH119  # the archive is a str, and pathlib is not loaded here
     return name.startswith("spark-core_") and name.endswith(".jar")
 
 
 def _set_modules_aside() -> None:
-    """Take all that is alive out of the collector's sight, once there are modules that it has not seen.
+    """Hide all live objects from the garbage collector, once there are modules that it has not seen.
 
-    Memory is freed as before, but for cycles among what is alive now.
+    Memory is freed as before, except for cycles among the objects that are alive now.
     """
     global _known  # noqa: PLW0603  # one for the process
     if _known == len(sys.modules):
