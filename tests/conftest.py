@@ -24,6 +24,7 @@ from support.tables import Sink, embedded_options
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.planning import prepare
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 _NO_SHRINKING = [Phase.explicit, Phase.generate]
@@ -85,6 +86,12 @@ def _databases_closed(_opened_databases: set[Engine]) -> Iterator[None]:
     yield
     while _opened_databases:
         _opened_databases.pop().dispose()
+
+
+@pytest.fixture(autouse=True)
+def _no_wait_for_creations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no plan wait for a table that another writer may be creating: in a test all metadata files are young."""
+    monkeypatch.setattr(prepare, "_WAITS_S", ())
 
 
 @pytest.fixture

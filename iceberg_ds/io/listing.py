@@ -121,7 +121,7 @@ def is_metadata_file(path: str) -> bool:
     return path.endswith(_SUFFIXES)
 
 
-def metadata_file_in(properties: Mapping[str, str], location: str) -> str | None:
+def metadata_file_in(properties: Mapping[str, str], location: str) -> StoredFile | None:
     """Return a metadata file of a table at `location`, the first one by its name; None if there is none.
 
     One request, as long as no more than a page of other files lies in the folder of the metadata; None for a store
@@ -132,6 +132,6 @@ def metadata_file_in(properties: Mapping[str, str], location: str) -> str | None
         location: Location of a table that is or may be.
     """
     stored = stored_files(properties, f"{location}/metadata")
-    found = (file.path for file in stored if is_metadata_file(file.path))
+    found = (file for file in stored if is_metadata_file(file.path))
     # Objects are listed in the order of their names.
-    return min(found, default=None) if is_local(location) else next(found, None)
+    return min(found, key=lambda file: file.path, default=None) if is_local(location) else next(found, None)

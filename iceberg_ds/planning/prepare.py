@@ -7,6 +7,7 @@ into one request: all of them are made, or none.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from uuid import NAMESPACE_URL, uuid5
@@ -19,6 +20,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.create_table import create_without_rows, with_first_snapshot
 from iceberg_ds.errors import OptionError, TableNotFoundError
+from iceberg_ds.io.files import StoredFile
 from iceberg_ds.io.listing import metadata_file_in
 from iceberg_ds.io.places import misplaced, why_not_a_place
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
@@ -33,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 # Hexadecimal digits that tell a location from the taken one beside it.
 _SUFFIX_LENGTH = 8
+# How old metadata may be of a table that is being created, and how long its creation is waited for: 5 seconds.
+_YOUNG_MS = 60_000
+_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 # Settings that keep the metadata of a busy stream small. The number of old metadata files stays at Iceberg's default of
 # 100: maintenance jobs that run for minutes read the one that they began with.
@@ -112,28 +117,46 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
     if options.location is not None and (held := _held_by(catalog, options.location)) is not None:
         raise OptionError(
             f"Cannot create {name}: option 'location' is {options.location}, which holds the metadata of another table "
-            f"({held}). Choose another place, or remove what is left there of a table that no catalog has any more."
+            f"({held.path}). Choose another place, or remove what is left there of a table that no catalog has."
         )
     staged = catalog.stage_table(options.table, new_table)
     if staged is None or options.location is not None:
         return staged
-    if (place := _free_place(catalog, staged.location)) == staged.location:
+    if (held := _held_by(catalog, staged.location)) is None:
         return staged
+    if _is_being_created(catalog, options.table, held):
+        return None
+    place = _place_beside(catalog, staged.location, held)
     return catalog.stage_table(options.table, replace(new_table, location=place))
 
 
-def _free_place(catalog: CatalogClient, location: str) -> str:
-    """Return `location`, or a place beside it if another table, such as a renamed one, has it.
+def _is_being_created(catalog: CatalogClient, identifier: tuple[str, ...], held: StoredFile) -> bool:
+    """Return whether another writer creates the table just now: catalogs write its metadata before they know of it.
+
+    Then the table shows in a moment. Else a writer has died before that, or another table has the folder.
+    """
+    if abs(time.time() * 1000 - held.modified_ms) > _YOUNG_MS:
+        return False
+    for wait_s in (0, *_WAITS_S):
+        time.sleep(wait_s)
+        if catalog.find_table(identifier) is not None:
+            return True
+    return False
+
+
+def _place_beside(catalog: CatalogClient, location: str, held: StoredFile) -> str:
+    """Return a place beside `location`, which another table, such as a renamed one, has.
 
     The name of that place follows from what lies there, so that writers that create the table at once agree on it.
     """
-    place = location
-    while (held := _held_by(catalog, place)) is not None:
-        place = f"{location}-{uuid5(NAMESPACE_URL, held).hex[:_SUFFIX_LENGTH]}"
+    there: StoredFile | None = held
+    while there is not None:
+        place = f"{location}-{uuid5(NAMESPACE_URL, there.path).hex[:_SUFFIX_LENGTH]}"
+        there = _held_by(catalog, place)
     return place
 
 
-def _held_by(catalog: CatalogClient, location: str) -> str | None:
+def _held_by(catalog: CatalogClient, location: str) -> StoredFile | None:
     """Return a metadata file of a table at `location`; None if it has none, or its files cannot be listed."""
     try:
         return metadata_file_in(catalog.io_properties, location)

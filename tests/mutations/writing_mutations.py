@@ -964,9 +964,16 @@ WRITING = (
     Mutation(
         name="a table is made in the folder of one that was renamed",
         file="planning/prepare.py",
-        before="    if (place := _free_place(catalog, staged.location)) == staged.location:",
-        after="    if (place := staged.location) == staged.location:",
+        before="    if (held := _held_by(catalog, staged.location)) is None:",
+        after="    if (held := None) is None:",
         tests=(_NEIGHBOURS + "test_recreated_table_gets_a_place_of_its_own",),
+    ),
+    Mutation(
+        name="a table that another writer is creating is made beside it",
+        file="planning/prepare.py",
+        before="    if _is_being_created(catalog, options.table, held):\n        return None\n",
+        after="",
+        tests=(_NEIGHBOURS + "test_table_that_another_writer_is_creating_is_waited_for",),
     ),
     Mutation(
         name="a table is made at a place that another one has, if the user says so",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFile
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import SetPropertiesUpdate
 from support.invariants import check_sound, unreferenced_files
@@ -26,6 +28,7 @@ import iceberg_ds
 from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.inspect.orphans import VerifyResult
 from iceberg_ds.io.listing import store_clock_ms, stored_files
+from iceberg_ds.planning import prepare
 from iceberg_ds.table.names import identifier_text
 
 DAY_S = 86_400
@@ -480,6 +483,31 @@ def test_writers_that_create_a_table_at_once_agree_on_its_place(sink: Sink) -> N
     assert sink.ids() == [2, 2]
 
 
+def test_table_that_another_writer_is_creating_is_waited_for(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of jobs that write the first rows of a table at once, all but one would fail."""
+    other = sink.write(rows(1))
+    find, looks = sink.catalog.find_table, itertools.count()
+
+    def find_later(identifier: Sequence[str]) -> Table | None:
+        if next(looks) == 1:  # the first one after the planner has found no table
+            plain_catalog(sink).create_table(sink.options.table, planned.schema())
+            return None
+        return find(identifier)
+
+    planned = TableMetadataUtil.parse_raw(other[0].write.new_table or "")
+    place = local(planned.location) / "metadata"
+    place.mkdir(parents=True)
+    (place / "00000-0.metadata.json").write_text("{}")
+    monkeypatch.setattr(sink.catalog, "find_table", find_later)
+    monkeypatch.setattr(prepare, "_WAITS_S", (0.0,))
+
+    plan = sink.plan()
+
+    assert plan.write.new_table is None
+    sink.commit(sink.write(rows(2), plan=plan))
+    assert sink.ids() == [2]
+
+
 def test_table_that_others_create_elsewhere_meanwhile_gets_no_file_at_another_place(sink: Sink, tmp_path: Path) -> None:
     """The next table at the place of these files would delete them as rubbish."""
     messages = sink.write(rows(1))
@@ -533,7 +561,7 @@ def test_place_that_a_rest_catalog_chooses_is_not_that_of_another_table(tmp_path
 def test_place_that_cannot_be_listed_is_taken(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without the right to list, which writing does not need, could create no table."""
 
-    def forbidden(*_: object) -> str | None:
+    def forbidden(*_: object) -> None:
         raise PermissionError("AccessDenied")
 
     monkeypatch.setattr("iceberg_ds.planning.prepare.metadata_file_in", forbidden)
