@@ -411,7 +411,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a problem of the catalog hides that of a task",
         file="deletes/upsert.py",
-        before="        except CatalogError as unreachable:  # there is a problem to report already",
+        before="        except CatalogError as unreachable:  # the caller already has a problem to report",
         after="        except KeyError as unreachable:",
         tests=(_COMMITTING + "test_failure_of_a_task_is_told_where_the_catalog_fails_then",),
     ),
