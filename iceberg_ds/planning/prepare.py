@@ -81,7 +81,9 @@ def prepare(
 
 
 def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:
-    """Return the metadata of the table that the first commit of the write creates, None if it had to be created now.
+    """Return the metadata of the table that the first commit of the write creates, or None if the table exists by now.
+
+    It does if the catalog cannot stage a table, or if another writer has just created it.
 
     A table is created in a folder without another table's metadata: at the default location, else beside it.
 
