@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,10 +22,12 @@ GROWS_WITH_HISTORY |= {"commit: models copied deeply"}
 
 
 @pytest.fixture(scope="module")
-def measured(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Figures]:
+def measured(object_store: ObjectStore) -> Iterator[Callable[[str], Figures]]:
     """Return what measures a group of figures, once."""
-    place = Place(store=object_store, folder=tmp_path_factory.mktemp("guard"))
-    return cache(lambda group: measure(group, place))
+    # As `make guard` does, not in a folder of pytest: what tasks are sent grows with the names of folders.
+    with tempfile.TemporaryDirectory() as name:
+        place = Place(store=object_store, folder=Path(name))
+        yield cache(lambda group: measure(group, place))
 
 
 @pytest.mark.parametrize("group", MEASURES)
