@@ -134,7 +134,7 @@ _ALWAYS_PLAIN = frozenset({"", "true", "false", "none", "null"})
 # Left out is what tells a task how to renew credentials: whoever may set a table's properties could send the task, with
 # a token of the catalog, to a server of their own. The REST catalog's client adds it.
 _STORAGE_KEY = re.compile(
-    r"(?!(client|gcs\.oauth2|adls)\.refresh-credentials-)((s3|gcs|adls|hdfs|oss|hf|client)\.|py-io-impl$)"
+    r"(?!(client|gcs\.oauth2|adls)\.refresh-credentials-)((s3|gcs|adls|hdfs|oss|hf|fsspec|client)\.|py-io-impl$)"
 )
 _CATALOG_CREDENTIAL = re.compile(r"(token|credential|password|(auth|header)\..+)$")
 # Credentials for all services of AWS; the catalog may be one of them.

@@ -242,12 +242,11 @@ def _storage_time(properties: Mapping[str, str], path: str) -> float:
     if not is_s3(path):
         return store_clock_ms(properties, path) / 1000 + 1  # the store tells whole seconds
     # Imported here, because this loads Amazon's libraries.
-    from iceberg_ds.io.s3_client import s3_client  # noqa: PLC0415
-    from iceberg_ds.io.s3_settings import s3_settings  # noqa: PLC0415
+    from iceberg_ds.io.s3_io import s3_store  # noqa: PLC0415
 
     bucket, _, key = path.partition("://")[2].partition("/")
     # Not HEAD, whose error answers have no reason: the client would not learn about another region.
-    answer = s3_client(s3_settings(properties)).get_object(Bucket=bucket, Key=key)
+    answer = s3_store(properties).ask("get_object", Bucket=bucket, Key=key)
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     if date is None:
         raise NotTriedError("the storage does not say what time it is")

@@ -26,10 +26,11 @@ from iceberg_ds.io.places import check_place
 OBJECT_IO = f"{__name__}.ObjectIO"
 
 _IMPLEMENTATIONS = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), ("iceberg_ds.io.s3_io", "S3FileIO")),
+    **dict.fromkeys(("s3", "s3a", "s3n", "oss"), ("iceberg_ds.io.s3_io", "S3FileIO")),
     **dict.fromkeys(("gs", "gcs"), ("iceberg_ds.io.fsspec_io", "GcsFileIO")),
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), ("iceberg_ds.io.fsspec_io", "AzureFileIO")),
 }
+_OPENED_BY_ARROW = frozenset({"", "file", "viewfs"})
 _LOCAL_SCHEME = re.compile("file:(//(localhost(?=/))?)?")
 
 
@@ -157,8 +158,14 @@ class ObjectIO(ShippedFileIO):
             return self._stores[scheme]
 
     def _open(self, scheme: str, location: str) -> FileIO:
-        if scheme not in _IMPLEMENTATIONS:
+        if scheme in _OPENED_BY_ARROW:
             return load_file_io({key: self.properties[key] for key in self.properties if key != PY_IO_IMPL}, location)
+        if scheme not in _IMPLEMENTATIONS:
+            # fsspec's filesystems; not every process needs them.
+            from iceberg_ds.io.fsspec_io import OtherFileIO, filesystem_class  # noqa: PLC0415
+
+            filesystem_class(scheme)  # says now what is wrong with it
+            return OtherFileIO(self.properties)
         module, name = _IMPLEMENTATIONS[scheme]
         store = getattr(importlib.import_module(module), name)(self.properties)
         assert isinstance(store, FileIO)  # noqa: S101  # the table above says so

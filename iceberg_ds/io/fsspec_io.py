@@ -1,12 +1,11 @@
-"""PyIceberg's door to files for Google Cloud Storage and Azure, through gcsfs and adlfs.
+"""PyIceberg's door to files for Google Cloud Storage, Azure and whatever else fsspec knows.
 
-Each comes with an extra of this package. Both commit what was written when a file is closed or forgotten; here a file
-that was not finished on purpose does not appear. What is smaller than a block is written and read with one request.
+The filesystems of gcsfs and adlfs come with extras of this package, others with whoever has them. They commit what was
+written when a file is closed or forgotten; here a file that was not finished on purpose does not appear.
 """
 
 from __future__ import annotations
 
-import atexit
 import errno
 import importlib
 import json
@@ -14,32 +13,33 @@ import os
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import Any, TypeVar, cast
 
-from fsspec import AbstractFileSystem
+from fsspec import AbstractFileSystem, get_filesystem_class
 from fsspec.asyn import sync
+from fsspec.core import strip_protocol, url_to_fs
+from fsspec.implementations.memory import MemoryFileSystem
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.credential_renewal import CurrentProperties, renewing
 from iceberg_ds.io.files import ShippedFileIO, StoredFile
-from iceberg_ds.io.object_streams import Download, ObjectFile, Upload
+from iceberg_ds.io.object_streams import ObjectFile, ObjectStore, Page
 from iceberg_ds.io.store_properties import KnownProperties, PropertyReader
 from iceberg_ds.parsing import boolean
+from iceberg_ds.secrets import is_secret
 
-if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]  # of Python 3.12
-
+_Store = TypeVar("_Store", bound=ObjectStore)
 
 _SAS_OF_HOST = "adls.sas-token."
 
@@ -71,9 +71,11 @@ _AZURE = KnownProperties(
     ),
     protects=re.compile(r"adls\.(auth|connection|encr|key|token)"),
 )
-# The libraries' own blocks of 50 MB would be too much for many open files.
-_BLOCK_BYTES = 8 * 1024 * 1024
-# Others write, too: neither a file system nor a listing is kept for the next one who asks.
+# Schemes whose properties PyIceberg knows by names of its own, and what it calls otherwise than fsspec does.
+_OF_PYICEBERG = frozenset({"hdfs", "hf"})
+_OTHER_NAMES = {"hdfs.kerberos_ticket": "kerb_ticket"}
+_SHARED_FOR_S = 60
+# Others write, too: neither a filesystem nor a listing is kept for the next one who asks.
 _NOT_KEPT = {"skip_instance_cache": True, "use_listings_cache": False}
 # What gcsfs takes for a way to find credentials, and not for a token.
 _GCS_WORDS = frozenset({"anon", "cache", "cloud", "google_default"})
@@ -142,238 +144,178 @@ def _object(text: str) -> dict[str, Any] | None:
     return parsed
 
 
-class FsspecUpload(Upload):
-    """A stream into a new object that nobody sees before it is closed.
+class FsspecStore(ObjectStore):
+    """A store of objects behind a filesystem of fsspec's.
 
     Args:
-        files: The file system.
-        location: The object.
-        if_absent: Whether an object that is there already is an error, or replaced.
+        files: The filesystem.
+        path_of: Returns a location as the filesystem understands it.
     """
 
-    def __init__(self, files: AbstractFileSystem, location: str, *, if_absent: bool) -> None:
-        super().__init__(location, if_absent=if_absent)
+    block_bytes = 8 * 1024 * 1024  # the libraries' own of 50 MB would be too much for many open files
+
+    def __init__(self, files: AbstractFileSystem, path_of: Callable[[str], str] = str) -> None:
         self._files = files
-        self._first = bytearray()
-        self._stream: Any = None  # the library's, once there is more than a block
-        _open.add(self)
-        _discard_at_exit()
+        self._path_of = path_of
+
+    def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
+        """Make an object appear, with one request."""
+        self._files.pipe_file(self._path_of(location), data.getvalue(), mode="create" if if_absent else "overwrite")
+
+    def begin(self, location: str, *, if_absent: bool) -> StreamBlocks:
+        """Begin a large object."""
+        mode = "xb" if if_absent else "wb"
+        return StreamBlocks(self._files.open(self._path_of(location), mode, block_size=self.block_bytes))
+
+    def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the bytes from `start` up to `end`, the whole object without them."""
+        return bytes(self._files.cat_file(self._path_of(location), start=start, end=end))
+
+    def size(self, location: str) -> int:
+        """Return the size of an object in bytes; objects below it, which make it a folder, make no object."""
+        found = self._files.info(self._path_of(location))
+        if found["type"] != "file":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location)
+        return int(found["size"])
+
+    def delete(self, location: str) -> None:
+        """Delete an object."""
+        self._files.rm_file(self._path_of(location))
+
+
+class StreamBlocks:
+    """A large object on its way through a stream of fsspec's, which makes it appear when it is closed.
+
+    Args:
+        stream: The stream.
+    """
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401  # fsspec has no type for all of them
+        self._stream = stream
+        self._process = os.getpid()
 
     def __del__(self) -> None:
-        if self._stream is not None and self._process != os.getpid():
+        if self._process != os.getpid():
             # At its end the library's stream would ask the parent's thread, and wait for ever in a child of a fork.
             self._stream.closed = True
-        super().__del__()
 
-    def tell(self) -> int:
-        """Return how many bytes were written."""
-        return len(self._first) if self._stream is None else int(self._stream.tell())
+    def send(self, block: BytesIO) -> None:
+        """Send a block."""
+        self._stream.write(block.getvalue())
 
-    def _take(self, data: Buffer) -> None:
-        content = bytes(data)
-        if self._stream is None and len(self._first) + len(content) <= _BLOCK_BYTES:
-            self._first += content
-            return
-        if self._stream is None:
-            mode = "xb" if self._if_absent else "wb"
-            self._stream = self._files.open(self._location, mode, block_size=_BLOCK_BYTES)
-            self._stream.write(bytes(self._first))
-            self._first = bytearray()
-        self._stream.write(content)
+    def complete(self, last: BytesIO) -> None:
+        """Send the last block, and make the object appear."""
+        self._stream.write(last.getvalue())
+        self._stream.close()
 
-    def close(self) -> None:
-        """Make the object appear, whole; raises as `Upload.close` does."""
-        if self.closed:
-            return
-        try:
-            self._may_exist = True
-            if self._stream is None:
-                mode = "create" if self._if_absent else "overwrite"
-                self._files.pipe_file(self._location, bytes(self._first), mode=mode)
-            else:
-                self._stream.close()
-            self.closed = True
-        except BaseException:
-            self.discard_unfinished()
-            raise
-
-    def _give_up(self) -> None:
-        """End the library's stream without what it does at its end, which is to make the object appear."""
-        if self._stream is not None:
-            self._stream.forced = True
-            with suppress(Exception):
-                self._stream.discard()
-            self._stream.close()
-
-    def _delete(self) -> None:
-        self._files.rm_file(self._location)
-
-
-_open: WeakSet[FsspecUpload] = WeakSet()
-
-
-@cache
-def _discard_at_exit() -> None:
-    """See to it that a process gives up at its end what it left open, while the libraries' own thread still runs.
-
-    Called when a file system has been made: what is registered last runs first, and its connections are closed at
-    the end.
-    """
-    atexit.register(_discard_open)
-
-
-def _discard_open() -> None:
-    for upload in list(_open):
+    def abort(self) -> None:
+        """End the stream without what it does at its end, which is to make the object appear."""
+        self._stream.forced = True
         with suppress(Exception):
-            upload.discard_unfinished()
+            self._stream.discard()
+        self._stream.close()
 
 
-class FsspecDownload(Download):
-    """The bytes of an object, from wherever they are asked for.
-
-    Args:
-        files: The file system.
-        location: The object.
-    """
-
-    def __init__(self, files: AbstractFileSystem, location: str) -> None:
-        super().__init__()
-        self._files = files
-        self._location = location
-
-    def _find_size(self) -> int:
-        if self._known_size is None:
-            self._known_size = _size(self._files, self._location)
-        return self._known_size
-
-    def _whole(self) -> bytes:
-        return bytes(self._files.cat_file(self._location))
-
-    def _bytes(self, start: int, count: int) -> bytes:
-        end = min(start + count, self._find_size())
-        return bytes(self._files.cat_file(self._location, start=start, end=end)) if start < end else b""
-
-
-def _size(files: AbstractFileSystem, location: str) -> int:
-    """Return the size in bytes of an object.
-
-    Raises:
-        FileNotFoundError: There is none; with objects below it, it is a folder for the libraries.
-    """
-    found = files.info(location)
-    if found["type"] != "file":
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location)
-    return int(found["size"])
-
-
-class FsspecFile(ObjectFile):
-    """One object, to read or to write."""
-
-    def __init__(self, files: AbstractFileSystem, location: str) -> None:
-        super().__init__(location=location)
-        self._files = files
-
-    def __len__(self) -> int:
-        """Return the size in bytes."""
-        return _size(self._files, self.location)
-
-    def _download(self) -> FsspecDownload:
-        return FsspecDownload(self._files, self.location)
-
-    def _upload(self, *, if_absent: bool) -> FsspecUpload:
-        return FsspecUpload(self._files, self.location, if_absent=if_absent)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Page:
-    """A part of what a store lists.
-
-    Attributes:
-        entries: Key, size in bytes and time of the last change (ms since the Unix epoch) of each object.
-        next: Where the next page starts, None after the last one.
-        date: The header `Date` of the answer.
-    """
-
-    entries: Sequence[tuple[str, int, int]]
-    next: str | None
-    date: str
-
-
-def _ms(text: str) -> int:
-    """Return a time such as `2026-11-23T07:30:00.25Z` in milliseconds since the Unix epoch."""
-    second, _, fraction = text.rstrip("Z").partition(".")
-    moment = datetime.fromisoformat(second).replace(tzinfo=timezone.utc)
-    return int(moment.timestamp()) * 1000 + int(fraction[:3].ljust(3, "0"))
-
-
-class _FsspecFileIO(ShippedFileIO):
-    """Opens objects through one file system for each process, account and set of credentials."""
+class StoreFileIO(ShippedFileIO):
+    """Opens the objects of a store; a process has one connection to it for each account and set of credentials."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__(properties)
         self._lock = Lock()
-        self._current: CurrentProperties | None = None
-        self._file_systems: dict[tuple[int, str, int], AbstractFileSystem] = {}
+        self._stores: dict[Hashable, Any] = {}
 
-    def new_input(self, location: str) -> FsspecFile:
+    def new_input(self, location: str) -> ObjectFile:
         """Return the object, to be read."""
-        return FsspecFile(self._files(location), self._plain(location))
+        return ObjectFile(self._store(location), location)
 
-    def new_output(self, location: str) -> FsspecFile:
+    def new_output(self, location: str) -> ObjectFile:
         """Return the object, to be written."""
-        return FsspecFile(self._files(location), self._plain(location))
+        return ObjectFile(self._store(location), location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete the object.
 
         Raises:
-            FileNotFoundError: It is missing.
+            FileNotFoundError: It is missing, and the store tells.
         """
-        text = location if isinstance(location, str) else location.location
-        self._files(text).rm_file(self._plain(text))
+        path = location if isinstance(location, str) else location.location
+        self._store(path).delete(path)
 
     def stored_files(self, location: str) -> Iterator[StoredFile]:
         """Yield what lies below `location`, in the order of the names; a request for each page."""
         scheme, _, rest = location.partition("://")
-        root = f"{scheme}://{rest.partition('/')[0]}"
-        folder = f"{self._plain(location).rstrip('/')}/"
-        page = self._list(self._files(location), folder, None)
+        root, folder = f"{scheme}://{rest.partition('/')[0]}", f"{location.rstrip('/')}/"
+        page = self._store(location).page(folder, None)
         while True:
             for key, size_bytes, modified_ms in page.entries:
                 yield StoredFile(path=f"{root}/{key}", size_bytes=size_bytes, modified_ms=modified_ms)
             if page.next is None:
                 return
-            page = self._list(self._files(location), folder, page.next)
+            page = self._store(location).page(folder, page.next)
 
     def clock_ms(self, location: str) -> int:
         """Return what time it is for the store, as its answer to a listing says; ms since the Unix epoch."""
-        page = self._list(self._files(location), self._plain(location), None, size=1)
+        page = self._store(location).page(location, None, size=1)
         return int(parsedate_to_datetime(page.date).timestamp() * 1000)
 
-    def _files(self, location: str) -> AbstractFileSystem:
-        host = location.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    @abstractmethod
+    def _store(self, location: str) -> ObjectStore:
+        """Return the store that an object is in."""
+
+    def _kept(self, key: Hashable, connect: Callable[[], _Store]) -> _Store:
+        """Return the store of a key, made once in each process: connections do not outlive a fork."""
         with self._lock:
-            self._current = self._current or renewing(self.properties, location)
-            properties = dict(self.properties if self._current is None else self._current())
-            key = (os.getpid(), host, hash(frozenset(properties.items())))
-            if key not in self._file_systems:
-                self._file_systems = {key: self._connect(properties, host)}
-            return self._file_systems[key]
+            if (os.getpid(), key) not in self._stores:
+                self._stores = {(os.getpid(), key): connect()}
+            store: _Store = self._stores[os.getpid(), key]
+            return store
 
-    @staticmethod
-    def _plain(location: str) -> str:
-        """Return the location as the library understands it."""
-        return location
 
-    @staticmethod
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """A store, and when it was connected, by the clock that never goes back."""
+
+    store: ObjectStore
+    made_s: float
+
+
+_shared: dict[Hashable, _Shared] = {}
+_shared_lock = Lock()
+
+
+def shared(key: Hashable, connect: Callable[[], _Store]) -> _Store:
+    """Return the store of a key, the same for all that ask for it in a process within a minute.
+
+    Each load of a table and each commit opens its storage anew. It would ask for credentials and connect each time,
+    which takes longer than a request. Not for longer than a minute, because files of credentials may change.
+    """
+    # Libraries read the environment. A process that was forked makes its own.
+    key = (os.getpid(), key, frozenset(os.environ.items()))
+    with _shared_lock:
+        now_s = time.monotonic()
+        for old in [old for old, kept in _shared.items() if now_s - kept.made_s > _SHARED_FOR_S]:
+            del _shared[old]
+        if key not in _shared:
+            _shared[key] = _Shared(store=connect(), made_s=now_s)
+        return cast("_Store", _shared[key].store)
+
+
+class _FsspecFileIO(StoreFileIO):
+    """Opens objects through a library's filesystem, which is made anew when its credentials are."""
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self._credentials: CurrentProperties | None = None
+
+    def _store(self, location: str) -> ObjectStore:
+        self._credentials = self._credentials or renewing(self.properties, location)
+        properties = dict(self.properties if self._credentials is None else self._credentials())
+        key = (_host(location), frozenset(properties.items()))
+        return self._kept(key, lambda: self._connect(properties, location))
+
     @abstractmethod
-    def _list(files: Any, location: str, start: str | None, size: int | None = None) -> _Page:  # noqa: ANN401  # of each library
-        """Return a page of what begins with `location`: the first one, or the one at `start`."""
-
-    @staticmethod
-    @abstractmethod
-    def _connect(properties: Mapping[str, str], host: str) -> AbstractFileSystem:
-        """Return a new file system."""
+    def _connect(self, properties: Mapping[str, str], location: str) -> ObjectStore:
+        """Return the store of a location."""
 
 
 class GcsFileIO(_FsspecFileIO):
@@ -391,24 +333,38 @@ class GcsFileIO(_FsspecFileIO):
         gcs_arguments(properties)
         _library("gcsfs", "gcs")
 
-    @staticmethod
-    def _list(files: Any, location: str, start: str | None, size: int | None = None) -> _Page:  # noqa: ANN401  # of a library
-        bucket, key, _ = files.split_path(location)
-        headers, content = files.call("GET", "b/{}/o", bucket, prefix=key, pageToken=start, maxResults=size)
-        found = json.loads(content)
-        entries = [(item["name"], int(item["size"]), _ms(item["updated"])) for item in found.get("items", [])]
-        return _Page(entries=entries, next=found.get("nextPageToken"), date=headers["Date"])
+    def _connect(self, properties: Mapping[str, str], location: str) -> GcsStore:  # noqa: ARG002  # Azure's is told
+        arguments = gcs_arguments(properties)
+        return shared(("gcs", _told(arguments)), lambda: GcsStore(self._files(arguments)))
 
     @staticmethod
-    def _connect(properties: Mapping[str, str], host: str) -> AbstractFileSystem:  # noqa: ARG004  # Azure's is told
-        arguments = gcs_arguments(properties)
+    def _files(arguments: Mapping[str, Any]) -> AbstractFileSystem:
         token = arguments["token"]
         if token is not None and token not in _GCS_WORDS and not Path(token).exists():
             # As text, the library sends it in a URL to be checked by another server than the store.
-            arguments["token"] = _library("google.oauth2.credentials", "gcs").Credentials(token)
+            arguments = {**arguments, "token": _library("google.oauth2.credentials", "gcs").Credentials(token)}
         # The class that gcsfs itself names asks for the layout of each bucket first.
         given = {name: value for name, value in arguments.items() if value is not None}
         return _library("gcsfs.core", "gcs").GCSFileSystem(**given, **_NOT_KEPT)
+
+
+class GcsStore(FsspecStore):
+    """A bucket of Google Cloud Storage."""
+
+    def page(self, location: str, start: str | None, size: int | None = None) -> Page:
+        """Return a page of a listing."""
+        bucket, key, _ = self._files.split_path(location)
+        headers, content = self._files.call("GET", "b/{}/o", bucket, prefix=key, pageToken=start, maxResults=size)
+        found = json.loads(content)
+        entries = [(item["name"], int(item["size"]), _ms(item["updated"])) for item in found.get("items", [])]
+        return Page(entries=entries, next=found.get("nextPageToken"), date=headers["Date"])
+
+
+def _ms(text: str) -> int:
+    """Return a time such as `2026-11-23T07:30:00.25Z` in milliseconds since the Unix epoch."""
+    second, _, fraction = text.rstrip("Z").partition(".")
+    moment = datetime.fromisoformat(second).replace(tzinfo=timezone.utc)
+    return int(moment.timestamp()) * 1000 + int(fraction[:3].ljust(3, "0"))
 
 
 class AzureFileIO(_FsspecFileIO):
@@ -426,18 +382,28 @@ class AzureFileIO(_FsspecFileIO):
         azure_arguments(properties, "")
         _library("adlfs", "azure")
 
-    @staticmethod
-    def _plain(location: str) -> str:
-        # The library knows one of the two schemes that Azure gives the same blobs.
-        return location.replace("wasb", "abfs", 1) if location.startswith("wasb") else location
+    def _connect(self, properties: Mapping[str, str], location: str) -> AzureStore:
+        arguments = azure_arguments(properties, _host(location))
+        token = properties.get("adls.token")
+        return shared(("azure", _told(arguments), token), lambda: AzureStore(self._files(arguments, token), _abfs))
 
     @staticmethod
-    def _list(files: Any, location: str, start: str | None, size: int | None = None) -> _Page:  # noqa: ANN401  # of a library
-        container, key, _ = files.split_path(location)
+    def _files(arguments: Mapping[str, Any], token: str | None) -> AbstractFileSystem:
+        if token is not None:
+            arguments = {**arguments, "credential": _GivenToken(token)}
+        return _azure_files()(**arguments, **_NOT_KEPT)
+
+
+class AzureStore(FsspecStore):
+    """A container of Azure."""
+
+    def page(self, location: str, start: str | None, size: int | None = None) -> Page:
+        """Return a page of a listing."""
+        container, key, _ = self._files.split_path(self._path_of(location))
         dates: list[str] = []
 
-        async def ask() -> _Page:
-            async with files.service_client.get_container_client(container) as client:
+        async def ask() -> Page:
+            async with self._files.service_client.get_container_client(container) as client:
                 pages = client.list_blobs(
                     name_starts_with=key,
                     include=["metadata"],  # by which folders of a hierarchical namespace are told
@@ -450,17 +416,15 @@ class AzureFileIO(_FsspecFileIO):
                 for blob in found
                 if (blob.metadata or {}).get("hdi_isfolder") != "true"
             ]
-            return _Page(entries=entries, next=pages.continuation_token or None, date=dates[-1])
+            return Page(entries=entries, next=pages.continuation_token or None, date=dates[-1])
 
-        page: _Page = sync(files.loop, ask)
+        page: Page = sync(self._files.loop, ask)
         return page
 
-    @staticmethod
-    def _connect(properties: Mapping[str, str], host: str) -> AbstractFileSystem:
-        arguments = azure_arguments(properties, host)
-        if (token := properties.get("adls.token")) is not None:
-            arguments["credential"] = _GivenToken(token)
-        return _azure_files()(**arguments, **_NOT_KEPT)
+
+def _abfs(location: str) -> str:
+    """Return a location by the one of the two schemes of Azure's blobs that the library knows."""
+    return location.replace("wasb", "abfs", 1) if location.startswith("wasb") else location
 
 
 @cache
@@ -477,6 +441,142 @@ def _azure_files() -> Any:  # noqa: ANN401  # a class of a library that may be a
             return ""
 
     return AzureFiles
+
+
+def _host(location: str) -> str:
+    return location.partition("://")[2].partition("/")[0].rpartition("@")[2]
+
+
+def _told(arguments: Mapping[str, Any]) -> Hashable:
+    """Return what arguments say, to be compared."""
+    return json.dumps(arguments, sort_keys=True)
+
+
+class FolderStore(FsspecStore):
+    """A filesystem of fsspec's of which no more is known than what all have: folders, and files that are streams.
+
+    Whether a file is there already is looked up before it is written, because not every filesystem forbids to replace
+    one. A file that grows in its place while it is written is removed if it is given up.
+    """
+
+    def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
+        """Write a file."""
+        stream = self.begin(location, if_absent=if_absent)
+        try:
+            stream.complete(data)
+        except BaseException:
+            stream.abort()
+            raise
+
+    def begin(self, location: str, *, if_absent: bool) -> StreamBlocks:
+        """Begin a file, and make the folders that it is in."""
+        path = self._path_of(location)
+        if if_absent and self._files.exists(path):
+            raise FileExistsError(errno.EEXIST, "There is a file already", location)
+        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        return _FileInPlace(self._files.open(path, "wb", block_size=self.block_bytes), lambda: self.delete(location))
+
+    def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the bytes from `start` up to `end`, the whole file without them."""
+        # By a stream: fsspec's short way to bytes from the first on fails for Arrow's filesystems, HDFS among them.
+        with self._files.open(self._path_of(location), "rb") as stream:
+            if start is None or end is None:
+                return bytes(stream.read())
+            stream.seek(start)
+            return bytes(stream.read(end - start))
+
+
+class _FileInPlace(StreamBlocks):
+    """A file that may be seen while it is written.
+
+    Args:
+        stream: The stream into it.
+        delete: Removes it.
+    """
+
+    def __init__(self, stream: Any, delete: Callable[[], None]) -> None:  # noqa: ANN401  # as above
+        super().__init__(stream)
+        self._delete = delete
+
+    def abort(self) -> None:
+        """End the stream, and remove the file."""
+        with suppress(Exception):
+            super().abort()
+        with suppress(FileNotFoundError):
+            self._delete()
+
+
+class OtherFileIO(_FsspecFileIO):
+    """Opens the files of any filesystem that fsspec knows, by the scheme of their locations.
+
+    Args:
+        properties: Those that begin with `fsspec.` and the scheme, such as `fsspec.sftp.username`, are arguments of the
+            filesystem's class; so are PyIceberg's own for HDFS and Hugging Face, such as `hdfs.user`.
+    """
+
+    def _connect(self, properties: Mapping[str, str], location: str) -> FolderStore:
+        scheme = location.partition("://")[0]
+        arguments = other_arguments(properties, scheme)
+        return shared((scheme, _host(location), _told(arguments)), lambda: self._open(scheme, location, arguments))
+
+    @staticmethod
+    def _open(scheme: str, location: str, arguments: Mapping[str, Any]) -> FolderStore:
+        try:
+            files, _ = url_to_fs(location, skip_instance_cache=True, **arguments)
+        except TypeError as problem:
+            kind = filesystem_class(scheme).__name__
+            raise OptionError(
+                f"Cannot open {scheme}://: its filesystem {kind} does not take the properties "
+                f"fsspec.{scheme}.*: {problem}."
+            ) from problem
+        return FolderStore(files, strip_protocol)
+
+
+def filesystem_class(scheme: str) -> type[AbstractFileSystem]:
+    """Return fsspec's class for locations of a scheme.
+
+    Raises:
+        OptionError: It knows none, a library is missing, or its files are those of one process alone.
+    """
+    try:
+        kind = get_filesystem_class(scheme)
+    except ValueError:
+        raise OptionError(
+            f"Cannot open {scheme}:// locations: fsspec knows no filesystem of that name. Install one that registers "
+            "itself with fsspec, on the driver and where the executors run, or name a FileIO in 'py-io-impl'."
+        ) from None
+    except ImportError as missing:
+        raise OptionError(
+            f"Cannot open {scheme}:// locations: {missing}. Install it on the driver and where the executors run."
+        ) from missing
+    if issubclass(kind, MemoryFileSystem):
+        raise OptionError(
+            f"Cannot write to {scheme}:// locations: their files are in the memory of one process, and tasks write in "
+            "others, so that no table would have its rows. Use a folder of a disk, or an object store."
+        )
+    found: type[AbstractFileSystem] = kind
+    return found
+
+
+def other_arguments(properties: Mapping[str, str], scheme: str) -> dict[str, Any]:
+    """Return the arguments of the class of a filesystem: flags, numbers and JSON objects as such, all else as text."""
+    arguments: dict[str, Any] = {}
+    prefixes = (f"{scheme}.", f"fsspec.{scheme}.") if scheme in _OF_PYICEBERG else (f"fsspec.{scheme}.",)
+    for prefix in prefixes:
+        for name in sorted(properties):
+            if name.startswith(prefix):
+                argument = _OTHER_NAMES.get(name, name.removeprefix(prefix))
+                arguments[argument] = _argument(name, properties[name])
+    return arguments
+
+
+def _argument(name: str, text: str) -> Any:  # noqa: ANN401  # a flag, a number, a JSON object or text
+    if is_secret(name):  # is text, whatever it looks like
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 class _GivenToken:

@@ -5,29 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from iceberg_ds.io.files import Lists, ObjectIO, StoredFile, is_local, is_s3, local_path, local_scheme
-
-if TYPE_CHECKING:
-    from botocore.client import BaseClient
-
+from iceberg_ds.io.files import Lists, ObjectIO, StoredFile, is_local, local_path, local_scheme
 
 # Packed ones end with `.gz.metadata.json`, or, as older versions of Iceberg's Java library write them, with the last.
 _SUFFIXES = (".metadata.json", ".metadata.json.gz")
-# The stores whose FileIO lists by itself.
-_LISTING = re.compile("(gs|gcs|abfss?|wasbs?)://")
+_LISTED = re.compile("(s3[an]?|gs|gcs|abfss?|wasbs?)://")
 # The places that can be listed, in words.
 LISTED_PLACES = "local folders, S3, Google Cloud Storage and Azure"
 
 
 def can_list(location: str) -> bool:
     """Return whether what lies below `location` can be found out."""
-    return is_local(location) or is_s3(location) or _LISTING.match(location) is not None
+    return is_local(location) or _LISTED.match(location) is not None
 
 
 def list_files(properties: Mapping[str, str], location: str) -> list[str]:
@@ -44,10 +37,8 @@ def stored_files(properties: Mapping[str, str], location: str) -> Iterator[Store
     """Yield what lies below `location`, with size and age; arguments as in `list_files`."""
     if is_local(location):
         yield from _local_files(local_path(location), local_scheme(location))
-    elif is_s3(location):
-        yield from _objects(properties, location.rstrip("/") + "/")
     elif can_list(location):
-        yield from _listing(frozenset(properties.items()), location).stored_files(location)
+        yield from _listing(properties, location).stored_files(location)
 
 
 def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
@@ -67,12 +58,7 @@ def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
     if is_local(location):
         with NamedTemporaryFile(prefix=".clock-", dir=local_path(location)) as probe:
             return os.fstat(probe.fileno()).st_mtime_ns // 1_000_000
-    if not is_s3(location):
-        return _listing(frozenset(properties.items()), location).clock_ms(location)
-    bucket, key = _bucket_and_key(location)
-    answer = _client(frozenset(properties.items())).list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
-    date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
-    return int(parsedate_to_datetime(date).timestamp() * 1000)
+    return _listing(properties, location).clock_ms(location)
 
 
 def _local_files(folder: Path, prefix: str) -> Iterator[StoredFile]:
@@ -87,32 +73,7 @@ def _local_files(folder: Path, prefix: str) -> Iterator[StoredFile]:
             )
 
 
-def _objects(properties: Mapping[str, str], location: str) -> Iterator[StoredFile]:
-    bucket, key = _bucket_and_key(location)
-    root = location.removesuffix(key)
-    pages = _client(frozenset(properties.items())).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-    for page in pages:
-        for entry in page.get("Contents", []):
-            modified_ms = int(entry["LastModified"].timestamp() * 1000)
-            yield StoredFile(path=f"{root}{entry['Key']}", size_bytes=entry["Size"], modified_ms=modified_ms)
-
-
-def _bucket_and_key(location: str) -> tuple[str, str]:
-    bucket, _, key = location.partition("://")[2].partition("/")
-    return bucket, key
-
-
-@lru_cache(maxsize=4)
-def _client(properties: frozenset[tuple[str, str]]) -> BaseClient:
-    # They load Amazon's libraries.
-    from iceberg_ds.io.s3_client import s3_client  # noqa: PLC0415
-    from iceberg_ds.io.s3_settings import s3_settings  # noqa: PLC0415
-
-    return s3_client(s3_settings(dict(properties)))
-
-
-@lru_cache(maxsize=4)
-def _listing(properties: frozenset[tuple[str, str]], location: str) -> Lists:
+def _listing(properties: Mapping[str, str], location: str) -> Lists:
     return cast("Lists", ObjectIO(dict(properties)).store_of(location))
 
 

@@ -1,17 +1,23 @@
-"""What files of object stores have in common: uploads that nobody sees before they are closed, downloads from anywhere.
+"""Files of object stores: uploads that nobody sees before they are closed, downloads from anywhere.
 
-The stores differ in their requests only; those stand in `s3_objects` and `fsspec_io`.
+What is smaller than a block goes in one request when the file is closed. The blocks of what is larger go while the
+bytes after them are written. Stores differ in how they do that; `fsspec_io` and `s3_io` say how.
 """
 
 from __future__ import annotations
 
+import atexit
 import io
 import logging
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
 
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from typing_extensions import Self
@@ -24,19 +30,108 @@ logger = logging.getLogger(__name__)
 _READ_AHEAD_BYTES = 1024 * 1024
 
 
-class Upload(ABC):
+class Blocks(Protocol):
+    """A large object on its way to a store, which shows it when it is complete."""
+
+    def send(self, block: io.BytesIO) -> None:
+        """Send a block, or begin to; raises OSError for an earlier one that could not be sent."""
+
+    def complete(self, last: io.BytesIO) -> None:
+        """Send the last block, and make the object appear; raises as `ObjectStore.put` does."""
+
+    def abort(self) -> None:
+        """Remove what was sent, unless the object has appeared; what cannot be removed is logged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A part of what a store lists.
+
+    Attributes:
+        entries: Key, size in bytes and time of the last change (ms since the Unix epoch) of each object.
+        next: Where the next page starts, None after the last one.
+        date: The header `Date` of the answer.
+    """
+
+    entries: Sequence[tuple[str, int, int]]
+    next: str | None
+    date: str
+
+
+class ObjectStore(ABC):
+    """What reading and writing files asks of a store. Threads may share it; processes may not.
+
+    Attributes:
+        block_bytes: Size of all blocks of a large object but the last.
+    """
+
+    block_bytes: int
+
+    @abstractmethod
+    def put(self, location: str, data: io.BytesIO, *, if_absent: bool) -> None:
+        """Make an object appear.
+
+        Raises:
+            FileExistsError: There is one already, and `if_absent` forbids to replace it.
+            OSError: It could not be written.
+        """
+
+    @abstractmethod
+    def begin(self, location: str, *, if_absent: bool) -> Blocks:
+        """Begin a large object; whether there is one already may be found out at its end."""
+
+    @abstractmethod
+    def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the bytes from `start` up to `end`, the whole object without them.
+
+        Raises:
+            FileNotFoundError: It is missing.
+            OSError: It could not be read.
+        """
+
+    @abstractmethod
+    def size(self, location: str) -> int:
+        """Return the size of an object in bytes; raises as `get` does."""
+
+    @abstractmethod
+    def delete(self, location: str) -> None:
+        """Delete an object; raises FileNotFoundError for a missing one where the store tells, else OSError."""
+
+    def tail(self, location: str) -> tuple[bytes, int]:
+        """Return the end of an object, or nothing of it, and the object's size in bytes; raises as `get` does."""
+        return b"", self.size(location)
+
+    def page(self, location: str, start: str | None, size: int | None = None) -> Page:
+        """Return a page of the objects whose locations begin with `location`: the first one, or the one at `start`.
+
+        Raises:
+            NotImplementedError: The store cannot be listed.
+        """
+        raise NotImplementedError
+
+    def was_refused(self, error: BaseException) -> bool:  # noqa: ARG002  # of those that can tell
+        """Return whether an error of `put` or `complete` says that no object has appeared."""
+        return False
+
+
+class Upload:
     """A stream into a new object that nobody sees before it is closed.
 
     Args:
-        location: The object's location, for errors.
+        store: The store.
+        location: The object.
         if_absent: Whether an object that is there already is an error (it is found out at the end), or replaced.
     """
 
-    def __init__(self, location: str, *, if_absent: bool) -> None:
+    def __init__(self, store: ObjectStore, location: str, *, if_absent: bool) -> None:
         self.closed = False
+        self._store = store
         self._location = location
         self._if_absent = if_absent
         self._process = os.getpid()
+        self._block = io.BytesIO()  # which goes to the store as it is: there is no copy of it
+        self._size = 0
+        self._blocks: Blocks | None = None
         self._may_exist = False
         self._is_given_up = False
 
@@ -68,8 +163,12 @@ class Upload(ABC):
         """Return that it goes forward only."""
         return False
 
-    def flush(self) -> None:  # noqa: B027  # most streams have nothing to do here
+    def flush(self) -> None:
         """Do nothing: what is written is seen when the object is closed, and not before."""
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._size
 
     def write(self, data: Buffer) -> int:
         """Take bytes and return their number.
@@ -78,14 +177,43 @@ class Upload(ABC):
             OSError: What was written earlier could not be uploaded.
             ValueError: It is closed.
         """
-        with memoryview(data) as view:
-            size = view.nbytes
-        if self._is_given_up:  # an encoder that is closed after that writes its end
-            return size
-        if self.closed:
-            raise ValueError(f"Cannot write to {self._location}: it is closed.")
-        self._take(data)
+        with memoryview(data) as whole, whole.cast("B") as view:
+            size = len(view)
+            if self._is_given_up:  # an encoder that is closed after that writes its end
+                return size
+            if self.closed:
+                raise ValueError(f"Cannot write to {self._location}: it is closed.")
+            taken = 0
+            while taken < size:
+                room = self._store.block_bytes - self._block.tell()
+                if room == 0:  # not before: the last block is never empty, and a file of one needs one request only
+                    self._send_block()
+                    continue
+                taken += self._block.write(view[taken : taken + room])
+        self._size += size
         return size
+
+    def close(self) -> None:
+        """Make the object appear, whole.
+
+        Raises:
+            FileExistsError: There is one already, and it may not be replaced.
+            OSError: It could not be uploaded; nothing is left of it.
+        """
+        if self.closed:
+            return
+        self.closed = self._may_exist = True
+        try:
+            if self._blocks is None:
+                self._store.put(self._location, self._block, if_absent=self._if_absent)
+            else:
+                self._blocks.complete(self._block)
+        except BaseException as error:
+            self._may_exist = not self._store.was_refused(error)
+            self._abort()
+            raise
+        finally:
+            self._block = io.BytesIO()
 
     def discard(self) -> None:
         """Make sure that nothing is left of it, closed or not; what cannot be removed is logged."""
@@ -93,7 +221,7 @@ class Upload(ABC):
         if self._may_exist and not self._if_absent:
             self._may_exist = False
             try:
-                self._delete()
+                self._store.delete(self._location)
             except FileNotFoundError:
                 pass
             except Exception as error:  # the caller has its own failure to report
@@ -103,41 +231,55 @@ class Upload(ABC):
         """Give up an upload that was not closed."""
         if not self.closed and self._process == os.getpid():
             self.closed = self._is_given_up = True
-            self._give_up()
+            self._block = io.BytesIO()
+            self._abort()
 
-    @abstractmethod
-    def tell(self) -> int:
-        """Return how many bytes were written."""
+    def _send_block(self) -> None:
+        if self._blocks is None:
+            self._blocks = self._store.begin(self._location, if_absent=self._if_absent)
+            _discard_at_exit()
+            _unfinished.add(self)
+        block, self._block = self._block, io.BytesIO()
+        self._blocks.send(block)
 
-    @abstractmethod
-    def close(self) -> None:
-        """Make the object appear, whole.
+    def _abort(self) -> None:
+        if self._blocks is not None:
+            self._blocks.abort()
 
-        Raises:
-            FileExistsError: There is one already, and it may not be replaced.
-            OSError: It could not be uploaded; nothing is left of it.
-        """
 
-    @abstractmethod
-    def _take(self, data: Buffer) -> None:
-        """Keep bytes, or upload them."""
+_unfinished: WeakSet[Upload] = WeakSet()
 
-    @abstractmethod
-    def _give_up(self) -> None:
-        """Remove what was uploaded of an object that has not appeared."""
 
-    @abstractmethod
-    def _delete(self) -> None:
-        """Delete the object."""
+@cache
+def _discard_at_exit() -> None:
+    """See to it that a process gives up at its end what it left open: neither an object nor blocks of one remain.
+
+    Called when a store has been connected: what is registered last runs first, and connections are closed at the end.
+    """
+    atexit.register(_discard_unfinished)
+
+
+def _discard_unfinished() -> None:
+    for upload in list(_unfinished):
+        with suppress(Exception):
+            upload.discard_unfinished()
 
 
 class Download(io.RawIOBase):
-    """The bytes of an object, from wherever they are asked for."""
+    """The bytes of an object, from wherever they are asked for.
 
-    def __init__(self) -> None:
+    Args:
+        store: The store.
+        location: The object.
+    """
+
+    def __init__(self, store: ObjectStore, location: str) -> None:
         super().__init__()
+        self._store = store
+        self._location = location
         self._position = 0
         self._known_size: int | None = None
+        self._tail = b""
 
     def readable(self) -> bool:
         """Return that it can be read."""
@@ -160,7 +302,7 @@ class Download(io.RawIOBase):
     def readall(self) -> bytes:
         """Return all bytes from the position on."""
         if self._known_size is None and self._position == 0:
-            data = self._whole()
+            data = self._store.get(self._location)
             self._known_size = len(data)
         else:
             data = self._bytes(self._position, max(self._find_size() - self._position, 0))
@@ -175,21 +317,38 @@ class Download(io.RawIOBase):
         self._position += len(data)
         return len(data)
 
-    @abstractmethod
     def _find_size(self) -> int:
-        """Return the object's size in bytes, asked for at most once."""
+        """Return the object's size; the request that tells it may also bring its end."""
+        if self._known_size is None:
+            self._tail, self._known_size = self._store.tail(self._location)
+        return self._known_size
 
-    @abstractmethod
-    def _whole(self) -> bytes:
-        """Return all bytes."""
-
-    @abstractmethod
     def _bytes(self, start: int, count: int) -> bytes:
         """Return `count` bytes from `start` on, fewer at the end only."""
+        size = self._find_size()
+        end, tail_start = min(start + count, size), size - len(self._tail)
+        if start >= end:
+            return b""
+        if start >= tail_start:
+            return self._tail[start - tail_start : end - tail_start]
+        return self._store.get(self._location, start, end)
 
 
 class ObjectFile(InputFile, OutputFile):
-    """One object, to read or to write."""
+    """One object, to read or to write.
+
+    Args:
+        store: The store.
+        location: The object.
+    """
+
+    def __init__(self, store: ObjectStore, location: str) -> None:
+        super().__init__(location=location)
+        self._store = store
+
+    def __len__(self) -> int:
+        """Return the size in bytes."""
+        return self._store.size(self.location)
 
     def exists(self) -> bool:
         """Return whether there is such an object."""
@@ -201,20 +360,12 @@ class ObjectFile(InputFile, OutputFile):
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  # PyIceberg's signature
         """Return a stream of its bytes; a missing object is found out at the first read."""
-        return io.BufferedReader(self._download(), _READ_AHEAD_BYTES)
+        return io.BufferedReader(Download(self._store, self.location), _READ_AHEAD_BYTES)
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  # PyIceberg's signature
         """Return a stream into it; one that exists and may not be overwritten is found out at its end."""
-        return self._upload(if_absent=not overwrite)
+        return Upload(self._store, self.location, if_absent=not overwrite)
 
     def to_input_file(self) -> Self:
         """Return it, to be read."""
         return self
-
-    @abstractmethod
-    def _download(self) -> Download:
-        """Return what reads it."""
-
-    @abstractmethod
-    def _upload(self, *, if_absent: bool) -> Upload:
-        """Return what writes it."""

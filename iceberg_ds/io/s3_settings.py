@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from iceberg_ds.io.store_properties import KnownProperties, PropertyReader
@@ -122,6 +122,7 @@ class S3Settings:
         part_bytes: Size of a part of a multipart upload; what is smaller goes in one request.
         upload_threads: Parts under way at once, over all files of the process.
         use_dualstack: Whether Amazon's endpoints for IPv6 and IPv4 are used.
+        sends_checksums: Whether all bodies are sent with a checksum, where the environment does not forbid it.
     """
 
     endpoint: str | None = None
@@ -141,6 +142,12 @@ class S3Settings:
     part_bytes: int = DEFAULT_PART_BYTES
     upload_threads: int = _UPLOAD_THREADS
     use_dualstack: bool = False
+    sends_checksums: bool = True
+
+    def for_alibaba(self) -> S3Settings:
+        """Return the settings for OSS, which knows neither buckets in paths nor S3's newer checksums."""
+        style: AddressingStyle = "virtual" if self.addressing_style == "auto" else self.addressing_style
+        return replace(self, addressing_style=style, sends_checksums=False)
 
     def __repr__(self) -> str:
         return f"S3Settings(endpoint={self.endpoint!r}, region={self.region!r}, ***)"

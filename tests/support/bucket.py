@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from botocore.session import Session
 from pyiceberg.io import FileIO
 from support.services import ObjectStore
 
 from iceberg_ds.io.files import ObjectIO
-from iceberg_ds.io.s3_client import s3_client
-from iceberg_ds.io.s3_settings import s3_settings
 
 _LOG_TIMEOUT_S = 30
 _LINE = re.compile(r"\| vgw \|\s*(\d+) \|[^|]*\|[^|]*\|\s*(\w+)\s*\|\s*(/\S*)\s*\|[^|]*\|\s*(\S*)")
@@ -84,9 +84,20 @@ class Bucket:
         return (self.store.folder.parent / "server.log").read_text(errors="replace")
 
 
+def s3_client(properties: Mapping[str, str]) -> Any:
+    """Return a client of Amazon's own library, which the sink has nothing to do with."""
+    return Session().create_client(
+        "s3",
+        region_name=properties.get("s3.region", "us-east-1"),
+        endpoint_url=properties["s3.endpoint"],
+        aws_access_key_id=properties["s3.access-key-id"],
+        aws_secret_access_key=properties["s3.secret-access-key"],
+    )
+
+
 @cache
 def _client(properties: tuple[tuple[str, str], ...]) -> Any:
-    return s3_client(s3_settings(dict(properties)))
+    return s3_client(dict(properties))
 
 
 def _described(method: str, key: str, query: str) -> str:

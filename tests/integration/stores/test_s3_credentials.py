@@ -15,13 +15,13 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import fsspec.config
 import pytest
 import requests
+from support.bucket import s3_client
 from support.catalog_services import Moto
 
 from iceberg_ds.io.files import ObjectIO
-from iceberg_ds.io.s3_client import s3_client
-from iceberg_ds.io.s3_settings import s3_settings
 
 ROLE = "arn:aws:iam::123456789012:role/writer"
 AWS_VARIABLES = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
@@ -101,7 +101,7 @@ def recorder(sts: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
 def owner_client(moto: Moto) -> Any:
     """Return the client of the store's owner."""
     owner = {"s3.endpoint": moto.endpoint, "s3.access-key-id": "owner", "s3.secret-access-key": "x"}
-    return s3_client(s3_settings(owner))
+    return s3_client(owner)
 
 
 def write(recorder: Recorder, properties: dict[str, str], size: int = 1) -> None:
@@ -154,7 +154,7 @@ def test_profile_that_changes_is_read_again_within_a_minute(
 ) -> None:
     """A stream would go on with keys that somebody has replaced on disk, and end when they do."""
     now_s = time.monotonic()
-    monkeypatch.setattr("iceberg_ds.io.s3_client.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("iceberg_ds.io.fsspec_io.time.monotonic", lambda: now_s)
     for key in ("old", "new"):
         (tmp_path / "credentials").write_text(f"[nightly]\naws_access_key_id = {key}\naws_secret_access_key = x\n")
         write(recorder, {"s3.profile-name": "nightly"})
@@ -190,6 +190,14 @@ def test_environment_gives_the_credentials(recorder: Recorder, monkeypatch: pyte
     write(recorder, {})
 
     assert "of-environment" in recorder.signers()
+
+
+def test_configuration_of_fsspec_does_not_change_who_asks(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that are meant for other programs would sign, and files lie in the bucket in somebody else's name."""
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"key": "of-others", "secret": "x"})
+    write(recorder, {"s3.access-key-id": "of-the-user", "s3.secret-access-key": "x"})
+
+    assert recorder.signers() == {"of-the-user"}
 
 
 def test_web_identity_gives_the_credentials(

@@ -9,21 +9,22 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import requests
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from aiobotocore.awsrequest import AioAWSResponse
+from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import EndpointConnectionError
 from pyiceberg.io import FileIO
 from support.bucket import Bucket
 
-from iceberg_ds.io import s3_client
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import ObjectIO
-from iceberg_ds.io.s3_io import S3FileIO
+from iceberg_ds.io.s3_io import S3FileIO, S3Store
 
 MEGABYTE = 1024 * 1024
 PART = 5 * MEGABYTE
@@ -60,9 +61,9 @@ def store_client(io: FileIO, location: str) -> Any:
     assert isinstance(io, ObjectIO)
     file_io = io.store_of(location)
     assert isinstance(file_io, S3FileIO)
-    store = file_io._current_store(location)
-    store._client = s3_client._client(store.settings, None)
-    return store.client
+    store = S3Store(file_io._store(location)._settings)
+    file_io._stores = dict.fromkeys(file_io._stores, store)
+    return store.files.s3
 
 
 def refuse(io: FileIO, location: str, request: str) -> None:
@@ -150,6 +151,19 @@ def test_missing_object_is_said_to_be_missing(bucket: Bucket) -> None:
         read(io, location)
 
 
+def test_error_of_a_store_has_a_first_cause(bucket: Bucket) -> None:
+    """Whoever looks for the cause of a failed commit would look for ever."""
+    with pytest.raises(FileNotFoundError) as raised:
+        read(bucket.io(), f"{bucket.location}/missing")
+    seen: list[BaseException] = []
+    cause: BaseException | None = raised.value
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__
+
+    assert cause is None
+
+
 @pytest.mark.parametrize("written", [10, 3 * PART])
 def test_error_while_writing_leaves_neither_object_nor_upload(bucket: Bucket, written: int) -> None:
     """A truncated file would lie in the table's folder, or parts that are paid for and never seen."""
@@ -209,22 +223,62 @@ def _lose_answer(**_: object) -> None:
 class Refusal:
     """The body of an answer of a store that refuses."""
 
+    raw_headers = ()
+
     def __init__(self, code: str) -> None:
         self._code = code
 
-    def stream(self) -> list[bytes]:
+    async def read(self) -> bytes:
         """Return its bytes."""
-        return [f"<Error><Code>{self._code}</Code></Error>".encode()]
+        return f"<Error><Code>{self._code}</Code></Error>".encode()
 
 
-def lose_first_answer(request: AWSPreparedRequest, **_: object) -> AWSResponse:
+def carry_out(request: AWSPreparedRequest) -> None:
+    """Let a request through."""
+    headers = {key: text for key, text in request.headers.items() if key != "Content-Length"}
+    body = request.body.getvalue() if isinstance(request.body, BytesIO) else request.body
+    done = requests.request(request.method, request.url, data=body, headers=headers, timeout=30)
+    assert done.status_code == 200
+
+
+def lose_first_answer(request: AWSPreparedRequest, **_: object) -> AioAWSResponse:
     """Let the first request through and lose its answer; answer the second as a store that has done it."""
     if "attempt=1" not in str(request.headers["amz-sdk-request"]):
-        return AWSResponse(request.url, 404, {}, Refusal("NoSuchUpload"))
-    headers = {key: text for key, text in request.headers.items() if key != "Content-Length"}
-    done = requests.post(request.url, data=request.body, headers=headers, timeout=30)
-    assert done.status_code == 200
-    return AWSResponse(request.url, 503, {}, Refusal("ServiceUnavailable"))
+        return AioAWSResponse(request.url, 404, {}, Refusal("NoSuchUpload"))
+    carry_out(request)
+    return AioAWSResponse(request.url, 503, {}, Refusal("ServiceUnavailable"))
+
+
+def lose_first_answer_alone(request: AWSPreparedRequest, **_: object) -> AioAWSResponse | None:
+    """Let the first request through and lose its answer; the second is the store's to answer."""
+    if "attempt=1" not in str(request.headers["amz-sdk-request"]):
+        return None
+    carry_out(request)
+    return AioAWSResponse(request.url, 503, {}, Refusal("ServiceUnavailable"))
+
+
+@pytest.mark.parametrize(("size", "request_name"), [(5, "PutObject"), (PART + 1, "CompleteMultipartUpload")])
+def test_lost_answer_is_not_taken_for_a_strangers(bucket: Bucket, size: int, request_name: str) -> None:
+    """A table's metadata would be refused because it is there already, and the commit fail for its own success."""
+    door, location = small_parts(bucket), f"{bucket.location}/x"
+    events = store_client(door, location).meta.events
+    events.register_first(f"before-send.s3.{request_name}", lose_first_answer_alone)
+    write(door, location, bytes(size), overwrite=False)
+
+    assert len(door.new_input(location)) == size
+    assert bucket.pending_uploads() == []
+
+
+def test_strangers_file_is_not_taken_for_the_one_whose_answer_was_lost(bucket: Bucket) -> None:
+    """Two writers of one metadata file would both believe that it is theirs."""
+    door, location = small_parts(bucket), f"{bucket.location}/x"
+    write(bucket.io(), location, b"a stranger's", overwrite=False)
+    answers = iter([AioAWSResponse(location, 503, {}, Refusal("ServiceUnavailable"))])
+    store_client(door, location).meta.events.register_first("before-send.s3.PutObject", lambda **_: next(answers, None))
+
+    with pytest.raises(FileExistsError, match=location):
+        write(door, location, b"mine", overwrite=False)
+    assert read(door, location) == b"a stranger's"
 
 
 def test_upload_that_was_completed_unheard_is_deleted_when_it_is_given_up(bucket: Bucket) -> None:
@@ -252,9 +306,11 @@ def test_existing_object_is_not_overwritten_without_leave(bucket: Bucket) -> Non
     assert bucket.requests() == ["PUT", "PUT", "GET"]
 
 
-def refuse_condition(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
+def refuse_condition(request: AWSPreparedRequest, **_: object) -> AioAWSResponse | None:
     """Answer as a store that knows no conditional writes."""
-    return AWSResponse(request.url, 501, {}, Refusal("NotImplemented")) if "If-None-Match" in request.headers else None
+    if "If-None-Match" not in request.headers:
+        return None
+    return AioAWSResponse(request.url, 501, {}, Refusal("NotImplemented"))
 
 
 @pytest.mark.parametrize("size", [5, PART + 1])

@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.files import OBJECT_IO, DiscardableStream, ObjectIO, default_file_io, file_io
-from iceberg_ds.io.s3_objects import ObjectPlace
+from iceberg_ds.io.s3_io import ObjectPlace
 
 KEYS = {"s3.access-key-id": "k", "s3.secret-access-key": "s"}
 
@@ -25,6 +25,9 @@ KEYS = {"s3.access-key-id": "k", "s3.secret-access-key": "s"}
         ("s3://b/k", "S3FileIO"),
         ("s3a://b/k", "S3FileIO"),
         ("s3n://b/k", "S3FileIO"),
+        ("oss://b/k", "S3FileIO"),
+        ("hdfs://h/k", "OtherFileIO"),
+        ("ftp://h/k", "OtherFileIO"),
         ("gs://b/k", "GcsFileIO"),
         ("abfss://c@a.dfs.core.windows.net/k", "AzureFileIO"),
         ("wasbs://c@a.blob.core.windows.net/k", "AzureFileIO"),
@@ -126,5 +129,5 @@ def test_task_on_s3_loads_no_catalog_code() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
 
-    assert "iceberg_ds.io.s3_objects" in loaded
+    assert "iceberg_ds.io.s3_io" in loaded
     assert not set(loaded) & {"pyiceberg.catalog", "pyiceberg.catalog.rest", "sqlalchemy", "iceberg_ds.catalog.client"}

@@ -2,44 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from dataclasses import dataclass, field
+from io import BytesIO
 
 import pytest
 
-from iceberg_ds.io.object_streams import Upload
+from iceberg_ds.io.object_streams import Download, ObjectStore, Upload
 
 LOCATION = "s3://bucket/file.parquet"
 
 
-class Store(dict[str, bytes]):
-    """The objects of a store, by their locations."""
+class Store(ObjectStore, dict[str, bytes]):
+    """A store of objects by their locations, in memory."""
+
+    block_bytes = 100
+
+    def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
+        """Make an object appear."""
+        if if_absent and location in self:
+            raise FileExistsError(location)
+        self[location] = data.getvalue()
+
+    def begin(self, location: str, *, if_absent: bool) -> StoredBlocks:
+        """Begin a large object."""
+        return StoredBlocks(self, location, if_absent)
+
+    def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:  # type: ignore[override]
+        """Return the bytes of an object."""
+        return self[location][start:end]
+
+    def size(self, location: str) -> int:
+        """Return the size of an object."""
+        return len(self[location])
+
+    def delete(self, location: str) -> None:
+        """Delete an object."""
+        del self[location]
 
 
-class StoredUpload(Upload):
-    """An upload into a `Store`."""
+@dataclass(slots=True)
+class StoredBlocks:
+    """A large object on its way to a store."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(LOCATION, if_absent=False)
-        self._store = store
-        self._written = bytearray()
+    store: Store
+    location: str
+    if_absent: bool
+    sent: list[bytes] = field(default_factory=list)
 
-    def tell(self) -> int:
-        """Return how many bytes were written."""
-        return len(self._written)
+    def send(self, block: BytesIO) -> None:
+        """Send a block."""
+        self.sent.append(block.getvalue())
 
-    def close(self) -> None:
+    def complete(self, last: BytesIO) -> None:
         """Make the object appear."""
-        self.closed = self._may_exist = True
-        self._store[LOCATION] = bytes(self._written)
+        self.store.put(self.location, BytesIO(b"".join([*self.sent, last.getvalue()])), if_absent=self.if_absent)
 
-    def _take(self, data: Any) -> None:
-        self._written += data
+    def abort(self) -> None:
+        """Remove the blocks."""
+        self.sent.clear()
 
-    def _give_up(self) -> None:
-        self._written.clear()
 
-    def _delete(self) -> None:
-        del self._store[LOCATION]
+def upload_to(store: Store) -> Upload:
+    """Return a stream into an object that may be replaced."""
+    return Upload(store, LOCATION, if_absent=False)
 
 
 @pytest.fixture
@@ -50,7 +76,7 @@ def store() -> Store:
 
 def test_file_that_was_written_appears(store: Store) -> None:
     """A file whose writer ended would be missing from the table."""
-    with StoredUpload(store) as upload:
+    with upload_to(store) as upload:
         upload.write(b"rows")
 
     assert store == {LOCATION: b"rows"}
@@ -60,7 +86,7 @@ def test_file_whose_writing_failed_does_not_appear(store: Store) -> None:
     """Half a file would be there, under a name that readers of the folder take for a whole one."""
 
     def write() -> None:
-        with StoredUpload(store) as upload:
+        with upload_to(store) as upload:
             upload.write(b"half of the ro")
             raise OSError("the rows ended")
 
@@ -72,7 +98,7 @@ def test_file_whose_writing_failed_does_not_appear(store: Store) -> None:
 
 def test_file_that_is_dropped_without_a_word_does_not_appear(store: Store) -> None:
     """A task that is ended would leave half a file in the store."""
-    upload = StoredUpload(store)
+    upload = upload_to(store)
     upload.write(b"half of the ro")
 
     del upload
@@ -82,7 +108,7 @@ def test_file_that_is_dropped_without_a_word_does_not_appear(store: Store) -> No
 
 def test_encoder_that_writes_its_end_after_the_file_was_given_up_is_heard_and_forgotten(store: Store) -> None:
     """The error that made a task fail would be hidden by one about a closed file."""
-    upload = StoredUpload(store)
+    upload = upload_to(store)
     upload.write(b"half of the ro")
     upload.discard()
 
@@ -92,7 +118,7 @@ def test_encoder_that_writes_its_end_after_the_file_was_given_up_is_heard_and_fo
 
 def test_file_that_is_given_up_after_it_appeared_is_removed(store: Store) -> None:
     """A failed task would leave its finished files in the store."""
-    upload = StoredUpload(store)
+    upload = upload_to(store)
     upload.write(b"rows")
     upload.close()
 
@@ -103,8 +129,31 @@ def test_file_that_is_given_up_after_it_appeared_is_removed(store: Store) -> Non
 
 def test_closed_file_takes_no_rows(store: Store) -> None:
     """Rows would be written to nowhere without a word."""
-    upload = StoredUpload(store)
+    upload = upload_to(store)
     upload.close()
 
     with pytest.raises(ValueError, match="it is closed"):
         upload.write(b"rows")
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 200, 201, 350])
+def test_blocks_make_the_same_file(store: Store, size: int) -> None:
+    """A file of a certain size would be corrupt."""
+    data = os.urandom(size)
+    with upload_to(store) as upload:
+        for start in range(0, size, 7):
+            upload.write(data[start : start + 7])
+
+    assert store == {LOCATION: data}
+
+
+def test_reader_may_jump(store: Store) -> None:
+    """Readers that look for a footer or a column would see other bytes."""
+    store[LOCATION] = bytes(range(100))
+    source = Download(store, LOCATION)
+    source.seek(-10, os.SEEK_END)
+
+    assert source.read(20) == bytes(range(90, 100))
+    assert source.read(1) == b""
+    assert source.seek(5) == 5
+    assert source.read() == bytes(range(5, 100))

@@ -1,0 +1,175 @@
+"""Makes the filesystem that talks to S3: whose credentials, which region, what time-outs. Opens no connection.
+
+It is s3fs's, whose requests aiobotocore makes. Credentials renew themselves before they end, whoever gave them: a role,
+a web identity, an instance or a catalog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aiobotocore.config import AioConfig
+from aiobotocore.credentials import (
+    AioAssumeRoleCredentialFetcher,
+    AioCredentialResolver,
+    AioDeferredRefreshableCredentials,
+)
+from aiobotocore.session import AioSession
+from aiohttp import ClientError as BrokenOffError
+from botocore.credentials import CredentialProvider
+from botocore.exceptions import ClientError, NoCredentialsError, ResponseStreamingError
+from botocore.handlers import add_expect_header
+from botocore.loaders import Loader, create_loader
+from s3fs import S3FileSystem
+
+from iceberg_ds.io.s3_settings import AssumedRole, S3Settings
+
+if TYPE_CHECKING:
+    from botocore.credentials import Credentials
+
+# What botocore wants of new credentials: `access_key`, `secret_key`, `token` and `expiry_time` (ISO 8601).
+FreshCredentials: TypeAlias = dict[str, str]
+_DEFAULT_REGION = "us-east-1"  # S3 answers there for all its regions, and other stores do not care
+
+
+class S3Requests(S3FileSystem):  # type: ignore[misc]  # s3fs ships no types
+    """s3fs's filesystem, asked by the names that requests have in botocore."""
+
+    protocol = "iceberg-ds-s3"  # what fsspec's configuration says of S3 is of others, their keys among it
+    retries = 1  # those of botocore are counted in its answers, so that it is known what was sent twice
+
+    async def answer(self, request: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401  # they are Amazon's
+        """Return the store's answer; a `Body` in it is read, and one of the request is sent from its beginning.
+
+        Raises:
+            ClientError: The store says no.
+            BotoCoreError: It does not answer.
+        """
+        if "Body" in arguments:
+            arguments["Body"].seek(0)
+        try:
+            answer: dict[str, Any] = await self._call_s3(request, **arguments)
+            if "Body" in answer:
+                async with answer["Body"] as body:
+                    answer["Body"] = await body.read()
+        except BrokenOffError as error:
+            raise ResponseStreamingError(error=error) from error
+        except OSError as error:
+            if not isinstance(error.__cause__, ClientError):
+                raise
+            # s3fs tells in the words of files, which leave out whether the request was sent again.
+            refusal = error.__cause__
+        else:
+            return answer
+        raise refusal  # here, where it does not become the cause of its own cause
+
+
+def s3_filesystem(
+    settings: S3Settings, renew: Callable[[], FreshCredentials] | None, loop: asyncio.AbstractEventLoop
+) -> S3Requests:
+    """Return a filesystem of its own for one set of settings; threads may share it.
+
+    Args:
+        settings: What the properties say.
+        renew: Gives credentials, and is asked again before they end; None for those of the settings.
+        loop: Where its requests are made.
+    """
+    session = _session(settings)
+    if settings.access_key_id is not None:
+        session.set_credentials(settings.access_key_id, settings.secret_access_key, settings.session_token)
+    region = settings.region or session.get_config_variable("region") or _DEFAULT_REGION
+    if renew is not None:
+        session = _session_with(settings, partial(asyncio.to_thread, renew), "iceberg-catalog")
+    elif settings.role is not None:
+        session = _session_with(settings, _role_credentials(session, settings, settings.role, region), "assume-role")
+    # Asking first whether a body is welcome makes each small file wait for two answers instead of one.
+    session.unregister("before-call.s3", add_expect_header)
+    return S3Requests(
+        anon=settings.is_anonymous,
+        session=session,
+        client_kwargs={"region_name": region, "endpoint_url": settings.endpoint},
+        config_kwargs={
+            **_connection(settings),
+            "s3": {"addressing_style": settings.addressing_style},
+            "max_pool_connections": settings.upload_threads + 10,
+            "use_dualstack_endpoint": settings.use_dualstack or None,
+            "request_checksum_calculation": None if settings.sends_checksums else "when_required",
+        },
+        s3_additional_kwargs=dict(settings.upload_arguments),
+        loop=loop,
+        skip_instance_cache=True,
+        use_listings_cache=False,
+    )
+
+
+@cache
+def _service_descriptions(data_path: str | None) -> Loader:
+    return create_loader(data_path)
+
+
+def _session(settings: S3Settings) -> AioSession:
+    session = AioSession(profile=settings.profile)
+    # A session reads the descriptions of Amazon's services anew, which takes longer than all else in a client: a
+    # catalog that opens storage for each load and commit would spend most of a commit's time on it.
+    session.register_component("data_loader", _service_descriptions(session.get_config_variable("data_path")))
+    return session
+
+
+class _Given(CredentialProvider):  # type: ignore[misc]  # botocore ships no types
+    """Provides the credentials that it is made with."""
+
+    METHOD = "iceberg-ds"
+
+    def __init__(self, credentials: Credentials) -> None:
+        super().__init__()
+        self._credentials = credentials
+
+    async def load(self) -> Credentials:
+        """Return the credentials."""
+        return self._credentials
+
+
+def _session_with(
+    settings: S3Settings, ask: Callable[[], Coroutine[Any, Any, FreshCredentials]], method: str
+) -> AioSession:
+    session = _session(settings)
+    credentials = AioDeferredRefreshableCredentials(ask, method)
+    session.register_component("credential_provider", AioCredentialResolver([_Given(credentials)]))
+    return session
+
+
+def _role_credentials(
+    session: AioSession, settings: S3Settings, role: AssumedRole, region: str
+) -> Callable[[], Coroutine[Any, Any, FreshCredentials]]:
+    arguments: dict[str, Any] = {"RoleSessionName": role.session_name}
+    if role.external_id is not None:
+        arguments["ExternalId"] = role.external_id
+    if role.duration_s is not None:
+        arguments["DurationSeconds"] = role.duration_s
+    # The token service has an endpoint of its own, which the environment or the profile may name.
+    create = partial(
+        session.create_client, region_name=role.region or region, config=AioConfig(**_connection(settings))
+    )
+
+    async def assume() -> FreshCredentials:
+        source = await session.get_credentials()
+        if source is None:
+            raise NoCredentialsError
+        fetcher = AioAssumeRoleCredentialFetcher(create, source, role.arn, extra_args=arguments)
+        fresh: FreshCredentials = await fetcher.fetch_credentials()
+        return fresh
+
+    return assume
+
+
+def _connection(settings: S3Settings) -> dict[str, Any]:
+    return {
+        "connect_timeout": settings.connect_timeout_s,
+        "read_timeout": settings.request_timeout_s,
+        "retries": {"mode": "standard", "total_max_attempts": settings.retries + 1},
+        "proxies": {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None,
+        "user_agent_extra": "iceberg-ds",
+    }
