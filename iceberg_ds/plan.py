@@ -6,6 +6,7 @@ frozen, picklable, a few kilobytes, with no live handle and no credential of a c
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -329,6 +330,39 @@ class FileSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What the ids of a table's schema and partition specs mean.
+
+    A table from which unused schemas and specs are removed may give their ids to new ones.
+
+    Attributes:
+        schema: Digest of the current schema.
+        specs: Digest of each partition spec, by its id.
+    """
+
+    schema: str
+    specs: Mapping[int, str]
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> Fingerprint:
+        """Return the fingerprint of a table as it is now."""
+        specs = {number: _digest(spec) for number, spec in metadata.specs().items()}
+        return cls(schema=_digest(metadata.schema()), specs=specs)
+
+    def is_of_schema(self, schema: Schema) -> bool:
+        """Return whether this is the schema that was the current one."""
+        return _digest(schema) == self.schema
+
+    def is_of_spec(self, spec: PartitionSpec) -> bool:
+        """Return whether the spec means what its id meant, or its id is new."""
+        return self.specs.get(spec.spec_id, _digest(spec)) == _digest(spec)
+
+
+def _digest(definition: Schema | PartitionSpec) -> str:
+    return hashlib.blake2b(definition.model_dump_json().encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteIdentity:
     """What identifies one write to the driver and all tasks: a part of its plan, and of every message.
 
@@ -350,6 +384,7 @@ class WriteIdentity:
         changes: How rows change keys of the table, None for a write without keys.
         delete_spec_id: Partition spec of the files of equality deletes, None if the table gets none of them.
         location_provider: The class that decides where files go, None for Iceberg's own layouts.
+        fingerprint: That of the table before `schema_change`; None if the commit creates the table.
     """
 
     table: str
@@ -369,6 +404,7 @@ class WriteIdentity:
     changes: ChangeFeed | None = None
     delete_spec_id: int | None = None
     location_provider: str | None = None
+    fingerprint: Fingerprint | None = None
 
     @property
     def branch(self) -> str:

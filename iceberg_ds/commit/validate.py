@@ -58,7 +58,11 @@ def check_target(
         raise SchemaMismatchError(
             f"Cannot commit to {write.table}: {cause}: {'; '.join(problems)}. Run the write again."
         )
-    change = _change_under_names(metadata, write, written) or _change_under_keys(metadata, write, written)
+    change = (
+        (_change_under_partitions(metadata, write, spec_ids) if is_same_table else None)
+        or _change_under_names(metadata, write, written)
+        or _change_under_keys(metadata, write, written)
+    )
     if change is not None:
         raise CommitConflictError(f"Cannot commit to {write.table}, nothing was committed: {change}. {_AGAIN}")
 
@@ -66,7 +70,9 @@ def check_target(
 def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
     """Return the schema of the table that the write was planned for, before the write's own schema change."""
     change = write.schema_change
-    if change is not None and change.base_schema_id != metadata.current_schema_id:
+    if change is not None and not (
+        change.base_schema_id == metadata.current_schema_id and _is_known(metadata.schema(), write)
+    ):
         raise CommitConflictError(
             f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
             f"were written. {_AGAIN}"
@@ -74,12 +80,24 @@ def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
     if change is not None:
         return metadata.schema()
     written = metadata.schema_by_id(write.schema_id)
-    if written is None:
+    if written is None or not _is_known(written, write):
         raise CommitConflictError(
             f"Cannot commit to {write.table}, nothing was committed: schema {write.schema_id}, by which its rows were "
             f"written, was removed from the table. {_AGAIN}"
         )
     return written
+
+
+def _is_known(schema: Schema, write: WriteIdentity) -> bool:
+    """Return whether the schema is the one that the write was planned for, and not another one by its id."""
+    return write.fingerprint is None or write.fingerprint.is_of_schema(schema)
+
+
+def _change_under_partitions(metadata: TableMetadata, write: WriteIdentity, spec_ids: AbstractSet[int]) -> str | None:
+    """Return which partition spec of the files was removed, so that another one has its id now; or None."""
+    specs, known = metadata.specs(), write.fingerprint
+    other = next((number for number in sorted(spec_ids) if known and not known.is_of_spec(specs[number])), None)
+    return None if other is None else f"partition spec {other}, by which its rows were written, was removed"
 
 
 def _change_under_names(metadata: TableMetadata, write: WriteIdentity, written: Schema) -> str | None:

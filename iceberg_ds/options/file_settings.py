@@ -19,7 +19,7 @@ from pyiceberg.types import BooleanType, PrimitiveType
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.options.sink_options import COMPRESSION_CODECS, SinkOptions
 from iceberg_ds.parsing import boolean
-from iceberg_ds.plan import FileSettings, Route, WriteIdentity, new_operation
+from iceberg_ds.plan import FileSettings, Fingerprint, Route, WriteIdentity, new_operation
 from iceberg_ds.table.locations import trusted_provider
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
 from iceberg_ds.table.names import identifier_text
@@ -58,6 +58,7 @@ def new_write(options: SinkOptions, metadata: TableMetadata, route: Route) -> Wr
         files=file_settings(options, metadata, name),
         snapshot_properties=options.snapshot_properties,
         location_provider=trusted_provider(metadata.properties, options.table_properties),
+        fingerprint=Fingerprint.of(metadata),
     )
 
 

@@ -38,6 +38,7 @@ from iceberg_ds.plan import (
     NO_SPEC,
     AddedColumns,
     DynamicOverwrite,
+    Fingerprint,
     IsolationLevel,
     Overwrite,
     OverwriteByFilter,
@@ -189,6 +190,7 @@ def decide(wish: Wish, target: Target) -> Decision:
     file_io(target.io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
     sort_order = order_of_rows(options, metadata, is_new=is_new)
     route = plan_branches(options, metadata, is_new=is_new)
+    fingerprint = None if is_new else Fingerprint.of(metadata)  # before columns are replaced
     schema_change = None if target.table is None else _replacing_columns(wish, metadata, target.table, route)
     if schema_change is not None:
         metadata = metadata_with(metadata, schema_change.schema, table_name=wish.name)
@@ -202,6 +204,7 @@ def decide(wish: Wish, target: Target) -> Decision:
         stream=_stream_name(options),
         changes=feed,
         delete_spec_id=None if delete_spec in (None, NO_SPEC) else delete_spec.spec_id,
+        fingerprint=fingerprint,
     )
     return Decision(
         found=target.metadata,

@@ -62,6 +62,20 @@ WRITING = (
         tests=(_COLUMNS + "test_schema_that_was_removed_meanwhile_is_a_conflict",),
     ),
     Mutation(
+        name="another schema that has the id of the written one by now is taken for it",
+        file="commit/validate.py",
+        before="write.fingerprint.is_of_schema(schema)",
+        after="bool(schema)",
+        tests=(_COLUMNS + "test_schema_whose_id_another_one_has_by_now_is_a_conflict",),
+    ),
+    Mutation(
+        name="another partition spec that has the id of the files' one by now is taken for it",
+        file="commit/validate.py",
+        before="if known and not known.is_of_spec(specs[number])",
+        after="if number < 0",
+        tests=(_COLUMNS + "test_partition_spec_whose_id_another_one_has_by_now_is_a_conflict",),
+    ),
+    Mutation(
         name="keys are looked up by values of another type than the table's",
         file="commit/validate.py",
         before="for number in key_ids | compared):",

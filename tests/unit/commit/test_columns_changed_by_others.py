@@ -362,6 +362,50 @@ def test_schema_that_was_removed_meanwhile_is_a_conflict(sink: Sink) -> None:
         commit()
 
 
+def with_its_id_given_again(kept: int, **again: Any) -> Others:
+    """Return what removes unused schemas and specs, as `expire_snapshots` does if asked, and adds one by a free id.
+
+    Args:
+        kept: How many of the older ones stay.
+        again: What is added, and is the current one from then on: `schemas` or `partition_specs`.
+    """
+
+    def edit(document: dict[str, Any]) -> None:
+        for name, added in again.items():
+            document[name.replace("_", "-")] = [*document[name.replace("_", "-")][:kept], added]
+        document["last-column-id"], document["last-partition-id"] = 9, 1009
+
+    return lambda sink: register_edited(sink, edit)
+
+
+@pytest.mark.parametrize("name", ["append", "static", "replacing types"])
+def test_schema_whose_id_another_one_has_by_now_is_a_conflict(sink: Sink, name: str) -> None:
+    """Values would be lost: they would stand under a column that was dropped, whose name another column has."""
+    unkeyed(sink)
+    set_columns(sink, ID, REGION, A, B, NestedField(5, "c", IntegerType()))
+    options = {"schema_evolution": "full"} if name == "replacing types" else {}
+    kind = Kind(options=options, mode=WriteMode.APPEND if name == "append" else WriteMode.OVERWRITE)
+    frame = StructType([*COLUMNS, StructField("c", spark.StringType() if options else spark.IntegerType())])
+    plan = sink.plan(frame, kind.mode, **kind.options)
+    messages = sink.write([{**row, "c": "7" if options else 7} for row in named(NEW)], schema=frame, plan=plan)
+    fields = [*sink.table().metadata.schemas[0].fields, NestedField(9, "c", IntegerType())]
+    with_its_id_given_again(1, schemas=Schema(*fields, schema_id=1).model_dump(mode="json"))(sink)
+
+    check_refused(sink, lambda: sink.commit(messages))
+
+
+def test_partition_spec_whose_id_another_one_has_by_now_is_a_conflict(sink: Sink) -> None:
+    """No filter would find the rows: readers would look for them in other partitions."""
+    unkeyed(sink)
+    with sink.table().update_spec() as change:
+        change.add_field("id", BucketTransform(4))
+    commit = Kind(options={}).write(sink)
+    spec = PartitionSpec(PartitionField(1, 1009, BucketTransform(16), "id_part"), spec_id=1)
+    with_its_id_given_again(1, partition_specs=spec.model_dump(mode="json"))(sink)
+
+    check_refused(sink, commit)
+
+
 @pytest.mark.parametrize("encoding", ["position", "copy-on-write"])
 def test_values_of_a_column_that_is_new_survive_an_upsert_that_does_not_know_it(sink: Sink, encoding: str) -> None:
     """An upsert that was planned before would write a file again without the values that others have just written."""
