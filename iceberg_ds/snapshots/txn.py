@@ -36,7 +36,7 @@ from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, Place, behind, branch_history, branch_property
 
 RUN_ID_KEY = "icebergsink.run-id"
-_HIGHEST = 2**63
+_HIGHEST = 2**63 - 1
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that Python can format
 STREAM_PREFIX = "icebergsink.stream"
 
@@ -299,12 +299,12 @@ def read_mark(kind: MarkKind, text: str) -> Mark:
     """
     value: dict[str, Any] = _from_json(text)
     numbers = (value[kind.number_entry], value["snapshot-id"], value["timestamp-ms"], value.get("sequence-number", 0))
-    if not all(type(number) is int and 0 <= number < _HIGHEST for number in numbers):
+    if not all(type(number) is int and 0 <= number <= _HIGHEST for number in numbers):
         raise ValueError(f"no numbers: {numbers}")
     return Mark(
         number=value[kind.number_entry],
         snapshot_id=value["snapshot-id"],
-        timestamp_ms=min(value["timestamp-ms"], _LATEST_MS),
+        timestamp_ms=_of_a_calendar(value["timestamp-ms"]),
         run_id=value.get("run-id"),
         previous_run_id=value.get("previous-run-id"),
         record_count=value.get("record-count"),
@@ -327,7 +327,9 @@ def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
 
 def is_number(text: str | None) -> bool:
     """Return whether a text of the table is a whole number, at least 0, that Iceberg's library can hold."""
-    return text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(_HIGHEST))
+    if text is None or not (text.isascii() and text.isdecimal()):
+        return False
+    return len(text) <= len(str(_HIGHEST)) and int(text) <= _HIGHEST
 
 
 def mark_in(snapshot: Snapshot, kind: MarkKind) -> Mark:
@@ -336,10 +338,15 @@ def mark_in(snapshot: Snapshot, kind: MarkKind) -> Mark:
     return Mark(
         number=int(entries.get(kind.number_key) or 0),
         snapshot_id=snapshot.snapshot_id,
-        timestamp_ms=snapshot.timestamp_ms,
+        timestamp_ms=_of_a_calendar(snapshot.timestamp_ms),
         run_id=entries.get(RUN_ID_KEY),
         sequence_number=snapshot.sequence_number or None,
     )
+
+
+def _of_a_calendar(timestamp_ms: int) -> int:
+    """Return the time, or the nearest one that Python can format: some writers count in microseconds."""
+    return min(max(timestamp_ms, 0), _LATEST_MS)
 
 
 QUERY_ID_KEY = EPOCHS.writer_key

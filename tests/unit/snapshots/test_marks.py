@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timezone
+from itertools import repeat
 
 import pytest
 from hypothesis import given
@@ -26,6 +28,9 @@ from iceberg_ds.snapshots.txn import (
 )
 from iceberg_ds.snapshots.txn_properties import record_write
 
+NUMBERS = [str(2**63 - 1), str(2**63), "9" * 19, "9" * 5000, "-1", "", "7.5"]
+# Some writers count microseconds or nanoseconds where the table format has milliseconds.
+TIMES = [START_MS, START_MS * 1_000, START_MS * 1_000_000, 2**63 - 1, 0, -1, -(2**63)]
 NAMES = st.text(st.sampled_from("a.%2E/é "), min_size=1, max_size=6)
 BRANCHES = st.text(st.sampled_from("ab."), min_size=1, max_size=5)
 MARK = Mark(number=2**63 - 1, snapshot_id=2**63 - 1, timestamp_ms=START_MS, record_count=0)
@@ -44,6 +49,21 @@ def test_kind_follows_from_the_write() -> None:
     """A version would be looked for among epochs."""
     assert kind_of(EpochId(query_id="q", epoch_id=1)) is EPOCHS
     assert kind_of(TxnId(app_id="a", version=1)) is TXNS
+
+
+@pytest.mark.parametrize(("number", "timestamp_ms"), [*zip(NUMBERS, repeat(START_MS)), *zip(repeat("7"), TIMES)])
+def test_mark_in_a_foreign_summary_can_be_recorded_and_told(number: str, timestamp_ms: int) -> None:
+    """A commit would record a mark that the writer's next commit refuses, or an error would fail at its time."""
+    metadata = metadata_of(line(1, s1={**summary_mark(TxnId(app_id="load", version=0)), TXNS.number_key: number}))
+    metadata.snapshots[0] = metadata.snapshots[0].model_copy(update={"timestamp_ms": timestamp_ms})
+
+    mark = find_last_mark(metadata, "main", TXNS, "load")
+
+    assert (mark is None) == (number not in {"7", str(2**63 - 1)})
+    if mark is not None:
+        recorded = metadata_of(line(1), properties=property_mark(TXNS, "main", "load", mark))
+        assert find_last_mark(recorded, "main", TXNS, "load") == mark
+        assert datetime.fromtimestamp(mark.timestamp_ms / 1000, tz=timezone.utc).year <= 9999
 
 
 @pytest.mark.parametrize("kind", [EPOCHS, TXNS])
