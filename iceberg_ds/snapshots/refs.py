@@ -97,6 +97,14 @@ class BranchHistory:
         self._read.extend(self._rest)
         return self._read[-1] if self._read else None
 
+    def shows(self, snapshot_id: int) -> bool:
+        """Return whether the branch has this snapshot, and it has not expired."""
+        return snapshot_id in self._ids
+
+    @cached_property
+    def _ids(self) -> frozenset[int]:
+        return frozenset(snapshot.snapshot_id for snapshot in self)
+
     @cached_property
     def main(self) -> BranchHistory:
         """The history of `main` in the same table."""
@@ -106,9 +114,7 @@ class BranchHistory:
     def ends_within_main(self) -> bool:
         """Whether a branch other than `main` ends at a snapshot of `main`: what lies behind it is the same for both."""
         oldest = self.oldest
-        if oldest is None or self.branch == MAIN_BRANCH:
-            return False
-        return any(snapshot.snapshot_id == oldest.snapshot_id for snapshot in self.main)
+        return oldest is not None and self.branch != MAIN_BRANCH and self.main.shows(oldest.snapshot_id)
 
 
 def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:

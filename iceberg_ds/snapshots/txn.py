@@ -33,7 +33,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.plan import EpochId, NumberedWrite, StreamName
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, Place, behind, branch_history, branch_property
+from iceberg_ds.snapshots.refs import BranchHistory, Place, behind, branch_history, branch_property
 
 RUN_ID_KEY = "icebergsink.run-id"
 _HIGHEST = 2**63 - 1
@@ -199,10 +199,11 @@ def find_marks(history: BranchHistory, kind: MarkKind, writer: str) -> Marks:
         is_recorded = recorded is not None and snapshot.snapshot_id == recorded.snapshot_id
         if is_recorded or (newest is not None and (recorded is None or recorded.number <= newest.number)):
             return _newer(recorded if is_recorded else None, newest)
-    newest = newest or _of_main(history, kind, writer)
+    of_main = find_marks(history.main, kind, writer).last if history.ends_within_main else None
+    newest = newest or _behind_both(history, of_main)
     if recorded is None or (newest is not None and recorded.number <= newest.number):
         return Marks(last=newest)
-    if not is_stray(history, kind, writer, recorded):
+    if not is_stray(history, recorded, of_main):
         return _newer(recorded, newest)
     return Marks(last=newest, stray=_stray(history.branch, kind, writer, recorded))
 
@@ -213,36 +214,38 @@ def find_all_marks(history: BranchHistory, kind: MarkKind) -> dict[str, Marks]:
     Malformed properties are ignored. The branch's history is read only once, however many writers there are.
     """
     newest: dict[str, Mark] = {}
-    shown: set[int] = set()
     for snapshot in history:
-        shown.add(snapshot.snapshot_id)
         if (writer := writer_in(snapshot, kind)) is not None and writer not in newest:
             newest[writer] = mark_in(snapshot, kind)
-    for writer, _ in recorded_marks(history.metadata, MAIN_BRANCH, kind):
-        if writer not in newest and (of_main := _of_main(history, kind, writer)) is not None:
-            newest[writer] = of_main
+    of_main = marks_of_main(history, kind)
+    for writer, mark in of_main.items():
+        if writer not in newest and (behind_both := _behind_both(history, mark)) is not None:
+            newest[writer] = behind_both
     found = {writer: Marks(last=mark) for writer, mark in newest.items()}
     for writer, recorded in recorded_marks(history.metadata, history.branch, kind):
         last = newest.get(writer)
-        if recorded.snapshot_id in shown or not is_stray(history, kind, writer, recorded):
+        if history.shows(recorded.snapshot_id) or not is_stray(history, recorded, of_main.get(writer)):
             found[writer] = _newer(recorded, last)
         elif last is None or last.number < recorded.number:
             found[writer] = Marks(last=last, stray=_stray(history.branch, kind, writer, recorded))
     return found
 
 
-def _of_main(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | None:
-    """Return the mark of `main` if its snapshot lies behind the end of what a branch shows, or None.
+def marks_of_main(history: BranchHistory, kind: MarkKind) -> dict[str, Mark]:
+    """Return the newest mark of every writer on `main`, for a branch that ends within `main`; else nothing."""
+    if not history.ends_within_main:
+        return {}
+    marks = find_all_marks(history.main, kind)
+    return {writer: found.last for writer, found in marks.items() if found.last is not None}
+
+
+def _behind_both(history: BranchHistory, of_main: Mark | None) -> Mark | None:
+    """Return a mark of `main` if its snapshot lies behind the end of what a branch that ends within `main` shows.
 
     A user may have forked the branch from `main`, or moved it there, after history had expired: then it has the rows
     and no property of its own. What lies behind the end of a branch that ends within `main` is the same for both.
     """
-    key = branch_property(kind.property_prefix, MAIN_BRANCH, writer)
-    if key not in history.metadata.properties or not history.ends_within_main:
-        return None
-    known = find_marks(history.main, kind, writer).last
-    is_shown = known is None or any(snapshot.snapshot_id == known.snapshot_id for snapshot in history.main)
-    return None if is_shown else known
+    return None if of_main is None or history.main.shows(of_main.snapshot_id) else of_main
 
 
 def _recorded(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | None:
@@ -268,7 +271,7 @@ def _stray(branch: str, kind: MarkKind, writer: str, mark: Mark) -> StrayMark:
     return StrayMark(mark=mark, branch=branch, key=branch_property(kind.property_prefix, branch, writer))
 
 
-def is_stray(history: BranchHistory, kind: MarkKind, writer: str, mark: Mark) -> bool:
+def is_stray(history: BranchHistory, mark: Mark, of_main: Mark | None) -> bool:
     """Return whether a branch has no claim to a mark whose snapshot it does not show.
 
     A commit that saw this has recorded it, because later on history does not tell. What lies behind the end of a
@@ -277,9 +280,8 @@ def is_stray(history: BranchHistory, kind: MarkKind, writer: str, mark: Mark) ->
 
     Args:
         history: The snapshots of the branch.
-        kind: The kind of the writer.
-        writer: The writer of the mark.
         mark: What the table property holds.
+        of_main: The newest mark of the same writer on `main`, if the branch ends within `main`; None without one.
     """
     metadata, oldest = history.metadata, history.oldest
     place = behind(metadata, oldest, mark.snapshot_id, mark.sequence_number)
@@ -287,8 +289,7 @@ def is_stray(history: BranchHistory, kind: MarkKind, writer: str, mark: Mark) ->
         return place is not Place.WITHIN
     if not history.ends_within_main:
         return False
-    known = find_marks(history.main, kind, writer).last
-    return known is None or known.number < mark.number
+    return of_main is None or of_main.number < mark.number
 
 
 def read_mark(kind: MarkKind, text: str) -> Mark:

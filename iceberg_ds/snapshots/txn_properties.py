@@ -44,6 +44,7 @@ from iceberg_ds.snapshots.txn import (
     is_stray,
     kind_of,
     mark_in,
+    marks_of_main,
     named_properties,
     next_record,
     property_mark,
@@ -201,8 +202,9 @@ def _disproved(history: BranchHistory) -> tuple[dict[str, str], set[str]]:
         if not unseen:
             break
     values: dict[str, str] = {}
+    of_main = {kind: marks_of_main(history, kind) for kind in _KINDS} if unseen else {}
     for kind, writer, mark in marks:
-        is_disproved = mark.snapshot_id in unseen and is_stray(history, kind, writer, mark)
+        is_disproved = mark.snapshot_id in unseen and is_stray(history, mark, of_main[kind].get(writer))
         if is_disproved != mark.is_disproved:
             values |= property_mark(kind, branch, writer, replace(mark, is_disproved=is_disproved))
     gone = {

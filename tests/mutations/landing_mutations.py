@@ -223,7 +223,7 @@ LANDING = (
     Mutation(
         name="a mark of an earlier branch of that name counts once history has expired",
         file="snapshots/txn.py",
-        before="    return known is None or known.number < mark.number",
+        before="    return of_main is None or of_main.number < mark.number",
         after="    return False",
         tests=(_STRAY + "test_version_of_a_dropped_branch_is_not_skipped_after_expiry",),
     ),
@@ -467,15 +467,15 @@ LANDING = (
     Mutation(
         name="a branch forked after expiry does not know main's mark",
         file="snapshots/txn.py",
-        before="    newest = newest or _of_main(history, kind, writer)\n",
+        before="    newest = newest or _behind_both(history, of_main)\n",
         after="",
         tests=("unit/commit/test_stray_marks.py::test_version_of_main_is_skipped_on_a_branch_forked_after_expiry",),
     ),
     Mutation(
         name="a branch takes over a mark that main got after the fork",
         file="snapshots/txn.py",
-        before="return None if is_shown else known",
-        after="return known",
+        before="return None if of_main is None or history.main.shows(of_main.snapshot_id) else of_main",
+        after="return of_main",
         tests=("unit/commit/test_stray_marks.py::test_version_that_main_got_after_the_fork_lands_on_the_branch",),
     ),
     Mutation(

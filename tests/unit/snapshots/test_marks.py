@@ -13,13 +13,14 @@ from support.metadata import START_MS, after_expiry, identity, line, metadata_of
 from support.tables import epoch
 
 from iceberg_ds.plan import EpochId, TxnId
-from iceberg_ds.snapshots import refs
+from iceberg_ds.snapshots import refs, txn
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
-from iceberg_ds.snapshots.refs import branch_property
+from iceberg_ds.snapshots.refs import BranchHistory, branch_property
 from iceberg_ds.snapshots.txn import (
     EPOCHS,
     TXNS,
     Mark,
+    find_all_marks,
     find_last_mark,
     kind_of,
     named_properties,
@@ -123,3 +124,19 @@ def test_history_is_read_once_to_find_a_write_and_once_to_record_it(monkeypatch:
     assert finding.status is CommitStatus.ABSENT
     assert finding.mark is not None
     assert read == ["main", "main"]
+
+
+def test_history_is_read_once_for_each_branch_however_many_writers_main_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit to a branch that was forked from a busy table after expiry would take seconds."""
+    read: list[int] = []
+    told = txn.writer_in
+    monkeypatch.setattr(txn, "writer_in", lambda one, kind: read.append(one.snapshot_id) or told(one, kind))
+    past = after_expiry(*range(101, 111))
+    values = [property_mark(TXNS, "main", f"load{number}", replace(MARK, snapshot_id=number)) for number in range(50)]
+    properties = {key: text for value in values for key, text in value.items()}
+    metadata = metadata_of(past, branches={"main": 110, "audit": 109}, properties=properties)
+
+    marks = find_all_marks(BranchHistory(metadata, "audit"), TXNS)
+
+    assert len(marks) == len(values)
+    assert read == [*range(109, 100, -1), *range(110, 100, -1)]
