@@ -38,9 +38,6 @@ from iceberg_ds.table.requests import CommitRequest
 # PyIceberg cannot stage a table below several namespaces in catalogs that keep their metadata as files.
 _FLAT_LEVELS = 2
 
-# Property of REST catalogs: which snapshots of a table to load.
-_LOADING_MODE = "snapshot-loading-mode"
-
 _Result = TypeVar("_Result")
 
 
@@ -86,11 +83,6 @@ class CatalogClient:
     def holds_branches(self) -> bool:
         """Whether a table in this catalog can have branches of its own."""
         return not is_nessie(self._catalog.properties)
-
-    @property
-    def shows_history(self) -> bool:
-        """Whether the catalog shows the snapshots that lie behind those of branches and tags."""
-        return str(self._catalog.properties.get(_LOADING_MODE, "all")).lower() != "refs"
 
     def load_table(self, identifier: Sequence[str]) -> Table:
         """Load the table afresh.

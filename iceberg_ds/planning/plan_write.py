@@ -99,16 +99,11 @@ def _assemble(wish: Wish, target: Target, decision: Decision) -> WritePlan:
 
 
 def _check_catalog(catalog: CatalogClient, options: SinkOptions) -> None:
-    """Refuse what the catalog cannot hold, or does not show."""
-    name = identifier_text(options.table)
-    if not catalog.holds_branches:
-        for branch in (options.branch or MAIN_BRANCH, staging_branch(options) or MAIN_BRANCH):
-            check_branch(branch, table_name=name)
-    if options.publish_converted and not catalog.shows_history:
-        raise OptionError(
-            f"Cannot write to {name}: option 'publish-converted' must see all snapshots of the table, and "
-            "catalog.snapshot-loading-mode is refs. Drop that property."
-        )
+    """Refuse what the catalog cannot hold."""
+    if catalog.holds_branches:
+        return
+    for branch in (options.branch or MAIN_BRANCH, staging_branch(options) or MAIN_BRANCH):
+        check_branch(branch, table_name=identifier_text(options.table))
 
 
 def _find_or_stage(catalog: CatalogClient, wish: Wish) -> Target:

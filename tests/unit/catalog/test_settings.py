@@ -31,7 +31,8 @@ def test_server_that_leaves_out_history_is_refused(tmp_path: Path) -> None:
         fake.defaults = {"snapshot-loading-mode": "refs"}
         with pytest.raises(OptionError, match=r"snapshot-loading-mode=refs.*catalog\.snapshot-loading-mode"):
             sink_of(fake)
-        assert sink_of(fake, **{"snapshot-loading-mode": "all"}).catalog.shows_history
+        told = sink_of(fake, **{"snapshot-loading-mode": "all"}).catalog.raw.properties
+        assert told["snapshot-loading-mode"] == "all"
         fake.overrides = {"snapshot-loading-mode": "refs"}
         with pytest.raises(OptionError, match="where its server demands it, ask who runs that to drop it"):
             sink_of(fake, **{"snapshot-loading-mode": "all"})

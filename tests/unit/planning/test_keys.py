@@ -524,15 +524,6 @@ def test_readers_meet_position_deletes_where_these_are_published(sink: Sink, cap
     assert "give publish-converted=true" in refusal(sink, readers=("duckdb",))
 
 
-def test_publishing_is_refused_where_history_is_hidden(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every epoch would be taken for one that cannot be published."""
-    monkeypatch.setitem(sink.catalog.raw.properties, "snapshot-loading-mode", "REFS")
-
-    with pytest.raises(OptionError, match=r"must see all snapshots.*catalog\.snapshot-loading-mode is refs"):
-        sink.plan(keys=("id",), publish_converted=True)
-    assert sink.plan(keys=("id",)).write.new_table is not None
-
-
 def test_publishing_is_refused_where_it_means_nothing(sink: Sink) -> None:
     """A user would believe that upserts need it."""
     with pytest.raises(OptionError, match="an upsert makes none: its readers meet none without it"):
