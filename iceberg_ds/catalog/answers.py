@@ -38,8 +38,9 @@ _REFUSALS = (
 _LOST_RACES = (CommitFailedException, TableAlreadyExistsError)
 # Refusals that the same request meets again, unless the table has changed.
 _LASTING_REFUSALS = (BadRequestError, UnauthorizedError, ForbiddenError, NoSuchNamespaceError, PermissionError)
+_NOT_FOUND = 404
 # Refusals without a class of PyIceberg; 408 is left out, because a gateway says it of a request that it passed on.
-_REFUSING_STATUSES = (404, 405, 406, 411, 413, 414, 415, 422)
+_REFUSING_STATUSES = (_NOT_FOUND, 405, 406, 411, 413, 414, 415, 422)
 _CLIENT_ERRORS = range(400, 500)
 _PASSING_AMAZON_REFUSALS = (
     "ThrottlingException",
@@ -66,13 +67,23 @@ class CommitRefusedError(Exception):
     Attributes:
         is_lasting: Whether the same request is refused again, unless the table changes.
         is_lost_race: Whether another commit was faster.
+        is_gone: Whether the catalog says that it has no such table.
         retry_after_ms: Milliseconds that the catalog asks to wait, 0 if it does not ask.
     """
 
-    def __init__(self, reason: str, *, is_lasting: bool, is_lost_race: bool = False, retry_after_ms: float = 0) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        is_lasting: bool,
+        is_lost_race: bool = False,
+        is_gone: bool = False,
+        retry_after_ms: float = 0,
+    ) -> None:
         super().__init__(reason)
         self.is_lasting = is_lasting
         self.is_lost_race = is_lost_race
+        self.is_gone = is_gone
         self.retry_after_ms = retry_after_ms
 
 
@@ -107,9 +118,13 @@ def commit_failure(failure: Exception, reason: str) -> CommitRefusedError | Comm
     if isinstance(failure, _REFUSALS):
         is_lasting = isinstance(failure, _LASTING_REFUSALS)
         is_lost_race = isinstance(failure, _LOST_RACES) and not is_locked
-        return CommitRefusedError(reason, is_lasting=is_lasting, is_lost_race=is_lost_race, retry_after_ms=wait_ms)
+        is_gone = isinstance(failure, NoSuchTableError)
+        return CommitRefusedError(
+            reason, is_lasting=is_lasting, is_lost_race=is_lost_race, is_gone=is_gone, retry_after_ms=wait_ms
+        )
     if answer is not None and answer.status_code in _REFUSING_STATUSES:
-        return CommitRefusedError(reason, is_lasting=True, retry_after_ms=wait_ms)
+        is_gone = answer.status_code == _NOT_FOUND
+        return CommitRefusedError(reason, is_lasting=True, is_gone=is_gone, retry_after_ms=wait_ms)
     if (code := _amazon_refusal(failure)) is not None:
         return CommitRefusedError(reason, is_lasting=code not in _PASSING_AMAZON_REFUSALS)
     if diagnose(failure).cause is Cause.FORBIDDEN:  # Glue's, a database's or a store's word for it

@@ -179,4 +179,6 @@ def reply_of(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
     """Return what the catalog said of a request that failed with `failure`."""
     if isinstance(failure, CommitAnswerLostError):
         return Reply.LOST
-    return Reply.OVERTAKEN if failure.is_lost_race else Reply.REFUSED
+    if failure.is_lost_race:
+        return Reply.OVERTAKEN
+    return Reply.GONE if failure.is_gone else Reply.REFUSED

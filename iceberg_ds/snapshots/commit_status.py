@@ -53,6 +53,7 @@ class Reply(Enum):
     """What a catalog said of a request that did not return success."""
 
     REFUSED = auto()  # it gave a reason of its own, such as a missing right: believed
+    GONE = auto()  # it has no table of that name, so the answer is not about the table, which may be renamed
     OVERTAKEN = auto()  # another commit was faster; a gateway that sends twice says so even of a request that landed
     LOST = auto()  # nothing that can be relied on
 
@@ -88,6 +89,11 @@ class Attempt:
             reply=reply,
             creates=creates,
         )
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether the catalog's own reason is believed, as long as the table has its name."""
+        return self.reply in {Reply.REFUSED, Reply.GONE}
 
 
 class CommitStatus(Enum):
@@ -173,7 +179,7 @@ def check_commit_status(
     if any(found.number > numbered.number for found in known):
         # Our write may have landed before the later one, and expired since, unless history shows that it did not land.
         is_final = is_final and all(
-            attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for attempt in attempts
+            attempt.was_refused or _was_passed_over(metadata, write.branch, attempt) for attempt in attempts
         )
     holder = _other_holder(metadata, write)
     landing = CommitStatus.OTHER_QUERY if holder is not None else _by_marks(metadata, write, numbered, attempts, marks)
@@ -290,11 +296,11 @@ def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark
 def _may_be_elsewhere(metadata: TableMetadata, attempt: Attempt) -> bool:
     """Return whether this is another table, and the table of the request may have the write under another name.
 
-    A table that the request was to create does not exist if the answer says that another creation was faster.
+    A table that the request was to create does not exist if the catalog answered that another creation was faster.
     """
     if metadata.table_uuid == attempt.table_uuid or attempt.reply is Reply.REFUSED:
         return False
-    return not (attempt.creates and attempt.reply is Reply.OVERTAKEN)
+    return attempt.reply is Reply.LOST or not attempt.creates
 
 
 def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[Attempt]) -> bool:
@@ -303,7 +309,7 @@ def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[
     `metadata` may be older than the tables that the requests were made for, if a catalog answers from a cache; so only
     what can never be undone counts.
     """
-    return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in attempts)
+    return all(attempt.was_refused or _must_fail(metadata, branch, attempt) for attempt in attempts)
 
 
 def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:

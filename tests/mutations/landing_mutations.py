@@ -66,6 +66,13 @@ LANDING = (
         ),
     ),
     Mutation(
+        name="a table that the catalog does not find is taken for one that never got the request",
+        file="commit/requests.py",
+        before="return Reply.GONE if failure.is_gone else Reply.REFUSED",
+        after="return Reply.REFUSED",
+        tests=(_RENAMED + "test_rows_that_landed_before_the_table_was_renamed_stay",),
+    ),
+    Mutation(
         name="the first snapshot of a table goes into another one of its name",
         file="commit/create_table.py",
         before="if str(metadata.table_uuid) != self._write.table_uuid:",
@@ -126,7 +133,7 @@ LANDING = (
     Mutation(
         name="a request under way counts as done for",
         file="snapshots/commit_status.py",
-        before="return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in",
+        before="return all(attempt.was_refused or _must_fail(metadata, branch, attempt) for attempt in",
         after="return all(True for attempt in",
         tests=(
             _MODEL,
@@ -138,7 +145,7 @@ LANDING = (
     Mutation(
         name="a race is believed to be lost although nobody is seen to have won it",
         file="snapshots/commit_status.py",
-        before="return all(attempt.reply is Reply.REFUSED or _must_fail(metadata, branch, attempt) for attempt in",
+        before="return all(attempt.was_refused or _must_fail(metadata, branch, attempt) for attempt in",
         after="return all(attempt.reply is not Reply.LOST or _must_fail(metadata, branch, attempt) for attempt in",
         tests=(
             _MODEL,
@@ -180,7 +187,7 @@ LANDING = (
     Mutation(
         name="an epoch that may have landed before a later one, and expired, loses its files",
         file="snapshots/commit_status.py",
-        before="attempt.reply is Reply.REFUSED or _was_passed_over(metadata, write.branch, attempt) for",
+        before="attempt.was_refused or _was_passed_over(metadata, write.branch, attempt) for",
         after="attempt.reply is not Reply.LOST for",
         tests=("unit/snapshots/test_landing.py::test_landing_of_an_epoch",),
     ),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from pyiceberg.schema import Schema
+from support.fault_kinds import Kind, Way
 from support.faulty_catalog import FaultyCatalog, When, connection_lost, false_refusal, forbidden
 from support.invariants import check_sound, unreferenced_files
 from support.others import plain_catalog, rename
@@ -35,13 +36,18 @@ def take_name(sink: Sink, schema: Schema | None = None) -> Sink:
     return old
 
 
+def not_found() -> Exception:
+    """Return what PyIceberg raises if the table lost its name before a gateway sent the request once more."""
+    return Kind(way=Way.STATUS, status=404).error("commit_table")
+
+
 def called(sink: Sink, name: str) -> Sink:
     """Return the sink of a table of that name."""
     return replace(sink, options=replace(sink.options, table=("db", name)))
 
 
 @pytest.mark.parametrize("is_empty", [True, False], ids=["empty", "with rows"])
-@pytest.mark.parametrize("answer", [connection_lost, false_refusal])
+@pytest.mark.parametrize("answer", [connection_lost, false_refusal, not_found])
 @pytest.mark.parametrize("kind", WRITES)
 def test_rows_that_landed_before_the_table_was_renamed_stay(  # noqa: PLR0913  # fixtures, and what varies
     sink: Sink,
