@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity
-from iceberg_ds.snapshots.refs import why_not_writable
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, why_not_writable
 from iceberg_ds.table.compatibility import can_still_read, taken_names
 
 _AGAIN = "Run the write again."
@@ -42,9 +42,11 @@ def check_target(
     written = (
         _written_schema(metadata, write) if is_same_table else _check_adoptable(metadata, write, is_placed=is_placed)
     )
-    reason = why_not_writable(metadata, write.route)
+    reason = why_not_writable(metadata, write.route) or _why_not_begun(metadata, write)
     if reason is not None:
-        raise CommitConflictError(f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began.")
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}: {reason}. It was otherwise when the write began. {_AGAIN}"
+        )
     missing = spec_ids - metadata.specs().keys()
     if missing:
         raise CommitMessageError(f"Cannot commit to {write.table}: it has no partition spec {sorted(missing)}.")
@@ -86,6 +88,14 @@ def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
             f"written, was removed from the table. {_AGAIN}"
         )
     return written
+
+
+def _why_not_begun(metadata: TableMetadata, write: WriteIdentity) -> str | None:
+    """Return why the write's branch cannot have the first snapshot of a table that exists, or None if it can."""
+    creates = write.new_table is not None and str(metadata.table_uuid) == write.table_uuid
+    if metadata.snapshots or write.branch == MAIN_BRANCH or creates:
+        return None
+    return "it has no snapshot, and catalogs take the first one of an existing table on main alone"
 
 
 def _is_known(schema: Schema, write: WriteIdentity) -> bool:

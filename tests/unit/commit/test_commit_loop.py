@@ -812,6 +812,20 @@ def test_dropped_table_is_a_conflict(sink: Sink) -> None:
         sink.commit(messages)
 
 
+@pytest.mark.parametrize("options", [{"staging_branch": "staging"}, {"branch": "audit", "create_branch": True}])
+def test_first_rows_of_a_branch_are_refused_at_once_in_a_table_that_came_without_rows(
+    sink: Sink, options: dict[str, Any]
+) -> None:
+    """A job would try two hundred times, and end without knowing whether its rows are in the table."""
+    messages = sink.write(rows(1), plan=sink.plan(**options))
+    sink.commit(sink.write([]))
+
+    with pytest.raises(CommitConflictError, match=r"has no snapshot, .* on main.*Run the write again"):
+        sink.commit(messages)
+
+    assert not any(path.exists() for path in paths_of(messages))
+
+
 def test_recreated_table_is_refused(sink: Sink) -> None:
     """Rows would go into a table that they were not written for."""
     sink.append(1)
