@@ -42,6 +42,8 @@ _NOT_FOUND = 404
 # Refusals without a class of PyIceberg; 408 is left out, because a gateway says it of a request that it passed on.
 _REFUSING_STATUSES = (_NOT_FOUND, 405, 406, 411, 413, 414, 415, 422)
 _CLIENT_ERRORS = range(400, 500)
+# What Iceberg's Java library and PyIceberg say if a commit to another branch took the snapshot's sequence number.
+_NUMBER_TAKEN = "older than last sequence number"
 _PASSING_AMAZON_REFUSALS = (
     "ThrottlingException",
     "Throttling",
@@ -115,6 +117,8 @@ def commit_failure(failure: Exception, reason: str) -> CommitRefusedError | Comm
         reason = f"{reason}. {_HIVE_LOCK_HINT}"
     answer = _answer(failure)
     wait_ms = _retry_after_ms(answer)
+    if _NUMBER_TAKEN in str(failure) and _is_refusal(failure, answer):
+        return CommitRefusedError(reason, is_lasting=False, is_lost_race=True, retry_after_ms=wait_ms)
     if isinstance(failure, _REFUSALS):
         is_lasting = isinstance(failure, _LASTING_REFUSALS)
         is_lost_race = isinstance(failure, _LOST_RACES) and not is_locked
@@ -131,6 +135,11 @@ def commit_failure(failure: Exception, reason: str) -> CommitRefusedError | Comm
         return CommitRefusedError(reason, is_lasting=True, retry_after_ms=wait_ms)
     # Connection, time-out, 5xx, an answer that does not parse: each leaves the outcome unknown.
     return CommitAnswerLostError(reason, retry_after_ms=wait_ms)
+
+
+def _is_refusal(failure: Exception, answer: Response | None) -> bool:
+    """Return whether a request was refused by the server, or by PyIceberg before anything was sent."""
+    return type(failure) is ValueError if answer is None else answer.status_code in _CLIENT_ERRORS
 
 
 def _amazon_refusal(failure: Exception) -> str | None:

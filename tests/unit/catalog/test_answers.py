@@ -10,6 +10,7 @@ import requests
 from botocore.exceptions import ClientError
 from psycopg2.errors import InsufficientPrivilege
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
     ForbiddenError,
@@ -30,14 +31,18 @@ from iceberg_ds.catalog.answers import (
     is_lost_race,
 )
 
+STALE = "Cannot add snapshot with sequence number 7 older than last sequence number 7"
 
-def answered(error: type[Exception], status: int, retry_after: str | None = None) -> Exception:
+
+def answered(
+    error: type[Exception], status: int, retry_after: str | None = None, says: str = "what the server says"
+) -> Exception:
     """Return what PyIceberg raises for an HTTP answer."""
     response = requests.Response()
     response.status_code = status
     if retry_after is not None:
         response.headers["Retry-After"] = retry_after
-    raised = error("what the server says")
+    raised = error(says)
     raised.__cause__ = requests.HTTPError(response=response)
     return raised
 
@@ -75,6 +80,21 @@ def test_error_that_is_its_own_cause_ends() -> None:
     failure, cause = requests.ConnectionError("reset"), ValueError("again")
     failure.__cause__, cause.__context__ = cause, failure
 
+    assert isinstance(commit_failure(failure, ""), CommitAnswerLostError)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [ValueError(STALE), answered(BadRequestError, 400, says=STALE), answered(RESTError, 422, says=STALE)],
+)
+def test_number_that_another_branch_took_is_a_lost_race(failure: Exception) -> None:
+    """A commit would wait ever longer, and give up early, because a stream writes to another branch."""
+    assert is_lost_race(commit_failure(failure, ""))
+
+
+@pytest.mark.parametrize("failure", [ValueError("no JSON"), answered(CommitStateUnknownException, 500, says=STALE)])
+def test_what_may_be_carried_out_is_no_lost_race(failure: Exception) -> None:
+    """Files would be deleted that may be committed."""
     assert isinstance(commit_failure(failure, ""), CommitAnswerLostError)
 
 

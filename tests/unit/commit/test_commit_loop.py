@@ -812,6 +812,20 @@ def test_dropped_table_is_a_conflict(sink: Sink) -> None:
         sink.commit(messages)
 
 
+def test_commits_to_another_branch_are_lost_races(sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog) -> None:
+    """A batch would fail after thirty tries, ever longer apart, beside a stream into another branch."""
+    sink.append(1)
+    sink.commit(sink.write(rows(2), plan=sink.plan(branch="audit", create_branch=True)))
+    messages = faulty_sink.write(rows(3))
+    for number in range(1, 41):
+        faulty_catalog.before_commit(number, lambda: sink.commit(sink.write(rows(4), plan=sink.plan(branch="audit"))))
+
+    faulty_sink.commit(messages)
+
+    assert faulty_catalog.commits == 41
+    assert sink.ids() == [1, 3]
+
+
 @pytest.mark.parametrize("options", [{"staging_branch": "staging"}, {"branch": "audit", "create_branch": True}])
 def test_first_rows_of_a_branch_are_refused_at_once_in_a_table_that_came_without_rows(
     sink: Sink, options: dict[str, Any]
