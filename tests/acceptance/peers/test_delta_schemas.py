@@ -40,6 +40,11 @@ OVERWRITE = {"overwriteSchema": "true"}
 NO_CASTS = DIFFERS(
     "a type that does not fit is refused with both types named, never cast", see="coming-from.md#from-delta-lake"
 )
+SESSION = DIFFERS(
+    "settings of the session do not reach the sink: mergeSchema is an option of the write",
+    see="coming-from.md#settings-of-the-session",
+)
+FIELDS = DIFFERS("mergeSchema adds columns; fields of structs need schema-evolution=full", see="columns.md")
 NO_CONSTRAINTS = DIFFERS(
     "Iceberg's tables have no CHECK constraints: replace-where holds the rows of an overwrite to a predicate",
     see="coming-from.md#from-delta-lake",
@@ -79,10 +84,8 @@ def test_new_column_is_refused_and_the_way_out_is_named(table: PeerTable) -> Non
     assert names(table) == ["id"]
 
 
-@DELTA.case(
-    "SchemaEnforcementSuite.allow schema change with option",
-    "SchemaEnforcementSuite.allow schema changes when autoMigrate is enabled",
-)
+@DELTA.case("SchemaEnforcementSuite.allow schema change with option")
+@DELTA.case("SchemaEnforcementSuite.allow schema changes when autoMigrate is enabled", verdict=SESSION)
 def test_new_column_is_added_if_asked_for(table: PeerTable) -> None:
     """A table could not grow with its source."""
     save(table, ids(1))
@@ -120,7 +123,7 @@ def test_two_columns_that_differ_in_case_alone_are_refused(table: PeerTable) -> 
     assert names(table) == ["id"]
 
 
-@DELTA.case("SchemaEnforcementSuite.when autoMerge sqlConf is enabled, we merge schemas")
+@DELTA.case("SchemaEnforcementSuite.when autoMerge sqlConf is enabled, we merge schemas", verdict=SESSION)
 def test_overwrite_adds_a_column_and_keeps_the_old_one(table: PeerTable) -> None:
     """A column that readers know would be gone."""
     save(table, ids(1))
@@ -636,7 +639,7 @@ def test_extra_field_is_refused(table: PeerTable) -> None:
 
 @DELTA.case(
     "DeltaInsertIntoSchemaEvolutionSuite.insert with extra nested field, schemaEvolution=true",
-    verdict=DIFFERS("mergeSchema adds columns; fields of structs need schema-evolution=full", see="columns.md"),
+    verdict=FIELDS,
 )
 def test_extra_field_is_added_if_asked_for(table: PeerTable) -> None:
     """A struct could not grow with its source."""
@@ -653,9 +656,10 @@ def test_extra_field_is_added_if_asked_for(table: PeerTable) -> None:
 @DELTA.case(
     "DeltaInsertIntoTableSuite.INSERT OVERWRITE schema evolution works for array struct types",
     "DeltaInsertIntoTableSuite.insertInto schema evolution with map type - append mode: field renaming + new field",
+    verdict=FIELDS,
 )
 @pytest.mark.parametrize("within", ["list", "map"])
-def test_field_within_a_container_is_added(table: PeerTable, within: str) -> None:
+def test_field_within_a_container_is_added_if_asked_for(table: PeerTable, within: str) -> None:
     """A list or map of structs could not grow with its source."""
 
     def of(**fields: DataType) -> DataType:
@@ -666,8 +670,11 @@ def test_field_within_a_container_is_added(table: PeerTable, within: str) -> Non
 
     save(table, frame({"id": INT, "c": of(f1=STRING)}, (1, holding({"f1": "a"}))))
     more = frame({"id": INT, "c": of(f1=STRING, f2=STRING)}, (2, holding({"f1": "b", "f2": "c"})))
-    save(table, more, options={"schema-evolution": "full"})
 
+    with pytest.raises(SchemaMismatchError, match="f2"):
+        save(table, more, options=MERGE)
+
+    save(table, more, options={"schema-evolution": "full"})
     old, new = {"f1": "a", "f2": None}, {"f1": "b", "f2": "c"}
     expected = [(1, [old]), (2, [new])] if within == "list" else [(1, [("k", old)]), (2, [("k", new)])]
     assert found(table) == expected

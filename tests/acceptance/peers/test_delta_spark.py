@@ -90,16 +90,19 @@ def test_settings_of_the_session_do_not_count(spark: SparkSession, house: Wareho
         "spark.databricks.delta.commitInfo.userMetadata": "note",
         "spark.databricks.delta.write.txnAppId": "app",
         "spark.databricks.delta.write.txnVersion": "1",
+        "spark.databricks.delta.schema.autoMerge.enabled": "true",
     }
     for key, value in settings.items():
         spark.conf.set(key, value)
     try:
         for _ in range(2):
             house.append(spark.range(2))
+        unmerged = refusal(lambda: house.append(spark.range(2).selectExpr("id", "id AS part")))
     finally:
         for key in settings:
             spark.conf.unset(key)
 
+    assert "column 'part' bigint is not in the table" in unmerged
     assert ids(house) == [0, 0, 1, 1]
     assert all("userMetadata" not in snapshot.summary.additional_properties for snapshot in house.table().snapshots())  # type: ignore[union-attr]
 
