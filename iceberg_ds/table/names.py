@@ -21,8 +21,9 @@ _LEVEL = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.]*?))\s*(?:(\.)|\Z)")
 FILE_PATH = NestedField(2147483546, "file_path", StringType(), required=True)
 POS = NestedField(2147483545, "pos", LongType(), required=True)
 
-# Iceberg's runtime offers these beside a table's own columns, and cannot read a table with a column of such a name.
-# Fields of structs may have such a name, and so may columns whose name differs in case.
+# Iceberg's runtime offers these beside a table's own columns, and cannot read a table with a column of such a name. Of
+# one whose name differs in case it cannot update the rows, because Spark does not tell the two apart. Fields of structs
+# may have such names.
 METADATA_COLUMNS = frozenset(
     {"_file", "_pos", "_deleted", "_partition", "_spec_id", "_row_id", "_last_updated_sequence_number"}
 )
@@ -67,7 +68,7 @@ def parse_identifier(text: str) -> tuple[str, ...]:
 
 def why_reserved(name: str) -> str | None:
     """Return why a table's column cannot have that name, or None if it can."""
-    if name not in METADATA_COLUMNS:
+    if name.lower() not in METADATA_COLUMNS:
         return None
     return f"column '{name}' has the name of a column that Iceberg adds to every table as it is read: rename it"
 

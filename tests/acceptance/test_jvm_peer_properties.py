@@ -162,10 +162,20 @@ def test_peer_reads_no_table_with_a_column_that_the_sink_refuses(shared: SharedC
         shared.jvm.sql("SELECT * FROM db.t")
 
 
+@pytest.mark.parametrize("name", few(1, ["_FILE", "_Pos", "_PARTITION", "_Spec_id"]))
+def test_peer_updates_no_table_with_a_column_whose_name_differs_in_case(shared: SharedCatalog, name: str) -> None:
+    """The sink would refuse columns that nothing is wrong with."""
+    shared.create_by_jvm(f"id BIGINT, {name} STRING", "TBLPROPERTIES ('write.update.mode' = 'merge-on-read')")
+    shared.jvm.run("INSERT INTO db.t VALUES (1, 'a')")
+
+    with pytest.raises(PeerError, match=r"NULLABLE_ROW_ID_ATTRIBUTES|metadata schema is incompatible"):
+        shared.jvm.run(f"UPDATE db.t SET {name} = 'b'")  # noqa: S608  # no outside input
+
+
 def test_peer_uses_columns_of_such_names_that_the_sink_takes(shared: SharedCatalog) -> None:
     """The sink would make a table that the runtime cannot read."""
     inner = struct(**dict.fromkeys(METADATA_COLUMNS, spark.LongType()))
-    others = dict.fromkeys(["_change_type", "_change_ordinal", "_commit_snapshot_id", "file_path", "pos", "_FILE"], 1)
+    others = dict.fromkeys(["_change_type", "_change_ordinal", "_commit_snapshot_id", "file_path", "pos"], 1)
     columns = struct(id=spark.LongType(), s=inner, **dict.fromkeys(others, spark.LongType()))
     row = {"id": 1, "s": dict.fromkeys(METADATA_COLUMNS, 1), **others}
 
