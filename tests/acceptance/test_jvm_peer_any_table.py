@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import PartitionSpec
 from pyspark.sql import types as spark
+from support.exhaustive import examples
 from support.shared_catalog import SharedCatalog, differences
 from support.spark_tables import Warehouse
 from support.strategies import Ranges, specs, texts, values
@@ -63,7 +64,7 @@ def tables(draw: st.DrawFn) -> tuple[PartitionSpec, list[Row]]:
     return spec, [{"id": number, **row} for number, row in zip(itertools.count(), [first, *others], strict=False)]
 
 
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(table=tables())
 def test_any_table_is_read_and_filtered_rightly(shared: SharedCatalog, table: tuple[PartitionSpec, list[Row]]) -> None:
     """A query would miss rows of some type in some kind of partition, because a file was skipped."""

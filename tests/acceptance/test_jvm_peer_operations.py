@@ -54,7 +54,7 @@ ROW_CHANGES = {
 
 
 @pytest.mark.parametrize("mode", few(1, ["merge-on-read", "copy-on-write"]))
-@pytest.mark.parametrize("change", few(3, ROW_CHANGES.values()), ids=ROW_CHANGES.keys())
+@pytest.mark.parametrize("change", few(2, ROW_CHANGES.values()), ids=ROW_CHANGES.keys())
 def test_rows_that_the_jvm_changed(shared: SharedCatalog, change: RowChange, mode: str) -> None:
     """An append would bring deleted rows back, or delete the rows that it adds."""
     modes = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
@@ -102,7 +102,7 @@ MAINTENANCE: dict[str, list[tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("procedures", few(3, MAINTENANCE.values()), ids=MAINTENANCE.keys())
+@pytest.mark.parametrize("procedures", few(2, MAINTENANCE.values()), ids=MAINTENANCE.keys())
 def test_maintenance_by_the_jvm_between_epochs(shared: SharedCatalog, procedures: list[tuple[str, str]]) -> None:
     """A stream that goes on after maintenance would lose rows, or write an epoch a second time."""
     shared.create_by_jvm(EVENT_COLUMNS, BY_REGION)
@@ -167,7 +167,7 @@ PROPERTIES = {
 }
 
 
-@pytest.mark.parametrize("properties", few(4, PROPERTIES.values()), ids=PROPERTIES.keys())
+@pytest.mark.parametrize("properties", few(2, PROPERTIES.values()), ids=PROPERTIES.keys())
 def test_properties_that_the_jvm_set(shared: SharedCatalog, properties: dict[str, str], tmp_path: Path) -> None:
     """A table's own settings would make its rows unreadable, or queries lose them."""
     values = {key: value.format(folder=tmp_path) for key, value in properties.items()}

@@ -21,7 +21,7 @@ NEW_TABLES = {
 }
 
 
-@pytest.mark.parametrize("options", few(3, NEW_TABLES.values()), ids=NEW_TABLES.keys())
+@pytest.mark.parametrize("options", few(2, NEW_TABLES.values()), ids=NEW_TABLES.keys())
 def test_new_table_of_the_sink(shared: SharedCatalog, options: dict[str, str]) -> None:
     """A table that the sink makes would not be one that other engines can fill."""
     ours, theirs = make_events(0), make_events(0)

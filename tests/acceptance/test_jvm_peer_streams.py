@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from support.exhaustive import few
 from support.jvm_peer_streams import SharedStream, Writer
 from support.shared_catalog import SharedCatalog
 from support.spark_session import shared_session, stop_shared_session
@@ -36,7 +37,7 @@ def query(tmp_path: Path, shared: SharedCatalog) -> SharedStream:
     return SharedStream(stream=Stream(folder=tmp_path), shared=shared, spark=shared_session("local[2]"))
 
 
-@pytest.fixture(params=Writer, ids=lambda writer: f"first {writer.value}")
+@pytest.fixture(params=few(1, Writer), ids=lambda writer: f"first {writer.value}")
 def first(request: pytest.FixtureRequest) -> Writer:
     """Return who runs the query before the other takes over."""
     writer: Writer = request.param
@@ -125,6 +126,7 @@ def test_switch_without_a_crash_needs_no_record(query: SharedStream, first: Writ
     assert query.epochs() == [6]
 
 
+@pytest.mark.exhaustive
 def test_record_of_the_sink_is_older_than_that_of_the_runtime(query: SharedStream) -> None:
     """The sink's table property, left from before the runtime took over, would hide what the runtime did."""
     query.run(Writer.SINK, epochs=2)

@@ -29,6 +29,7 @@ ROWS_PER_BATCH = 20
 BRANCH = "audit"
 KEYED = "keyed"
 _IDS_PER_WRITER = 10_000_000
+_ANSWER_TIMEOUT_S = 180
 _FINISH_TIMEOUT_S = 900
 _GROW_EVERY_S = 0.5
 _LONGEST_ZOMBIE_LIFE_S = 6.0
@@ -244,7 +245,11 @@ def stream_in(driver: Driver, spec: StreamSpec) -> None:
     _ask(driver, "stream", **asdict(spec))
 
 
-def _ask(driver: Driver, do: str, timeout_s: float = 60, **arguments: object) -> None:
-    error = driver.process.run(json.dumps({"do": do, **arguments}), timeout_s)
+def _ask(driver: Driver, do: str, timeout_s: float = _ANSWER_TIMEOUT_S, **arguments: object) -> None:
+    try:
+        error = driver.process.run(json.dumps({"do": do, **arguments}), timeout_s)
+    except TimeoutError:
+        driver.process.kill()  # its late answer would be taken for that to the next request
+        raise
     if error is not None:
         raise RuntimeError(f"The driver could not {do}: {error}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from chaos.events import Event, Fault, Kind, Log
 
-KILLS = 5
+KILLS = 3
 ARGUMENTS = {
     "--kills": KILLS,
     "--seed": 269,

@@ -128,6 +128,7 @@ def test_driver_dies_around_the_commit(used: Warehouse, tmp_path: Path, point: F
     assert used.ids() == list(range(2 * ROWS if lands else ROWS))
 
 
+@pytest.mark.exhaustive
 def test_driver_dies_in_task_of_a_new_table(house: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """A table without rows would be left behind, or stand in the way of the next run."""
     fault = fault_at(Point.IN_TASK, Action.KILL_DRIVER, tmp_path)

@@ -27,7 +27,8 @@ def job(house: Warehouse, fault: Fault | None = None, mode: str = "append", vers
     return BatchJob(rows=ROWS, options=options, sink=FaultySink.name() if fault else "icebergsink", mode=mode)
 
 
-@pytest.mark.parametrize("point", few(1, [Point.AFTER_COMMIT, Point.BEFORE_COMMIT]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", [Point.AFTER_COMMIT, Point.BEFORE_COMMIT])
 def test_run_whose_driver_was_killed_can_be_repeated(
     house: Warehouse, spark: SparkSession, tmp_path: Path, point: Point
 ) -> None:

@@ -109,6 +109,7 @@ def test_two_streams_with_names_of_their_own_share_a_table(finished: Stream, spa
     assert finished.ids() == sorted([*finished.source_ids(), *finished.source_ids()])
 
 
+@pytest.mark.exhaustive
 def test_new_query_beside_another_is_warned_of_once(stream: Stream, tmp_path: Path) -> None:
     """A wiped checkpoint would double all rows, and nobody notice; or each epoch would write the warning again."""
     stream.grow(2)

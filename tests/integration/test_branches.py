@@ -33,6 +33,7 @@ def ids_of(house: Warehouse, branch: str) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.exhaustive
 def test_stream_to_a_branch_whose_driver_is_killed_lands_once_and_leaves_main_alone(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:

@@ -71,12 +71,12 @@ def test_drivers_that_create_one_table_with_keys_at_once_leave_one_row_of_each(
 def test_spark_drivers_that_append_at_once_lose_nothing(drivers: list[SparkProcess], house: Warehouse) -> None:
     """Rows of jobs that run beside one another would be lost, or their jobs fail."""
     for number, driver in enumerate(drivers):
-        driver.send(dump(BatchJob(first=number * 100, appends=10, options=house.options)))
+        driver.send(dump(BatchJob(first=number * 50, appends=5, options=house.options)))
     errors = [driver.wait_answer() for driver in drivers]
 
     assert errors == [None, None]
-    assert house.ids() == list(range(200))
-    assert len(house.snapshots()) == 20
+    assert house.ids() == list(range(100))
+    assert len(house.snapshots()) == 10
     assert unreferenced_files(house.table()) == set()
 
 
@@ -85,12 +85,12 @@ def test_stream_and_batches_of_another_driver_lose_nothing(
 ) -> None:
     """A backfill beside a running stream would cost rows of one of them, or stop the stream."""
     stream, batches = drivers
-    write_source(tmp_path / "source", [range(number * 10, number * 10 + 10) for number in range(8)])
+    write_source(tmp_path / "source", [range(number * 10, number * 10 + 10) for number in range(4)])
     job = StreamJob(source=str(tmp_path / "source"), checkpoint=str(tmp_path / "checkpoint"), options=house.options)
     stream.send(dump(job))
-    batches.send(dump(BatchJob(first=1000, appends=8, options=house.options)))
+    batches.send(dump(BatchJob(first=1000, appends=4, options=house.options)))
     errors = [stream.wait_answer(), batches.wait_answer()]
 
     assert errors == [None, None]
-    assert house.ids() == [*range(80), *range(1000, 1080)]
-    assert len(house.snapshots()) == 16
+    assert house.ids() == [*range(40), *range(1000, 1040)]
+    assert len(house.snapshots()) == 8

@@ -34,13 +34,6 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def driver(elsewhere: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
-    """Return a fresh driver process in its own working directory; it imports nothing of the package by itself."""
-    with SparkProcess(tmp_path_factory.mktemp("driver"), cwd=elsewhere) as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
 def configured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Warehouse]:
     """Return the warehouses of two catalogs by their names: one is in a file, one in the environment."""
     folder = tmp_path_factory.mktemp("configured")
@@ -57,10 +50,13 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Warehouse]
 
 
 @pytest.fixture(scope="module")
-def configured_driver(
-    configured: dict[str, Warehouse], tmp_path_factory: pytest.TempPathFactory
+def driver(
+    elsewhere: Path, configured: dict[str, Warehouse], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkProcess]:
-    """Return a driver process that finds these catalogs in its configuration."""
+    """Return a fresh driver process in its own working directory, which finds these catalogs in its configuration.
+
+    It imports nothing of the package by itself.
+    """
     house = configured["prod"]
     environment = {
         "PYICEBERG_HOME": str(house.folder.parent),
@@ -70,7 +66,7 @@ def configured_driver(
     }
     for each in configured.values():
         each.folder.mkdir()
-    with SparkProcess(tmp_path_factory.mktemp("driver"), environment=environment) as process:
+    with SparkProcess(tmp_path_factory.mktemp("driver"), cwd=elsewhere, environment=environment) as process:
         yield process
 
 
@@ -124,7 +120,7 @@ def test_batch_and_stream_work_without_registration_in_a_fresh_process(
 
 
 def test_embedded_catalog_is_below_the_drivers_working_directory(driver: SparkProcess, elsewhere: Path) -> None:
-    """With no catalog configured, nothing would work; or readers in another folder would not find the files."""
+    """With no catalog named, nothing would work; or readers in another folder would not find the files."""
     error = driver.run(dump(BatchJob()))
 
     house = Warehouse(folder=elsewhere / "iceberg-warehouse")
@@ -153,10 +149,10 @@ def test_catalog_comes_from_options(spark: SparkSession, house: Warehouse) -> No
 
 @pytest.mark.parametrize("name", ["lab", "prod"])
 def test_catalog_comes_from_pyicebergs_configuration(
-    configured_driver: SparkProcess, configured: dict[str, Warehouse], name: str
+    driver: SparkProcess, configured: dict[str, Warehouse], name: str
 ) -> None:
     """Credentials would have to stand in the options of a job, where Spark shows them."""
-    error = configured_driver.run(dump(BatchJob(options={"catalog": name})))
+    error = driver.run(dump(BatchJob(options={"catalog": name})))
 
     catalog = configured[name].catalog()
     catalog.name = name
@@ -164,9 +160,9 @@ def test_catalog_comes_from_pyicebergs_configuration(
     assert sorted(catalog.load_table("db.t").scan().to_arrow()["id"].to_pylist()) == list(range(10))
 
 
-def test_unknown_catalog_is_refused_with_the_known_ones(configured_driver: SparkProcess) -> None:
+def test_unknown_catalog_is_refused_with_the_known_ones(driver: SparkProcess) -> None:
     """A misspelt name would quietly write into the embedded catalog, where nobody looks."""
-    error = configured_driver.run(dump(BatchJob(options={"catalog": "prdo"})))
+    error = driver.run(dump(BatchJob(options={"catalog": "prdo"})))
 
     assert error is not None
     assert "OptionError" in error

@@ -24,8 +24,8 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.options.parse import parse_options
 
-WRITERS = 8
-COMMITS = 12
+WRITERS = 6
+COMMITS = 6
 TIMEOUT_S = 900
 
 

@@ -84,6 +84,7 @@ def test_client_that_has_the_sink_can_register_distribute_and_publish(full_clien
     assert len(lake.summaries(table)) == 2
 
 
+@pytest.mark.exhaustive
 def test_client_that_has_the_sink_can_convert_deletes(full_client: Client, lake: Lake) -> None:
     """A notebook that connects could not make a table readable for all."""
     table = lake.new_name()
@@ -93,6 +94,7 @@ def test_client_that_has_the_sink_can_convert_deletes(full_client: Client, lake:
     assert lake.ids(table) == list(range(60))
 
 
+@pytest.mark.exhaustive
 def test_client_that_has_the_sink_can_upsert(full_client: Client, lake: Lake, tmp_path: Path) -> None:
     """A notebook that connects could not write by key into a table that all can read, or its stream would twice."""
     marked, rewritten, streamed, source = lake.new_name(), lake.new_name(), lake.new_name(), tmp_path / "source"

@@ -221,7 +221,7 @@ def test_store_that_is_spelled_differently_stops_the_deletion(sink: Sink) -> Non
     """All files of a table would be deleted whose store has a second name."""
     sink.append(1)
     stray = left_behind(sink)
-    statistics = f"gs://bucket{stray}"
+    statistics = f"hdfs://bucket{stray}"
 
     def add(document: Json) -> None:
         document["statistics"] = [
