@@ -1,7 +1,7 @@
 """The only place that deletes files, and only with a stated proof that no table refers to them.
 
-Who may delete what, and on which proof, stands in docs/verify.md. A file that cannot be deleted is logged with its
-path and left: an unreferenced file costs space, a missing one breaks the table.
+docs/verify.md says who may delete which files, and on which proof. A file that cannot be deleted is logged with its
+path and left: an unreferenced file costs space, a missing file breaks the table.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def delete_files(io: FileIO, paths: Iterable[str], proof: Proof) -> int:
     """Delete the files and return how many could not be deleted.
 
     Args:
-        io: Opens the storage that they are in.
-        paths: Full locations; one that does not exist counts as deleted.
-        proof: Why nothing refers to them; it is logged.
+        io: Opens the storage of the files.
+        paths: Full locations; a file that does not exist counts as deleted.
+        proof: Why no table refers to the files; it is logged.
     """
     every_path = list(paths)
     if every_path:
@@ -54,12 +54,12 @@ def delete_files(io: FileIO, paths: Iterable[str], proof: Proof) -> int:
 
 
 def _delete_at_once(io: FileIO, paths: list[str]) -> dict[str, str] | None:
-    """Return why, for each file that could not be deleted; None if the store does not delete many at once."""
+    """Return the reason for each file that could not be deleted, or None if the store cannot delete many at once."""
     if not isinstance(io, DeletesMany):
         return None
     try:
         return io.delete_many(paths)
-    except Exception as error:  # stores that only speak like S3 do not all know this request
+    except Exception as error:  # not every store with S3's interface knows this request
         logger.debug("Cannot delete %d files at once: %s", len(paths), mask_text(str(error), io.properties))
         return None
 
@@ -71,6 +71,6 @@ def _delete_one_by_one(io: FileIO, paths: list[str]) -> dict[str, str]:
             io.delete(path)
         except FileNotFoundError:
             continue
-        except Exception as error:  # whatever a storage library raises, the caller has its own outcome to report
+        except Exception as error:  # the caller has its own outcome to report
             problems[path] = str(error)
     return problems

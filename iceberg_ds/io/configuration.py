@@ -1,7 +1,8 @@
-"""PyIceberg's configuration, its file and its environment variables, read so that no error shows what stands in it.
+"""Reads PyIceberg's configuration, its file and its environment variables; no error shows their contents.
 
-It holds credentials, and where it is malformed PyIceberg's error quotes its lines or a value. PyIceberg also reads it
-while its modules are loaded, so that the package's entrances read it before. Imports nothing of the package but errors.
+The configuration holds credentials, and PyIceberg's error about a malformed one quotes its lines or a value. PyIceberg
+also reads it when its modules are loaded, so the package's entry points read it first. Of the package, only the errors
+are imported here.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def read_configuration() -> Config:
-    """Return what PyIceberg's configuration says now.
+    """Return PyIceberg's configuration as it is now.
 
     Raises:
-        OptionError: It is malformed.
+        OptionError: The configuration is malformed.
     """
     from pyiceberg.utils.config import Config  # noqa: PLC0415  # finding the data source must work without PyIceberg
 
@@ -29,13 +30,13 @@ def read_configuration() -> Config:
 
 
 def default_catalog(configuration: Config) -> str:
-    """Return the name of the catalog of whoever names none; raises as `read_configuration` does."""
+    """Return the name of the default catalog; raises as `read_configuration` does."""
     with _not_shown():
         return configuration.get_default_catalog_name()
 
 
 def configured_catalog(name: str, configuration: Config | None = None) -> dict[str, Any] | None:
-    """Return the properties of a catalog, text or trees of it, None if it has none.
+    """Return the properties of a catalog, text or trees of text, or None if the configuration has none.
 
     Args:
         name: Name of the catalog.

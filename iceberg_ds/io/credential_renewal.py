@@ -1,7 +1,7 @@
-"""Storage credentials of a task that outlive themselves: asked from the catalog again before they end.
+"""Renews the storage credentials of a task: asks the catalog for new ones before the old ones expire.
 
-Done only where the properties say so (`client.refresh-credentials-enabled=true`), with the token that the driver
-put into them for this. Needs no catalog client, so that no task loads one.
+Only where the properties allow it (`client.refresh-credentials-enabled=true`), with the token that the driver has
+put into them for this. It needs no catalog client, so that no task loads one.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ CurrentProperties: TypeAlias = Callable[[], Mapping[str, str]]
 
 
 def renewing(properties: Mapping[str, str], location: str) -> CurrentProperties | None:
-    """Return what gives properties with valid credentials, None if the given ones are used until they end.
+    """Return a function that returns properties with valid credentials, or None if they are not to be renewed.
 
     Args:
-        properties: Storage properties, as the driver ships them.
-        location: What the credentials are for.
+        properties: Storage properties, as the driver sends them.
+        location: A location that the credentials open.
     """
     is_allowed = str(properties.get(REFRESH_ENABLED, "")).lower() == "true"
     endpoint = next((properties[name] for name in REFRESH_ENDPOINTS if properties.get(name)), None)
@@ -54,7 +54,7 @@ def renewing(properties: Mapping[str, str], location: str) -> CurrentProperties 
 
 
 class _Renewing:
-    """The latest credentials. Threads may share it: one asks, the others wait for it."""
+    """The latest credentials. Threads may share it: while one thread asks for new ones, the others wait."""
 
     def __init__(self, properties: Mapping[str, str], location: str, endpoint: str) -> None:
         self._properties = dict(properties)
@@ -67,7 +67,7 @@ class _Renewing:
         """Return properties whose credentials are valid for a while.
 
         Raises:
-            PermissionError: They have ended, and the catalog gives no others.
+            PermissionError: The credentials have expired, and the catalog gives no new ones.
         """
         with self._lock:
             end_ms, now_ms = expires_at_ms(self._properties), _now_ms()
@@ -105,8 +105,8 @@ def _ask(endpoint: str, properties: Mapping[str, str]) -> object:
     """Return the parsed answer of the credentials endpoint.
 
     Raises:
-        OSError: It cannot be reached.
-        ValueError: It refuses.
+        OSError: The endpoint cannot be reached.
+        ValueError: The endpoint refuses.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         answer = requests.get(
@@ -114,7 +114,7 @@ def _ask(endpoint: str, properties: Mapping[str, str]) -> object:
             headers=renewal_headers(properties),
             timeout=(_CONNECT_TIMEOUT_S, _ANSWER_TIMEOUT_S),
             verify=properties.get(REFRESH_CA_BUNDLE) or True,
-            allow_redirects=False,  # the token goes to the catalog alone
+            allow_redirects=False,  # the token goes only to the catalog
         )
         may_change = answer.status_code >= _SERVER_ERROR or answer.status_code == _TOO_MANY_REQUESTS
         if not may_change or attempt == _ATTEMPTS:

@@ -1,8 +1,8 @@
-"""The door to files for every store: open, delete, check; led to the implementation that a location's scheme asks for.
+"""The FileIO of every store: opens and deletes files through the implementation that a location's scheme names.
 
 The driver's catalogs and the tasks use the same one, through PyIceberg's property `py-io-impl`, unless the user has
-chosen another. What opens a store is loaded when the first file of that store is opened. A FileIO is made once per
-process and set of properties, because Python workers live across tasks and micro-batches.
+chosen another. The libraries of a store are loaded when its first file is opened. A FileIO is made once per process and
+set of properties, because Python workers live across tasks and micro-batches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOCAL_SCHEME = re.compile("file:(//(localhost(?=/))?)?")
 
 
 class ShippedFileIO(FileIO):
-    """Opens files; pickled, it is its properties alone, for connections, locks and threads are of one process."""
+    """Opens files. Pickled, it is only its properties, because connections, locks and threads belong to one process."""
 
     def __getstate__(self) -> dict[str, object]:
         return {"properties": dict(self.properties)}
@@ -46,28 +46,28 @@ class ShippedFileIO(FileIO):
 
 @runtime_checkable
 class DiscardableStream(Protocol):
-    """A stream into a file that nobody sees before it is closed, and that can be given up."""
+    """A stream into a file that no reader sees before it is closed, and that can be given up."""
 
     def discard(self) -> None:
-        """Make sure that nothing is left of the file, closed or not."""
+        """Make sure that nothing of the file is left, closed or not."""
 
 
 @runtime_checkable
 class DeletesMany(Protocol):
-    """Storage that deletes many files at once."""
+    """Storage that deletes many files with one request."""
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """Delete the files; return why, for each that could not be deleted."""
+        """Delete the files; return the reason for each that could not be deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file that lies in a store.
+    """A file in a store.
 
     Attributes:
-        path: Where it is.
+        path: Its location.
         size_bytes: Its size.
-        modified_ms: When it was last written, by the store's clock, milliseconds since the Unix epoch.
+        modified_ms: Time of the last change by the store's clock, in milliseconds since the Unix epoch.
     """
 
     path: str
@@ -76,13 +76,13 @@ class StoredFile:
 
 
 class Lists(Protocol):
-    """Storage that tells what lies in it, and what time it is there."""
+    """Storage that lists its files and tells its time."""
 
     def stored_files(self, location: str) -> Iterator[StoredFile]:
-        """Yield what lies below `location`, in the order of the names."""
+        """Yield the files below `location` in the order of their names."""
 
     def clock_ms(self, location: str) -> int:
-        """Return what time it is for the store; ms since the Unix epoch."""
+        """Return the store's time in milliseconds since the Unix epoch."""
 
 
 class ObjectIO(ShippedFileIO):
@@ -101,7 +101,7 @@ class ObjectIO(ShippedFileIO):
         """Return the file, to be read.
 
         Raises:
-            ValueError: Readers do not agree on which file that is.
+            ValueError: Readers do not agree on which file the location names.
         """
         check_place(location)
         return self.store_of(location).new_input(location)
@@ -110,7 +110,7 @@ class ObjectIO(ShippedFileIO):
         """Return the file, to be written.
 
         Raises:
-            ValueError: Readers do not agree on which file that is.
+            ValueError: Readers do not agree on which file the location names.
         """
         check_place(location)
         return self.store_of(location).new_output(location)
@@ -119,18 +119,18 @@ class ObjectIO(ShippedFileIO):
         """Delete the file.
 
         Raises:
-            FileNotFoundError: It is missing; object stores do not tell.
-            ValueError: Readers do not agree on which file that is.
+            FileNotFoundError: The file is missing; not every object store reports that.
+            ValueError: Readers do not agree on which file the location names.
         """
         path = location if isinstance(location, str) else location.location
         check_place(path)
         self.store_of(path).delete(location)
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """Delete the files with few requests; return why, for each that could not be deleted.
+        """Delete the files with few requests; return the reason for each that could not be deleted.
 
         Raises:
-            NotImplementedError: A store deletes only one after the other.
+            NotImplementedError: One of the stores deletes only one file with each request.
         """
         groups: dict[str, list[str]] = {}
         for location in locations:
@@ -146,7 +146,7 @@ class ObjectIO(ShippedFileIO):
         return problems
 
     def store_of(self, location: str) -> FileIO:
-        """Return what opens the files of the store of `location`.
+        """Return the FileIO of the store of `location`.
 
         Raises:
             OptionError: The properties are wrong for that store, or its extra is not installed.
@@ -161,10 +161,10 @@ class ObjectIO(ShippedFileIO):
         if scheme in _OPENED_BY_ARROW:
             return load_file_io({key: self.properties[key] for key in self.properties if key != PY_IO_IMPL}, location)
         if scheme not in _IMPLEMENTATIONS:
-            # fsspec's filesystems; not every process needs them.
+            # Imported here, because not every process needs fsspec.
             from iceberg_ds.io.fsspec_io import OtherFileIO, filesystem_class  # noqa: PLC0415
 
-            filesystem_class(scheme)  # says now what is wrong with it
+            filesystem_class(scheme)  # raises now if it cannot be opened
             return OtherFileIO(self.properties)
         module, name = _IMPLEMENTATIONS[scheme]
         store = getattr(importlib.import_module(module), name)(self.properties)
@@ -189,12 +189,12 @@ def file_io(properties: Mapping[str, str], location: str) -> FileIO:
 def _file_io(properties: frozenset[tuple[str, str]], location: str) -> FileIO:
     io = load_file_io({PY_IO_IMPL: OBJECT_IO, **dict(properties)}, location)
     if isinstance(io, ObjectIO):
-        io.store_of(location)  # says now what is wrong with the properties
+        io.store_of(location)  # raises now if the properties are wrong
     return io
 
 
 def default_file_io(catalog: str) -> dict[str, str]:
-    """Return the property that leads a catalog's tables to our FileIO; none if PyIceberg's configuration has it."""
+    """Return the property that makes a catalog use our FileIO, or nothing if PyIceberg's configuration names one."""
     configured = configured_catalog(catalog) or {}
     return {} if PY_IO_IMPL in configured else {PY_IO_IMPL: OBJECT_IO}
 
@@ -205,23 +205,23 @@ def is_local(path: str) -> bool:
 
 
 def is_s3(path: str) -> bool:
-    """Return whether `path` is in S3, or in a store that speaks like it."""
+    """Return whether `path` is in S3, or in a store with the same interface."""
     return urlparse(path).scheme in ("s3", "s3a", "s3n")
 
 
 def local_path(path: str) -> Path:
-    """Return where a local file is."""
+    """Return the path of a local file on the disk."""
     return Path(path.removeprefix(local_scheme(path)))
 
 
 def local_scheme(path: str) -> str:
-    """Return how a local path begins before its first folder; Java writes `file:` with one slash after it or three."""
+    """Return the scheme of a local path, up to its first slash; Java writes one slash after `file:`, or three."""
     found = _LOCAL_SCHEME.match(path)
     return found[0] if found else ""
 
 
 def local_size(path: str) -> int | None:
-    """Return the size in bytes of a local file, None if it is not there."""
+    """Return the size of a local file in bytes, or None if it is missing."""
     try:
         return local_path(path).stat().st_size
     except OSError:

@@ -1,7 +1,7 @@
-"""PyIceberg's door to files for Google Cloud Storage, Azure and whatever else fsspec knows.
+"""PyIceberg's FileIO for Google Cloud Storage, Azure and every other filesystem that fsspec knows.
 
-The filesystems of gcsfs and adlfs come with extras of this package, others with whoever has them. They commit what was
-written when a file is closed or forgotten; here a file that was not finished on purpose does not appear.
+The libraries gcsfs and adlfs come with extras of this package; the user installs those of other filesystems. Their own
+streams make a file appear even if they are only garbage-collected; here a file appears only if it is closed.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ _AZURE = KnownProperties(
     ),
     protects=re.compile(r"adls\.(auth|connection|encr|key|token)"),
 )
-# Schemes whose properties PyIceberg knows by names of its own, and what it calls otherwise than fsspec does.
+# Schemes for which PyIceberg has properties of its own, and the one that fsspec names differently.
 _OF_PYICEBERG = frozenset({"hdfs", "hf"})
 _OTHER_NAMES = {"hdfs.kerberos_ticket": "kerb_ticket"}
 _SHARED_FOR_S = 60
-# Others write, too: neither a filesystem nor a listing is kept for the next one who asks.
+# Others write, too: neither filesystems nor listings are cached.
 _NOT_KEPT = {"skip_instance_cache": True, "use_listings_cache": False}
-# What gcsfs takes for a way to find credentials, and not for a token.
+# Values that gcsfs reads as a way to find credentials, and not as a token.
 _GCS_WORDS = frozenset({"anon", "cache", "cloud", "google_default"})
 
 
 def gcs_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of gcsfs; None stands for its own default.
+    """Return the arguments of gcsfs; None means its own default.
 
     Raises:
-        OptionError: Properties are wrong, or would not be heeded although they must be.
+        OptionError: Properties are wrong, or are unknown and must not be ignored.
     """
     reader = PropertyReader(properties)
     arguments: dict[str, Any] = {
@@ -105,14 +105,14 @@ def gcs_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def azure_arguments(properties: Mapping[str, str], host: str) -> dict[str, Any]:
-    """Return the arguments of adlfs; None stands for its own default.
+    """Return the arguments of adlfs; None means its own default.
 
     Args:
         properties: Properties of the store.
         host: The account's host in the location, such as `account.dfs.core.windows.net`; may be empty.
 
     Raises:
-        OptionError: Properties are wrong, or would not be heeded although they must be.
+        OptionError: Properties are wrong, or are unknown and must not be ignored.
     """
     reader = PropertyReader(properties)
     hosts = [name.removeprefix(_SAS_OF_HOST) for name in sorted(properties) if name.startswith(_SAS_OF_HOST)]
@@ -145,21 +145,21 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 class FsspecStore(ObjectStore):
-    """A store of objects behind a filesystem of fsspec's.
+    """A store of objects behind a filesystem of fsspec.
 
     Args:
         files: The filesystem.
-        path_of: Returns a location as the filesystem understands it.
+        path_of: Returns the filesystem's path of a location.
     """
 
-    block_bytes = 8 * 1024 * 1024  # the libraries' own of 50 MB would be too much for many open files
+    block_bytes = 8 * 1024 * 1024  # the libraries' default of 50 MB is too much for many open files
 
     def __init__(self, files: AbstractFileSystem, path_of: Callable[[str], str] = str) -> None:
         self._files = files
         self._path_of = path_of
 
     def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
-        """Make an object appear, with one request."""
+        """Make an object appear, with one request; raises as `ObjectStore.put` does."""
         self._files.pipe_file(self._path_of(location), data.getvalue(), mode="create" if if_absent else "overwrite")
 
     def begin(self, location: str, *, if_absent: bool) -> StreamBlocks:
@@ -168,11 +168,11 @@ class FsspecStore(ObjectStore):
         return StreamBlocks(self._files.open(self._path_of(location), mode, block_size=self.block_bytes))
 
     def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the bytes from `start` up to `end`, the whole object without them."""
+        """Return the bytes from `start` up to `end`, or the whole object without them."""
         return bytes(self._files.cat_file(self._path_of(location), start=start, end=end))
 
     def size(self, location: str) -> int:
-        """Return the size of an object in bytes; objects below it, which make it a folder, make no object."""
+        """Return the size of an object in bytes; a folder of objects counts as missing."""
         found = self._files.info(self._path_of(location))
         if found["type"] != "file":
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location)
@@ -184,19 +184,19 @@ class FsspecStore(ObjectStore):
 
 
 class StreamBlocks:
-    """A large object on its way through a stream of fsspec's, which makes it appear when it is closed.
+    """A large object that is written to a stream of fsspec; closing the stream makes the object appear.
 
     Args:
         stream: The stream.
     """
 
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401  # fsspec has no type for all of them
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401  # streams of fsspec share no type
         self._stream = stream
         self._process = os.getpid()
 
     def __del__(self) -> None:
         if self._process != os.getpid():
-            # At its end the library's stream would ask the parent's thread, and wait for ever in a child of a fork.
+            # In a forked child the stream's own end would wait for ever for a thread that only the parent has.
             self._stream.closed = True
 
     def send(self, block: BytesIO) -> None:
@@ -204,12 +204,12 @@ class StreamBlocks:
         self._stream.write(block.getvalue())
 
     def complete(self, last: BytesIO) -> None:
-        """Send the last block, and make the object appear."""
+        """Send the last block and make the object appear."""
         self._stream.write(last.getvalue())
         self._stream.close()
 
     def abort(self) -> None:
-        """End the stream without what it does at its end, which is to make the object appear."""
+        """End the stream without making the object appear."""
         self._stream.forced = True
         with suppress(Exception):
             self._stream.discard()
@@ -217,7 +217,7 @@ class StreamBlocks:
 
 
 class StoreFileIO(ShippedFileIO):
-    """Opens the objects of a store; a process has one connection to it for each account and set of credentials."""
+    """Opens the objects of a store; a process connects once for each account and set of credentials."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__(properties)
@@ -236,13 +236,13 @@ class StoreFileIO(ShippedFileIO):
         """Delete the object.
 
         Raises:
-            FileNotFoundError: It is missing, and the store tells.
+            FileNotFoundError: The object is missing, and the store reports that.
         """
         path = location if isinstance(location, str) else location.location
         self._store(path).delete(path)
 
     def stored_files(self, location: str) -> Iterator[StoredFile]:
-        """Yield what lies below `location`, in the order of the names; a request for each page."""
+        """Yield the files below `location` in the order of their names, with one request for each page."""
         scheme, _, rest = location.partition("://")
         root, folder = f"{scheme}://{rest.partition('/')[0]}", f"{location.rstrip('/')}/"
         page = self._store(location).page(folder, None)
@@ -254,16 +254,16 @@ class StoreFileIO(ShippedFileIO):
             page = self._store(location).page(folder, page.next)
 
     def clock_ms(self, location: str) -> int:
-        """Return what time it is for the store, as its answer to a listing says; ms since the Unix epoch."""
+        """Return the store's time by its answer to a listing, in milliseconds since the Unix epoch."""
         page = self._store(location).page(location, None, size=1)
         return int(parsedate_to_datetime(page.date).timestamp() * 1000)
 
     @abstractmethod
     def _store(self, location: str) -> ObjectStore:
-        """Return the store that an object is in."""
+        """Return the store of an object."""
 
     def _kept(self, key: Hashable, connect: Callable[[], _Store]) -> _Store:
-        """Return the store of a key, made once in each process: connections do not outlive a fork."""
+        """Return the store of a key, made once in each process, because connections do not survive a fork."""
         with self._lock:
             if (os.getpid(), key) not in self._stores:
                 self._stores = {(os.getpid(), key): connect()}
@@ -273,7 +273,7 @@ class StoreFileIO(ShippedFileIO):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
-    """A store, and when it was connected, by the clock that never goes back."""
+    """A store, and the time of the monotonic clock, in seconds, when it was made."""
 
     store: ObjectStore
     made_s: float
@@ -284,12 +284,12 @@ _shared_lock = Lock()
 
 
 def shared(key: Hashable, connect: Callable[[], _Store]) -> _Store:
-    """Return the store of a key, the same for all that ask for it in a process within a minute.
+    """Return the store of a key, shared by all callers in a process for one minute.
 
-    Each load of a table and each commit opens its storage anew. It would ask for credentials and connect each time,
-    which takes longer than a request. Not for longer than a minute, because files of credentials may change.
+    Each load of a table and each commit opens its storage anew. Each time it would find credentials and connect, which
+    takes longer than a request. A store is not shared for longer, because files of credentials may change.
     """
-    # Libraries read the environment. A process that was forked makes its own.
+    # The libraries read environment variables, and a forked process needs connections of its own.
     key = (os.getpid(), key, frozenset(os.environ.items()))
     with _shared_lock:
         now_s = time.monotonic()
@@ -301,7 +301,7 @@ def shared(key: Hashable, connect: Callable[[], _Store]) -> _Store:
 
 
 class _FsspecFileIO(StoreFileIO):
-    """Opens objects through a library's filesystem, which is made anew when its credentials are."""
+    """Opens objects through a library's filesystem, which is made anew when the credentials are renewed."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__(properties)
@@ -325,7 +325,7 @@ class GcsFileIO(_FsspecFileIO):
         properties: The `gcs.*` properties of PyIceberg.
 
     Raises:
-        OptionError: They are wrong, or the extra `gcs` is not installed.
+        OptionError: Properties are wrong, or the extra `gcs` is not installed.
     """
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
@@ -333,7 +333,7 @@ class GcsFileIO(_FsspecFileIO):
         gcs_arguments(properties)
         _library("gcsfs", "gcs")
 
-    def _connect(self, properties: Mapping[str, str], location: str) -> GcsStore:  # noqa: ARG002  # Azure's is told
+    def _connect(self, properties: Mapping[str, str], location: str) -> GcsStore:  # noqa: ARG002  # Azure's needs it
         arguments = gcs_arguments(properties)
         return shared(("gcs", _told(arguments)), lambda: GcsStore(self._files(arguments)))
 
@@ -341,9 +341,9 @@ class GcsFileIO(_FsspecFileIO):
     def _files(arguments: Mapping[str, Any]) -> AbstractFileSystem:
         token = arguments["token"]
         if token is not None and token not in _GCS_WORDS and not Path(token).exists():
-            # As text, the library sends it in a URL to be checked by another server than the store.
+            # A token given as text would be sent, in a URL, to another server than the store to be checked.
             arguments = {**arguments, "token": _library("google.oauth2.credentials", "gcs").Credentials(token)}
-        # The class that gcsfs itself names asks for the layout of each bucket first.
+        # The class that gcsfs itself exports first asks for the layout of each bucket.
         given = {name: value for name, value in arguments.items() if value is not None}
         return _library("gcsfs.core", "gcs").GCSFileSystem(**given, **_NOT_KEPT)
 
@@ -374,7 +374,7 @@ class AzureFileIO(_FsspecFileIO):
         properties: The `adls.*` properties of PyIceberg.
 
     Raises:
-        OptionError: They are wrong, or the extra `azure` is not installed.
+        OptionError: Properties are wrong, or the extra `azure` is not installed.
     """
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
@@ -423,15 +423,15 @@ class AzureStore(FsspecStore):
 
 
 def _abfs(location: str) -> str:
-    """Return a location by the one of the two schemes of Azure's blobs that the library knows."""
+    """Return a location with the scheme `abfs` for `wasb`, which the library does not know."""
     return location.replace("wasb", "abfs", 1) if location.startswith("wasb") else location
 
 
 @cache
 def _azure_files() -> Any:  # noqa: ANN401  # a class of a library that may be absent
-    """Return the class of adlfs without its look for the folder of what it has written, whose listing is not kept.
+    """Return the class of adlfs without its search for a written file's folder, whose cached listing it would drop.
 
-    It takes the first folder of a key for a host, and fails after the write if there is a colon in it.
+    The search takes the first folder of a key for a host, and fails after the write if that folder has a colon.
     """
     base: Any = _library("adlfs", "azure").AzureBlobFileSystem
 
@@ -448,15 +448,15 @@ def _host(location: str) -> str:
 
 
 def _told(arguments: Mapping[str, Any]) -> Hashable:
-    """Return what arguments say, to be compared."""
+    """Return arguments as a value that can be compared."""
     return json.dumps(arguments, sort_keys=True)
 
 
 class FolderStore(FsspecStore):
-    """A filesystem of fsspec's of which no more is known than what all have: folders, and files that are streams.
+    """Any filesystem of fsspec, used only through what all of them have: folders, and streams into files.
 
-    Whether a file is there already is looked up before it is written, because not every filesystem forbids to replace
-    one. A file that grows in its place while it is written is removed if it is given up.
+    Whether a file exists is looked up before it is written, because not every filesystem can refuse to replace one. A
+    file that readers can see while it grows is removed if it is given up.
     """
 
     def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
@@ -469,7 +469,7 @@ class FolderStore(FsspecStore):
             raise
 
     def begin(self, location: str, *, if_absent: bool) -> StreamBlocks:
-        """Begin a file, and make the folders that it is in."""
+        """Begin a file, and make its folders."""
         path = self._path_of(location)
         if if_absent and self._files.exists(path):
             raise FileExistsError(errno.EEXIST, "There is a file already", location)
@@ -477,8 +477,8 @@ class FolderStore(FsspecStore):
         return _FileInPlace(self._files.open(path, "wb", block_size=self.block_bytes), lambda: self.delete(location))
 
     def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the bytes from `start` up to `end`, the whole file without them."""
-        # By a stream: fsspec's short way to bytes from the first on fails for Arrow's filesystems, HDFS among them.
+        """Return the bytes from `start` up to `end`, or the whole file without them."""
+        # Through a stream: fsspec's `cat_file` fails at start 0 for Arrow's filesystems, such as HDFS.
         with self._files.open(self._path_of(location), "rb") as stream:
             if start is None or end is None:
                 return bytes(stream.read())
@@ -487,11 +487,11 @@ class FolderStore(FsspecStore):
 
 
 class _FileInPlace(StreamBlocks):
-    """A file that may be seen while it is written.
+    """A file that readers may see while it is written.
 
     Args:
-        stream: The stream into it.
-        delete: Removes it.
+        stream: The stream into the file.
+        delete: Removes the file.
     """
 
     def __init__(self, stream: Any, delete: Callable[[], None]) -> None:  # noqa: ANN401  # as above
@@ -499,7 +499,7 @@ class _FileInPlace(StreamBlocks):
         self._delete = delete
 
     def abort(self) -> None:
-        """End the stream, and remove the file."""
+        """End the stream and remove the file."""
         with suppress(Exception):
             super().abort()
         with suppress(FileNotFoundError):
@@ -507,10 +507,10 @@ class _FileInPlace(StreamBlocks):
 
 
 class OtherFileIO(_FsspecFileIO):
-    """Opens the files of any filesystem that fsspec knows, by the scheme of their locations.
+    """Opens the files of any filesystem that fsspec knows by the scheme of their locations.
 
     Args:
-        properties: Those that begin with `fsspec.` and the scheme, such as `fsspec.sftp.username`, are arguments of the
+        properties: Properties such as `fsspec.sftp.username` (`fsspec.`, scheme, argument) are arguments of the
             filesystem's class; so are PyIceberg's own for HDFS and Hugging Face, such as `hdfs.user`.
     """
 
@@ -536,7 +536,7 @@ def filesystem_class(scheme: str) -> type[AbstractFileSystem]:
     """Return fsspec's class for locations of a scheme.
 
     Raises:
-        OptionError: It knows none, a library is missing, or its files are those of one process alone.
+        OptionError: fsspec knows none, a library is missing, or other processes would not see the files.
     """
     try:
         kind = get_filesystem_class(scheme)
@@ -559,7 +559,7 @@ def filesystem_class(scheme: str) -> type[AbstractFileSystem]:
 
 
 def other_arguments(properties: Mapping[str, str], scheme: str) -> dict[str, Any]:
-    """Return the arguments of the class of a filesystem: flags, numbers and JSON objects as such, all else as text."""
+    """Return the arguments of a filesystem's class: flags, numbers and JSON objects are parsed, others are text."""
     arguments: dict[str, Any] = {}
     prefixes = (f"{scheme}.", f"fsspec.{scheme}.") if scheme in _OF_PYICEBERG else (f"fsspec.{scheme}.",)
     for prefix in prefixes:
@@ -571,7 +571,7 @@ def other_arguments(properties: Mapping[str, str], scheme: str) -> dict[str, Any
 
 
 def _argument(name: str, text: str) -> Any:  # noqa: ANN401  # a flag, a number, a JSON object or text
-    if is_secret(name):  # is text, whatever it looks like
+    if is_secret(name):  # a password of digits is text, too
         return text
     try:
         return json.loads(text)
@@ -580,13 +580,13 @@ def _argument(name: str, text: str) -> Any:  # noqa: ANN401  # a flag, a number,
 
 
 class _GivenToken:
-    """Azure's form of a token that is good until the store says otherwise."""
+    """A bearer token as Azure's library takes it, valid until the store refuses it."""
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     async def get_token(self, *_scopes: str, **_arguments: Any) -> Any:  # noqa: ANN401  # a class of the library
-        """Return the token, as one that lasts for an hour."""
+        """Return the token with an expiry in one hour."""
         token = _library("azure.core.credentials", "azure").AccessToken
         return token(self._token, int(time.time()) + 3600)
 

@@ -1,7 +1,7 @@
-"""The event loop of a process, in a thread of its own, in which requests to S3 are made.
+"""The event loop that makes the requests to S3, in a thread of its own, one in each process.
 
-A process that is forked has the loop's connections too, and a copy of what it waits for, but not its thread. There the
-loop counts as closed: what is collected as garbage, or ended, leaves the connections of the parent alone.
+fsspec has a loop, too, but a forked child would wait for ever for it: the child has a copy of the loop and of its
+connections, and not its thread. This loop counts as closed in a child, which so leaves the parent's connections alone.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ _Result = TypeVar("_Result")
 
 
 class IoLoop(asyncio.SelectorEventLoop):
-    """A loop that only the process knows that has made it."""
+    """A loop that runs only in the process that made it."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
         super().__init__()
 
     def is_closed(self) -> bool:
-        """Return whether nothing can be done in it any more."""
+        """Return whether the loop takes no more work in this process."""
         return super().is_closed() or self._is_of_another_process()
 
     def is_running(self) -> bool:
-        """Return whether its thread runs."""
+        """Return whether the loop's thread runs in this process."""
         return super().is_running() and not self._is_of_another_process()
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[..., _Result], *args: object
     ) -> asyncio.Future[_Result]:
-        """Call what waits, such as for the address of a host, in another thread."""
+        """Call a function that waits, such as for the address of a host, in another thread."""
         try:
             return super().run_in_executor(executor, func, *args)
         except RuntimeError:
             if not self.is_running():
                 raise
-        # The interpreter ends, and starts no threads any more; what removes an upload still has to find its store.
+        # The interpreter is ending and starts no more threads. Aborting an upload still has to find the store's host.
         done: asyncio.Future[_Result] = self.create_future()
         try:
             done.set_result(func(*args))
@@ -49,12 +49,12 @@ class IoLoop(asyncio.SelectorEventLoop):
         return done
 
     def call_exception_handler(self, context: dict[str, object]) -> None:
-        """Tell of an error that nobody waits for."""
+        """Log an error that no caller waits for, in the process that made the loop."""
         if not self._is_of_another_process():
             super().call_exception_handler(context)
 
     def is_mine(self) -> bool:
-        """Return whether it runs in the thread that asks."""
+        """Return whether the caller is in the loop's own thread."""
         try:
             return asyncio.get_running_loop() is self
         except RuntimeError:
@@ -69,8 +69,8 @@ _loop: IoLoop | None = None
 
 
 def io_loop() -> IoLoop:
-    """Return the loop of this process, which runs."""
-    global _loop  # noqa: PLW0603  # one of each process
+    """Return the running loop of this process."""
+    global _loop  # noqa: PLW0603  # one in each process
     with _lock:
         if _loop is None or _loop.is_closed():
             _loop = IoLoop()
@@ -79,7 +79,7 @@ def io_loop() -> IoLoop:
 
 
 def _forget() -> None:
-    global _lock  # noqa: PLW0603  # another thread may have held it when the process was forked
+    global _lock  # noqa: PLW0603  # another thread may have held the lock during the fork
     _lock = Lock()
 
 

@@ -1,4 +1,4 @@
-"""What is kept of files that a process has read or written last, so that they are not read again."""
+"""Keeps the contents of files that a process has read or written recently, so that they are not read again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 class KnownFiles(Generic[T]):
-    """What files hold, by path; threads may share it.
+    """The contents of files by their paths; threads may share it.
 
     Args:
-        unique_name: Is found in the path of a file that cannot have been another one before; others are not kept.
-        weight: Returns how much room a file takes.
-        max_weight: How much all of them take at most; those that were not used for the longest time go first.
+        unique_name: Matches the paths of files whose contents never change; other files are not kept.
+        weight: Returns the room that a file takes.
+        max_weight: The room that all files take at most; the least recently used ones are dropped first.
     """
 
     def __init__(self, unique_name: Pattern[str], weight: Callable[[T], int], max_weight: int) -> None:
@@ -28,7 +28,7 @@ class KnownFiles(Generic[T]):
         self._by_path: OrderedDict[str, T] = OrderedDict()
 
     def find(self, path: str) -> T | None:
-        """Return what the file holds, None if that is not known."""
+        """Return the contents of the file, or None if they are not known."""
         with self._lock:
             known = self._by_path.get(path)
             if known is not None:
@@ -36,12 +36,12 @@ class KnownFiles(Generic[T]):
             return known
 
     def find_such(self, is_wanted: Callable[[T], bool]) -> T | None:
-        """Return what the first such file holds, None if none is known."""
+        """Return the contents of the first such file, or None if none is known."""
         with self._lock:
             return next((known for known in self._by_path.values() if is_wanted(known)), None)
 
     def keep(self, path: str, held: T, replaces: Callable[[T], bool] | None = None) -> None:
-        """Keep what the file holds, in the place of files that it replaces, unless that alone would be too much."""
+        """Keep the contents of a file instead of the files that it replaces, unless they alone exceed the limit."""
         with self._lock:
             self._by_path.pop(path, None)
             if replaces is not None:

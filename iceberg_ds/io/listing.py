@@ -1,4 +1,4 @@
-"""Lists what lies below a location, locally and in object stores, and tells metadata files by their names."""
+"""Lists the files below a location, locally and in object stores, and finds metadata files by their names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import cast
 
 from iceberg_ds.io.files import Lists, ObjectIO, StoredFile, is_local, local_path, local_scheme
 
-# Packed ones end with `.gz.metadata.json`, or, as older versions of Iceberg's Java library write them, with the last.
+# Packed files end with `.gz.metadata.json`; older versions of Iceberg's Java library use the last suffix.
 _SUFFIXES = (".metadata.json", ".metadata.json.gz")
 _LISTED = re.compile("(s3[an]?|gs|gcs|abfss?|wasbs?)://")
 # The places that can be listed, in words.
@@ -19,22 +19,22 @@ LISTED_PLACES = "local folders, S3, Google Cloud Storage and Azure"
 
 
 def can_list(location: str) -> bool:
-    """Return whether what lies below `location` can be found out."""
+    """Return whether the files below `location` can be listed."""
     return is_local(location) or _LISTED.match(location) is not None
 
 
 def list_files(properties: Mapping[str, str], location: str) -> list[str]:
-    """Return the files below `location`, none for a store that cannot be listed.
+    """Return the files below `location`, or an empty list for a store that cannot be listed.
 
     Args:
-        properties: What opens the storage.
+        properties: Properties that open the storage.
         location: A folder, or the beginning of keys.
     """
     return [stored.path for stored in stored_files(properties, location)]
 
 
 def stored_files(properties: Mapping[str, str], location: str) -> Iterator[StoredFile]:
-    """Yield what lies below `location`, with size and age; arguments as in `list_files`."""
+    """Yield the files below `location` with size and age; arguments as in `list_files`."""
     if is_local(location):
         yield from _local_files(local_path(location), local_scheme(location))
     elif can_list(location):
@@ -42,17 +42,17 @@ def stored_files(properties: Mapping[str, str], location: str) -> Iterator[Store
 
 
 def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
-    """Return what time it is for a store, by which it says when files were written; ms since the Unix epoch.
+    """Return the time of the clock by which a store dates its files, in milliseconds since the Unix epoch.
 
-    Object stores say so with each answer, in whole seconds. In a local folder, which may be another machine's, a hidden
-    file is made for a moment.
+    Object stores tell their time with each answer, in whole seconds. In a local folder, which may be on another
+    machine, a hidden file is made for a moment.
 
     Args:
-        properties: What opens the storage.
-        location: A folder that is there, in a store that can be listed.
+        properties: Properties that open the storage.
+        location: An existing folder in a store that can be listed.
 
     Raises:
-        LookupError: The store does not say.
+        LookupError: The store does not tell its time.
         OSError: No file can be made in the folder.
     """
     if is_local(location):
@@ -78,19 +78,19 @@ def _listing(properties: Mapping[str, str], location: str) -> Lists:
 
 
 def is_metadata_file(path: str) -> bool:
-    """Return whether a path is that of a table's metadata, packed or not."""
+    """Return whether the path is that of a table's metadata file, packed or not."""
     return path.endswith(_SUFFIXES)
 
 
 def metadata_file_in(properties: Mapping[str, str], location: str) -> StoredFile | None:
-    """Return a metadata file of a table at `location`, the first one by its name; None if there is none.
+    """Return the first metadata file, by its name, of a table at `location`.
 
-    One request, as long as no more than a page of other files lies in the folder of the metadata; None for a store
-    that cannot be listed.
+    Takes one request, unless the metadata's folder has more than a page of other files. Returns None if there is no
+    metadata file, or the store cannot be listed.
 
     Args:
-        properties: What opens the storage.
-        location: Location of a table that is or may be.
+        properties: Properties that open the storage.
+        location: Location of a table, which may be missing.
     """
     stored = stored_files(properties, f"{location}/metadata")
     found = (file for file in stored if is_metadata_file(file.path))

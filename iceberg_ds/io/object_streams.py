@@ -1,7 +1,7 @@
-"""Files of object stores: uploads that nobody sees before they are closed, downloads from anywhere.
+"""Streams of object stores: uploads that no reader sees before they are closed, and downloads with random access.
 
-What is smaller than a block goes in one request when the file is closed. The blocks of what is larger go while the
-bytes after them are written. Stores differ in how they do that; `fsspec_io` and `s3_io` say how.
+A file of one block is sent with one request when it is closed. The blocks of a larger file are sent while the caller
+writes the bytes after them. `ObjectStore` is what a store implements; `s3_io` and `fsspec_io` do.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _READ_AHEAD_BYTES = 1024 * 1024
 
 
 class Blocks(Protocol):
-    """A large object on its way to a store, which shows it when it is complete."""
+    """A large object that is being sent; readers see it once it is complete."""
 
     def send(self, block: io.BytesIO) -> None:
-        """Send a block, or begin to; raises OSError for an earlier one that could not be sent."""
+        """Send a block, or start to; raises OSError if an earlier block could not be sent."""
 
     def complete(self, last: io.BytesIO) -> None:
-        """Send the last block, and make the object appear; raises as `ObjectStore.put` does."""
+        """Send the last block and make the object appear; raises as `ObjectStore.put` does."""
 
     def abort(self) -> None:
-        """Remove what was sent, unless the object has appeared; what cannot be removed is logged."""
+        """Remove the blocks that were sent, unless the object has appeared; a failure to do so is logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of what a store lists.
+    """One page of a listing.
 
     Attributes:
         entries: Key, size in bytes and time of the last change (ms since the Unix epoch) of each object.
-        next: Where the next page starts, None after the last one.
+        next: Token of the next page, or None on the last one.
         date: The header `Date` of the answer.
     """
 
@@ -59,10 +59,10 @@ class Page:
 
 
 class ObjectStore(ABC):
-    """What reading and writing files asks of a store. Threads may share it; processes may not.
+    """The operations of a store that reading and writing files need. Threads may share it; processes may not.
 
     Attributes:
-        block_bytes: Size of all blocks of a large object but the last.
+        block_bytes: Size of every block of a large object except the last one.
     """
 
     block_bytes: int
@@ -72,21 +72,21 @@ class ObjectStore(ABC):
         """Make an object appear.
 
         Raises:
-            FileExistsError: There is one already, and `if_absent` forbids to replace it.
-            OSError: It could not be written.
+            FileExistsError: The object exists, and `if_absent` forbids to replace it.
+            OSError: The object could not be written.
         """
 
     @abstractmethod
     def begin(self, location: str, *, if_absent: bool) -> Blocks:
-        """Begin a large object; whether there is one already may be found out at its end."""
+        """Begin a large object; that the object exists already may be found out only at the end."""
 
     @abstractmethod
     def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the bytes from `start` up to `end`, the whole object without them.
+        """Return the bytes from `start` up to `end`, or the whole object without them.
 
         Raises:
-            FileNotFoundError: It is missing.
-            OSError: It could not be read.
+            FileNotFoundError: The object is missing.
+            OSError: The object could not be read.
         """
 
     @abstractmethod
@@ -95,32 +95,37 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def delete(self, location: str) -> None:
-        """Delete an object; raises FileNotFoundError for a missing one where the store tells, else OSError."""
+        """Delete an object; raises OSError, and FileNotFoundError for a missing object if the store reports it."""
 
     def tail(self, location: str) -> tuple[bytes, int]:
-        """Return the end of an object, or nothing of it, and the object's size in bytes; raises as `get` does."""
+        """Return the last bytes of an object (possibly none) and the object's size in bytes; raises as `get` does."""
         return b"", self.size(location)
 
     def page(self, location: str, start: str | None, size: int | None = None) -> Page:
-        """Return a page of the objects whose locations begin with `location`: the first one, or the one at `start`.
+        """Return a page of the objects whose locations begin with `location`.
+
+        Args:
+            location: Beginning of the locations.
+            start: Token of the page, or None for the first one.
+            size: How many objects to return at most, or None for the store's own limit.
 
         Raises:
             NotImplementedError: The store cannot be listed.
         """
         raise NotImplementedError
 
-    def was_refused(self, error: BaseException) -> bool:  # noqa: ARG002  # of those that can tell
-        """Return whether an error of `put` or `complete` says that no object has appeared."""
+    def was_refused(self, error: BaseException) -> bool:  # noqa: ARG002  # for stores that can tell
+        """Return whether an error of `put` or `complete` proves that no object has appeared."""
         return False
 
 
 class Upload:
-    """A stream into a new object that nobody sees before it is closed.
+    """A stream into a new object, which no reader sees before the stream is closed.
 
     Args:
         store: The store.
-        location: The object.
-        if_absent: Whether an object that is there already is an error (it is found out at the end), or replaced.
+        location: Location of the object.
+        if_absent: True: an object that exists already is an error, found out at the end. False: it is replaced.
     """
 
     def __init__(self, store: ObjectStore, location: str, *, if_absent: bool) -> None:
@@ -129,7 +134,7 @@ class Upload:
         self._location = location
         self._if_absent = if_absent
         self._process = os.getpid()
-        self._block = io.BytesIO()  # which goes to the store as it is: there is no copy of it
+        self._block = io.BytesIO()  # is sent as it is, without a copy
         self._size = 0
         self._blocks: Blocks | None = None
         self._may_exist = False
@@ -147,46 +152,46 @@ class Upload:
             self.discard()
 
     def __del__(self) -> None:
-        # Dropped without a word: its object must not appear.
+        # The stream was neither closed nor discarded: its object must not appear.
         with suppress(Exception):
             self.discard_unfinished()
 
     def readable(self) -> bool:
-        """Return that it cannot be read."""
+        """Return False: the stream only writes."""
         return False
 
     def writable(self) -> bool:
-        """Return that it can be written."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return that it goes forward only."""
+        """Return False: bytes are only appended."""
         return False
 
     def flush(self) -> None:
-        """Do nothing: what is written is seen when the object is closed, and not before."""
+        """Do nothing: readers see the bytes when the stream is closed."""
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
+        """Return the number of bytes written so far."""
         return self._size
 
     def write(self, data: Buffer) -> int:
         """Take bytes and return their number.
 
         Raises:
-            OSError: What was written earlier could not be uploaded.
-            ValueError: It is closed.
+            OSError: Bytes of an earlier call could not be uploaded.
+            ValueError: The stream is closed.
         """
         with memoryview(data) as whole, whole.cast("B") as view:
             size = len(view)
-            if self._is_given_up:  # an encoder that is closed after that writes its end
+            if self._is_given_up:  # an encoder that is closed later still writes its footer
                 return size
             if self.closed:
                 raise ValueError(f"Cannot write to {self._location}: it is closed.")
             taken = 0
             while taken < size:
                 room = self._store.block_bytes - self._block.tell()
-                if room == 0:  # not before: the last block is never empty, and a file of one needs one request only
+                if room == 0:  # not sooner: the last block is never empty, and a file of one block is one request
                     self._send_block()
                     continue
                 taken += self._block.write(view[taken : taken + room])
@@ -194,11 +199,11 @@ class Upload:
         return size
 
     def close(self) -> None:
-        """Make the object appear, whole.
+        """Make the whole object appear.
 
         Raises:
-            FileExistsError: There is one already, and it may not be replaced.
-            OSError: It could not be uploaded; nothing is left of it.
+            FileExistsError: The object exists already and may not be replaced.
+            OSError: The object could not be uploaded; nothing of it is left.
         """
         if self.closed:
             return
@@ -216,7 +221,7 @@ class Upload:
             self._block = io.BytesIO()
 
     def discard(self) -> None:
-        """Make sure that nothing is left of it, closed or not; what cannot be removed is logged."""
+        """Make sure that nothing of the object is left, closed or not; a failure to remove it is logged."""
         self.discard_unfinished()
         if self._may_exist and not self._if_absent:
             self._may_exist = False
@@ -228,7 +233,7 @@ class Upload:
                 logger.warning("Left behind %s, which no table refers to: %s", self._location, type(error).__name__)
 
     def discard_unfinished(self) -> None:
-        """Give up an upload that was not closed."""
+        """Give up the upload if the stream was not closed."""
         if not self.closed and self._process == os.getpid():
             self.closed = self._is_given_up = True
             self._block = io.BytesIO()
@@ -252,9 +257,9 @@ _unfinished: WeakSet[Upload] = WeakSet()
 
 @cache
 def _discard_at_exit() -> None:
-    """See to it that a process gives up at its end what it left open: neither an object nor blocks of one remain.
+    """Make the interpreter give up open uploads when it ends, so that neither objects nor blocks of them remain.
 
-    Called when a store has been connected: what is registered last runs first, and connections are closed at the end.
+    Called once a store is connected: exit handlers run in reverse order, so uploads end before their connections.
     """
     atexit.register(_discard_unfinished)
 
@@ -266,11 +271,11 @@ def _discard_unfinished() -> None:
 
 
 class Download(io.RawIOBase):
-    """The bytes of an object, from wherever they are asked for.
+    """The bytes of an object, read from any position.
 
     Args:
         store: The store.
-        location: The object.
+        location: Location of the object.
     """
 
     def __init__(self, store: ObjectStore, location: str) -> None:
@@ -282,11 +287,11 @@ class Download(io.RawIOBase):
         self._tail = b""
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return that it can be read from anywhere."""
+        """Return True: any position can be read."""
         return True
 
     def tell(self) -> int:
@@ -294,13 +299,13 @@ class Download(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a position and return it."""
+        """Move to a position and return it."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence)
         self._position = (self._find_size() if base is None else base) + offset
         return self._position
 
     def readall(self) -> bytes:
-        """Return all bytes from the position on."""
+        """Return all bytes from the position to the end."""
         if self._known_size is None and self._position == 0:
             data = self._store.get(self._location)
             self._known_size = len(data)
@@ -310,7 +315,7 @@ class Download(io.RawIOBase):
         return data
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """Fill the buffer and return the number of bytes, which is smaller at the end only."""
+        """Fill the buffer and return the number of bytes, which is smaller only at the end of the object."""
         with memoryview(buffer) as whole, whole.cast("B") as view:
             data = self._bytes(self._position, len(view))
             view[: len(data)] = data
@@ -318,13 +323,13 @@ class Download(io.RawIOBase):
         return len(data)
 
     def _find_size(self) -> int:
-        """Return the object's size; the request that tells it may also bring its end."""
+        """Return the object's size in bytes; the same request may also bring the object's last bytes."""
         if self._known_size is None:
             self._tail, self._known_size = self._store.tail(self._location)
         return self._known_size
 
     def _bytes(self, start: int, count: int) -> bytes:
-        """Return `count` bytes from `start` on, fewer at the end only."""
+        """Return `count` bytes from `start`, or fewer at the end of the object."""
         size = self._find_size()
         end, tail_start = min(start + count, size), size - len(self._tail)
         if start >= end:
@@ -339,7 +344,7 @@ class ObjectFile(InputFile, OutputFile):
 
     Args:
         store: The store.
-        location: The object.
+        location: Location of the object.
     """
 
     def __init__(self, store: ObjectStore, location: str) -> None:
@@ -351,7 +356,7 @@ class ObjectFile(InputFile, OutputFile):
         return self._store.size(self.location)
 
     def exists(self) -> bool:
-        """Return whether there is such an object."""
+        """Return whether the object exists."""
         try:
             len(self)
         except FileNotFoundError:
@@ -359,13 +364,13 @@ class ObjectFile(InputFile, OutputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  # PyIceberg's signature
-        """Return a stream of its bytes; a missing object is found out at the first read."""
+        """Return a stream of the object's bytes; the first read fails if the object is missing."""
         return io.BufferedReader(Download(self._store, self.location), _READ_AHEAD_BYTES)
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  # PyIceberg's signature
-        """Return a stream into it; one that exists and may not be overwritten is found out at its end."""
+        """Return a stream into the object; closing it fails if the object exists and may not be overwritten."""
         return Upload(self._store, self.location, if_absent=not overwrite)
 
     def to_input_file(self) -> Self:
-        """Return it, to be read."""
+        """Return the object itself, to be read."""
         return self

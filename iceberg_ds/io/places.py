@@ -1,4 +1,4 @@
-"""Pure: which locations name one file for every reader, and so may be written and read at all.
+"""Pure: finds locations that do not name the same file for every reader; they are neither written nor read.
 
 Iceberg's Java library takes a location in S3, Google Cloud Storage or Azure apart at `?` and `#`, PyIceberg a local one
 at `;`, too, and it drops line breaks and tabs (`urllib.parse`); Hadoop's local files have all of them in their names.
@@ -23,7 +23,7 @@ _STEPS = frozenset({".", ".."})
 
 
 def why_not_a_place(location: str) -> str | None:
-    """Return why readers would not agree on which file a location names, None if they do."""
+    """Return why readers would not agree on which file a location names, or None if they agree."""
     if has_password(location):
         return "it has a password in it, which some readers take for a part of a name, and errors and logs show"
     if (found := _CUT_OFF.search(location)) is not None:
@@ -38,7 +38,7 @@ def why_not_a_place(location: str) -> str | None:
 
 
 def _why_not_local(location: str, last_step: str) -> str | None:
-    """Return why readers would not agree on a file on a local disk, None if they do."""
+    """Return why readers would not agree on a file on a local disk, or None if they agree."""
     if (host := _LOCAL_HOST.match(location)) is not None:
         return f"it has the host '{host[1]}' in it, which some readers take for a folder"
     if (scheme := _LOCAL_SCHEME.match(location)) is not None and not scheme[0].islower():
@@ -54,18 +54,18 @@ def check_place(location: str) -> None:
     """Refuse a location on which readers do not agree.
 
     Raises:
-        ValueError: Says why.
+        ValueError: Readers do not agree; the message says why.
     """
     if (reason := why_not_a_place(location)) is not None:
         raise ValueError(f"Location {mask_password(location)!r} names no one file: {reason}. Use a place without it.")
 
 
 def misplaced(location: str, properties: Mapping[str, str]) -> list[str]:
-    """Return why files of a table cannot go where it wants them to, one sentence a place; empty if they can.
+    """Return one sentence for each place of a table's files on which readers do not agree.
 
     Args:
-        location: The table's.
-        properties: Its properties.
+        location: Location of the table.
+        properties: Properties of the table.
     """
     places = {"location": location}
     places |= {f"property {key}": properties[key] for key in FOLDER_PROPERTIES if key in properties}

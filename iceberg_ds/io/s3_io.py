@@ -1,7 +1,7 @@
-"""PyIceberg's door to files for S3, through s3fs, with no request that could be spared.
+"""PyIceberg's FileIO for S3, through s3fs, with as few requests as possible.
 
-A process that is killed leaves parts that nobody sees; a rule of the bucket (`AbortIncompleteMultipartUpload`) removes
-them.
+A process that is killed leaves parts of uploads, which no reader sees. A lifecycle rule of the bucket
+(`AbortIncompleteMultipartUpload`) removes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from io import BytesIO
@@ -52,42 +51,23 @@ _MOST_PARTS = 10_000
 _BULK = 1000  # keys of one request at most
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectPlace:
-    """Where one object is.
+def object_arguments(location: str) -> dict[str, str]:
+    """Return the arguments by which each request names the object at a location such as `s3://bucket/key`.
 
-    Attributes:
-        location: Its full location, as tables name it.
-        bucket: The bucket.
-        key: The key in it, exactly as the location spells it.
+    The key is exactly as the location spells it.
+
+    Raises:
+        ValueError: The location names no object, or readers would understand it in different ways.
     """
-
-    location: str
-    bucket: str
-    key: str
-
-    @classmethod
-    def of(cls, location: str) -> ObjectPlace:
-        """Return the place of a location such as `s3://bucket/key`.
-
-        Raises:
-            ValueError: It names no object, or readers would understand it in different ways.
-        """
-        _, _, rest = location.partition("://")
-        bucket, _, key = rest.partition("/")
-        if not bucket or not key:
-            raise ValueError(f"Location {location} names no object: expected s3://bucket/key.")
-        check_place(location)
-        return cls(location=location, bucket=bucket, key=key)
-
-    @property
-    def arguments(self) -> dict[str, str]:
-        """What each request says of it."""
-        return {"Bucket": self.bucket, "Key": self.key}
+    bucket, _, key = location.partition("://")[2].partition("/")
+    if not bucket or not key:
+        raise ValueError(f"Location {location} names no object: expected s3://bucket/key.")
+    check_place(location)
+    return {"Bucket": bucket, "Key": key}
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status that the store answered with, None if it did not answer."""
+    """Return the HTTP status of the store's answer, or None if it did not answer."""
     if not isinstance(error, ClientError):
         return None
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -95,12 +75,12 @@ def status_of(error: BaseException) -> int | None:
 
 
 def code_of(error: BaseException) -> str:
-    """Return the store's own name of an error, empty if it did not answer."""
+    """Return the store's own code of an error, or an empty text if it did not answer."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def was_sent_again(error: BaseException) -> bool:
-    """Return whether the store's answer is to a request that was sent before, and may have done it then."""
+    """Return whether the answer is to a retried request, which may have succeeded the first time."""
     return isinstance(error, ClientError) and bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts"))
 
 
@@ -108,39 +88,39 @@ Mark: TypeAlias = dict[str, dict[str, str]]
 
 
 def _new_mark(*, if_absent: bool) -> Mark:
-    """Return metadata that no other object has, for one that may not replace another; else nothing."""
+    """Return metadata that no other object has, or nothing for an object that may replace another."""
     return {"Metadata": {"iceberg-ds-upload": uuid4().hex}} if if_absent else {}
 
 
 @contextmanager
-def storage_errors(action: str, place: ObjectPlace) -> Iterator[None]:
+def storage_errors(action: str, location: str) -> Iterator[None]:
     """Turn errors of the libraries into Python's own for files, with the object's location.
 
     Raises:
         FileNotFoundError: The object is missing.
-        FileExistsError: It is there although it must not be.
+        FileExistsError: The object exists although it must not.
         PermissionError: The store forbids it.
-        OSError: Anything else: a missing bucket, no connection, no credentials.
+        OSError: Any other error, such as a missing bucket, no connection or no credentials.
     """
     try:
         yield
     except (ClientError, BotoCoreError) as error:
-        text = f"Cannot {action} {place.location}: {error}"
+        text = f"Cannot {action} {location}: {error}"
         if code_of(error) in _NOT_FOUND:
-            raise FileNotFoundError(errno.ENOENT, text, place.location) from error
+            raise FileNotFoundError(errno.ENOENT, text, location) from error
         if status_of(error) == _PRECONDITION_FAILED:
-            raise FileExistsError(errno.EEXIST, text, place.location) from error
+            raise FileExistsError(errno.EEXIST, text, location) from error
         if status_of(error) == _FORBIDDEN:
-            raise PermissionError(errno.EACCES, text, place.location) from error
+            raise PermissionError(errno.EACCES, text, location) from error
         raise OSError(errno.EIO, text) from error
 
 
 class S3Store(ObjectStore):
-    """A store, and the process's means to talk to it, made at the first request: opening a table asks no network.
+    """A store on S3. Its client is made at the first request, so that opening a table needs no network.
 
     Args:
-        settings: How it is reached.
-        renew: Gives credentials that end, None for those of the settings.
+        settings: How the store is reached.
+        renew: Returns new credentials before the old ones expire; None to use those of the settings.
     """
 
     def __init__(self, settings: S3Settings, renew: Callable[[], FreshCredentials] | None = None) -> None:
@@ -148,85 +128,86 @@ class S3Store(ObjectStore):
         self._settings = settings
         self._renew = renew
         self._lock = Lock()
-        # Parts are sent side by side, and memory stays bounded.
+        # How many parts of all files are sent at the same time, which bounds the memory.
         self.slots = BoundedSemaphore(settings.upload_threads)
 
     @property
     def files(self) -> S3Requests:
-        """The filesystem, which threads share."""
+        """The filesystem of s3fs, which threads share."""
         with self._lock:
             return self._files
 
     @cached_property
     def _files(self) -> S3Requests:
-        from iceberg_ds.io.s3_session import s3_filesystem  # noqa: PLC0415  # it loads Amazon's libraries
+        from iceberg_ds.io.s3_session import s3_filesystem  # noqa: PLC0415  # loads Amazon's libraries
 
         return s3_filesystem(self._settings, self._renew, io_loop())
 
     def ask(self, request: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401  # they are Amazon's
-        """Return the store's answer to a request by its name in botocore; a `Body` in it is read.
+        """Return the store's answer to a request, which has its name in botocore; a `Body` in the answer is bytes.
 
         Raises:
-            ClientError: The store says no.
-            BotoCoreError: It does not answer.
+            ClientError: The store refuses the request.
+            BotoCoreError: The store does not answer.
         """
         return self.in_background(self.answer(request, **arguments)).result()
 
     async def answer(self, request: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401  # they are Amazon's
-        """Return what `ask` does, in the loop where requests are made."""
+        """Do as `ask` does, inside the event loop that makes the requests."""
         return await self._files.answer(request, **arguments)
 
     def in_background(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
-        """Begin to do something in the loop where requests are made."""
+        """Start work in the event loop that makes the requests."""
         return asyncio.run_coroutine_threadsafe(work, self.files.loop)
 
     def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
-        """Make an object appear; raises as `ObjectStore.put` does."""
+        """Make an object appear, with one request; raises as `ObjectStore.put` does."""
         mark = _new_mark(if_absent=if_absent)
-        self.finish("put_object", ObjectPlace.of(location), mark, Body=data, **mark)
+        self.finish("put_object", location, mark, Body=data, **mark)
 
-    def finish(self, request: str, place: ObjectPlace, mark: Mark, **arguments: Any) -> None:  # noqa: ANN401  # Amazon's
+    def finish(self, request: str, location: str, mark: Mark, **arguments: Any) -> None:  # noqa: ANN401  # Amazon's
         """Send the request that makes an object appear; raises as `put` does.
 
         Args:
-            request: Its name in botocore.
-            place: The object.
-            mark: What the object is known by, if there may be none yet; empty if it may be replaced.
-            arguments: What else the request says.
+            request: Name of the request in botocore.
+            location: Location of the object.
+            mark: Metadata of the object if it must not replace another one; empty if it may.
+            arguments: Further arguments of the request.
         """
+        named = {**object_arguments(location), **arguments}
         condition = {"IfNoneMatch": "*"} if mark else {}
-        with storage_errors("write", place):
+        with storage_errors("write", location):
             try:
-                self.ask(request, **place.arguments, **arguments, **condition)
+                self.ask(request, **named, **condition)
             except ClientError as error:
                 if condition and code_of(error) == _CONDITION_UNKNOWN:
-                    # Stores that do not know the condition: names are unique, so that the file is ours to write.
-                    self.ask(request, **place.arguments, **arguments)
-                elif not (condition and was_sent_again(error) and self._holds(place, mark)):
+                    # The store does not know the condition. Names are unique, so the file is ours to write.
+                    self.ask(request, **named)
+                elif not (condition and was_sent_again(error) and self._holds(location, mark)):
                     raise
 
-    def _holds(self, place: ObjectPlace, mark: Mark) -> bool:
-        """Return whether the object that is there was written by the request whose answer was lost."""
-        return bool(self.ask("head_object", **place.arguments).get("Metadata") == mark["Metadata"])
+    def _holds(self, location: str, mark: Mark) -> bool:
+        """Return whether the object was written by our own request, whose answer was lost."""
+        return bool(self.ask("head_object", **object_arguments(location)).get("Metadata") == mark["Metadata"])
 
     def was_refused(self, error: BaseException) -> bool:
-        """Return whether the store says that no object has appeared; of a request sent again it cannot say so."""
+        """Return whether the store says that no object has appeared; a retried request leaves that open."""
         cause = error.__cause__ or error
         return status_of(cause) in _CLIENT_ERRORS and not was_sent_again(cause)
 
     def begin(self, location: str, *, if_absent: bool) -> Parts:
         """Begin an upload in parts."""
-        return Parts(self, ObjectPlace.of(location), if_absent=if_absent)
+        return Parts(self, location, if_absent=if_absent)
 
     def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the bytes from `start` up to `end`, the whole object without them."""
+        """Return the bytes from `start` up to `end`, or the whole object without them."""
         byte_range = {} if start is None or end is None else {"Range": f"bytes={start}-{end - 1}"}
-        return bytes(self._read(ObjectPlace.of(location), **byte_range)["Body"])
+        return bytes(self._read(location, **byte_range)["Body"])
 
     def tail(self, location: str) -> tuple[bytes, int]:
-        """Return the end of an object, and the object's size, which its answer tells."""
+        """Return the end of an object and the object's size, both from one answer."""
         try:
-            answer = self._read(ObjectPlace.of(location), Range=f"bytes=-{_TAIL_BYTES}")
+            answer = self._read(location, Range=f"bytes=-{_TAIL_BYTES}")
         except OSError as error:
             if code_of(error.__cause__ or error) == "InvalidRange":  # an empty object has no end to send
                 return b"", 0
@@ -234,20 +215,44 @@ class S3Store(ObjectStore):
         told = re.search(r"/(\d+)$", answer.get("ContentRange", ""))
         return answer["Body"], len(answer["Body"]) if told is None else int(told[1])
 
-    def _read(self, place: ObjectPlace, **arguments: str) -> dict[str, Any]:
-        with storage_errors("read", place):
+    def _read(self, location: str, **arguments: str) -> dict[str, Any]:
+        named = {**object_arguments(location), **arguments}
+        with storage_errors("read", location):
             for _ in range(_ATTEMPTS - 1):
                 try:
-                    return self.ask("get_object", **place.arguments, **arguments)
-                except BotoCoreError as error:  # an answer that breaks off is not asked for again by botocore
-                    logger.debug("Asking for %s again: %s", place.location, type(error).__name__)
-            return self.ask("get_object", **place.arguments, **arguments)
+                    return self.ask("get_object", **named)
+                except BotoCoreError as error:  # botocore does not ask again for an answer that breaks off
+                    logger.debug("Asking for %s again: %s", location, type(error).__name__)
+            return self.ask("get_object", **named)
 
     def size(self, location: str) -> int:
         """Return the size of an object in bytes."""
-        place = ObjectPlace.of(location)
-        with storage_errors("read", place):
-            return int(self.ask("head_object", **place.arguments)["ContentLength"])
+        with storage_errors("read", location):
+            return int(self.ask("head_object", **object_arguments(location))["ContentLength"])
+
+    def delete(self, location: str) -> None:
+        """Delete an object; a missing one counts as deleted."""
+        with storage_errors("delete", location):
+            self.ask("delete_object", **object_arguments(location))
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Delete many objects with few requests; return the reason for each that could not be deleted."""
+        problems: dict[str, str] = {}
+        buckets: dict[str, list[tuple[str, str]]] = {}
+        for location in locations:
+            named = object_arguments(location)
+            buckets.setdefault(named["Bucket"], []).append((named["Key"], location))
+        for bucket, keys in buckets.items():
+            for start in range(0, len(keys), _BULK):
+                problems |= self._delete_in_one_request(bucket, dict(keys[start : start + _BULK]))
+        return problems
+
+    def _delete_in_one_request(self, bucket: str, keys: Mapping[str, str]) -> dict[str, str]:
+        """Delete objects by their keys, which are given with their locations; return as `delete_many` does."""
+        objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        with storage_errors("delete", next(iter(keys.values()))):
+            errors = self.ask("delete_objects", Bucket=bucket, Delete=objects).get("Errors", [])
+        return {keys[error["Key"]]: f"{error.get('Code')}: {error.get('Message')}" for error in errors}
 
     def page(self, location: str, start: str | None, size: int | None = None) -> Page:
         """Return a page of a listing."""
@@ -262,67 +267,43 @@ class S3Store(ObjectStore):
         date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
         return Page(entries=entries, next=answer.get("NextContinuationToken"), date=date)
 
-    def delete(self, location: str) -> None:
-        """Delete an object; one that is missing counts as deleted."""
-        place = ObjectPlace.of(location)
-        with storage_errors("delete", place):
-            self.ask("delete_object", **place.arguments)
-
-    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """Delete many objects with few requests; return why, for each that could not be deleted."""
-        problems: dict[str, str] = {}
-        buckets: dict[str, list[ObjectPlace]] = {}
-        for location in locations:
-            place = ObjectPlace.of(location)
-            buckets.setdefault(place.bucket, []).append(place)
-        for places in buckets.values():
-            for start in range(0, len(places), _BULK):
-                problems |= self._delete_in_one_request(places[start : start + _BULK])
-        return problems
-
-    def _delete_in_one_request(self, places: list[ObjectPlace]) -> dict[str, str]:
-        keys = {place.key: place.location for place in places}
-        objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-        with storage_errors("delete", places[0]):
-            errors = self.ask("delete_objects", Bucket=places[0].bucket, Delete=objects).get("Errors", [])
-        return {keys[error["Key"]]: f"{error.get('Code')}: {error.get('Message')}" for error in errors}
-
 
 class Parts:
-    """An upload in parts, which are sent side by side while the bytes after them are written.
+    """An upload in parts, which are sent at the same time, while the caller writes the bytes after them.
 
     Args:
         store: The store.
-        place: The object.
-        if_absent: Whether an object that is there already is an error at the end.
+        location: Location of the object.
+        if_absent: Whether an object that exists already is an error, which is raised at the end.
     """
 
-    def __init__(self, store: S3Store, place: ObjectPlace, *, if_absent: bool) -> None:
+    def __init__(self, store: S3Store, location: str, *, if_absent: bool) -> None:
         self._store = store
-        self._place = place
+        self._location = location
         self._mark = _new_mark(if_absent=if_absent)
         self._sent: list[Future[dict[str, Any]]] = []
-        with storage_errors("write", place):
-            answer = store.ask("create_multipart_upload", **place.arguments, **self._mark, **self._checksum())
-        self._upload = {**place.arguments, "UploadId": str(answer["UploadId"])}
+        named = object_arguments(location)
+        with storage_errors("write", location):
+            answer = store.ask("create_multipart_upload", **named, **self._mark, **self._checksum())
+        self._upload = {**named, "UploadId": str(answer["UploadId"])}
 
     def _checksum(self) -> dict[str, str]:
-        """Return what announces checksums of parts, which S3 refuses else."""
+        """Return the argument that announces checksums of the parts; S3 refuses them otherwise."""
         config = self._store.files.s3.meta.config
         return {"ChecksumAlgorithm": "CRC32"} if config.request_checksum_calculation == "when_supported" else {}
 
     def send(self, block: BytesIO) -> None:
-        """Begin to send a part; raises OSError for an earlier one that could not be sent."""
+        """Start to send a part; raises OSError if an earlier part could not be sent."""
         number = len(self._sent) + 1
         if number > _MOST_PARTS:
             raise OSError(
-                f"Cannot write {self._place.location}: S3 takes {_MOST_PARTS} parts at most, and the file has more of "
+                f"Cannot write {self._location}: S3 takes at most {_MOST_PARTS} parts, and the file needs more of "
                 f"{self._store.block_bytes} bytes. Raise s3.multipart.part-size-bytes."
             )
-        with storage_errors("write", self._place):
+        with storage_errors("write", self._location):
             for part in self._sent:
                 if part.done():
-                    part.result()  # raises what went wrong, rather than sending the rest first
+                    part.result()  # raises the error of the part before more is sent
         self._store.slots.acquire()
         try:
             part = self._store.in_background(self._send(number, block))
@@ -333,43 +314,43 @@ class Parts:
         self._sent.append(part)
 
     async def _send(self, number: int, block: BytesIO) -> dict[str, Any]:
-        """Send a part and return what the completing request has to say of it."""
+        """Send a part and return its entry in the request that completes the upload."""
         answer = await self._store.answer("upload_part", **self._upload, PartNumber=number, Body=block)
         return {"PartNumber": number, **{name: answer[name] for name in ("ETag", "ChecksumCRC32") if name in answer}}
 
     def complete(self, last: BytesIO) -> None:
-        """Send the last part, and make the object appear; raises as `ObjectStore.put` does."""
+        """Send the last part and make the object appear; raises as `ObjectStore.put` does."""
         self.send(last)
-        with storage_errors("write", self._place):
+        with storage_errors("write", self._location):
             parts = {"Parts": [part.result() for part in self._sent]}
         arguments = {"UploadId": self._upload["UploadId"], "MultipartUpload": parts}
-        self._store.finish("complete_multipart_upload", self._place, self._mark, **arguments)
+        self._store.finish("complete_multipart_upload", self._location, self._mark, **arguments)
 
     def abort(self) -> None:
-        """Remove the parts; those that cannot be removed are logged."""
+        """Remove the parts; a failure to do so is logged."""
         aborting = self._store.in_background(self._abort())
-        if not io_loop().is_mine():  # which collects garbage, too, and must not wait for itself
+        if not io_loop().is_mine():  # garbage may be collected inside the loop, which must not wait for itself
             aborting.result()
 
     async def _abort(self) -> None:
-        # A part that is still under way would come back after that, so they end first.
+        # A part that is still being sent would appear again after the abort, so all parts end first.
         await asyncio.gather(*map(asyncio.wrap_future, self._sent), return_exceptions=True)
         try:
             await self._store.answer("abort_multipart_upload", **self._upload)
         except Exception as error:  # the caller has its own failure to report
-            if code_of(error) == _NO_UPLOAD:  # it was completed, and the answer was lost
+            if code_of(error) == _NO_UPLOAD:  # the upload was completed, and the answer was lost
                 return
-            logger.warning("Left behind parts of %s, which nobody sees: %s", self._place.location, type(error).__name__)
+            logger.warning("Left behind parts of %s, which nobody sees: %s", self._location, type(error).__name__)
 
 
 class S3FileIO(StoreFileIO):
-    """Opens the objects of S3 and of stores that speak like it.
+    """Opens the objects of S3 and of stores with the same interface.
 
     Args:
         properties: The `s3.*` and `client.*` properties of PyIceberg and Iceberg.
 
     Raises:
-        OptionError: They are wrong, or ask for what is not to be had.
+        OptionError: Properties are wrong, or ask for something that is not supported.
     """
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
@@ -377,7 +358,7 @@ class S3FileIO(StoreFileIO):
         s3_settings(properties)
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """Delete many objects with few requests; return why, for each that could not be deleted."""
+        """Delete many objects with few requests; return the reason for each that could not be deleted."""
         paths = list(locations)
         return self._store(paths[0]).delete_many(paths) if paths else {}
 
@@ -395,7 +376,7 @@ class S3FileIO(StoreFileIO):
 
 
 def s3_store(properties: Mapping[str, str]) -> S3Store:
-    """Return the store that properties tell of; raises as `S3FileIO` does."""
+    """Return the store that the properties describe; raises as `S3FileIO` does."""
     return _shared_store(s3_settings(properties))
 
 
@@ -404,9 +385,9 @@ def _shared_store(settings: S3Settings) -> S3Store:
 
 
 def _fresh(properties: Mapping[str, str]) -> FreshCredentials:
-    """Return vended credentials as botocore wants them."""
+    """Return vended credentials in the form that botocore takes."""
     settings = s3_settings(properties)
-    # Without an end they are asked for again, in vain and for nothing, once an hour.
+    # Credentials that do not say when they expire are asked for again every hour.
     end_ms = expires_at_ms(properties) or (time.time() + 3600) * 1000
     return {
         "access_key": settings.access_key_id or "",

@@ -1,7 +1,7 @@
-"""Makes the filesystem that talks to S3: whose credentials, which region, what time-outs. Opens no connection.
+"""Makes the filesystem of s3fs with its credentials, region and time-outs. Opens no connection.
 
-It is s3fs's, whose requests aiobotocore makes. Credentials renew themselves before they end, whoever gave them: a role,
-a web identity, an instance or a catalog.
+Its requests are made by aiobotocore. Credentials of a role, a web identity, an instance or a catalog are renewed before
+they expire.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from iceberg_ds.io.s3_settings import AssumedRole, S3Settings
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
 
-# What botocore wants of new credentials: `access_key`, `secret_key`, `token` and `expiry_time` (ISO 8601).
+# New credentials as botocore takes them: `access_key`, `secret_key`, `token` and `expiry_time` (ISO 8601).
 FreshCredentials: TypeAlias = dict[str, str]
-_DEFAULT_REGION = "us-east-1"  # S3 answers there for all its regions, and other stores do not care
+_DEFAULT_REGION = "us-east-1"  # S3 redirects from there to every other region, and other stores ignore it
 
 
 class S3Requests(S3FileSystem):  # type: ignore[misc]  # s3fs ships no types
-    """s3fs's filesystem, asked by the names that requests have in botocore."""
+    """The filesystem of s3fs, whose requests are made by their names in botocore."""
 
-    protocol = "iceberg-ds-s3"  # what fsspec's configuration says of S3 is of others, their keys among it
-    retries = 1  # those of botocore are counted in its answers, so that it is known what was sent twice
+    protocol = "iceberg-ds-s3"  # not "s3", for which fsspec's configuration may hold another job's keys
+    retries = 1  # botocore retries, and its answers say how often
 
     async def answer(self, request: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401  # they are Amazon's
-        """Return the store's answer; a `Body` in it is read, and one of the request is sent from its beginning.
+        """Return the store's answer, its `Body` as bytes; a `Body` to send is sent from its beginning.
 
         Raises:
-            ClientError: The store says no.
-            BotoCoreError: It does not answer.
+            ClientError: The store refuses the request.
+            BotoCoreError: The store does not answer.
         """
         if "Body" in arguments:
             arguments["Body"].seek(0)
@@ -60,22 +60,22 @@ class S3Requests(S3FileSystem):  # type: ignore[misc]  # s3fs ships no types
         except OSError as error:
             if not isinstance(error.__cause__, ClientError):
                 raise
-            # s3fs tells in the words of files, which leave out whether the request was sent again.
+            # s3fs raises an error of files, which does not say whether the request was retried.
             refusal = error.__cause__
         else:
             return answer
-        raise refusal  # here, where it does not become the cause of its own cause
+        raise refusal  # not inside `except`, where the error would become its own cause's cause
 
 
 def s3_filesystem(
     settings: S3Settings, renew: Callable[[], FreshCredentials] | None, loop: asyncio.AbstractEventLoop
 ) -> S3Requests:
-    """Return a filesystem of its own for one set of settings; threads may share it.
+    """Return a new filesystem for one set of settings; threads may share it.
 
     Args:
-        settings: What the properties say.
-        renew: Gives credentials, and is asked again before they end; None for those of the settings.
-        loop: Where its requests are made.
+        settings: How the store is reached.
+        renew: Returns new credentials before the old ones expire; None to use those of the settings.
+        loop: The event loop that makes the requests.
     """
     session = _session(settings)
     if settings.access_key_id is not None:
@@ -85,7 +85,7 @@ def s3_filesystem(
         session = _session_with(settings, partial(asyncio.to_thread, renew), "iceberg-catalog")
     elif settings.role is not None:
         session = _session_with(settings, _role_credentials(session, settings, settings.role, region), "assume-role")
-    # Asking first whether a body is welcome makes each small file wait for two answers instead of one.
+    # `Expect: 100-continue` makes each small file wait for two answers instead of one.
     session.unregister("before-call.s3", add_expect_header)
     return S3Requests(
         anon=settings.is_anonymous,
@@ -112,14 +112,14 @@ def _service_descriptions(data_path: str | None) -> Loader:
 
 def _session(settings: S3Settings) -> AioSession:
     session = AioSession(profile=settings.profile)
-    # A session reads the descriptions of Amazon's services anew, which takes longer than all else in a client: a
-    # catalog that opens storage for each load and commit would spend most of a commit's time on it.
+    # By default each session reads the descriptions of Amazon's services again, the slowest part of making a client. A
+    # catalog that opens storage for each load and commit would spend most of a commit's time on that.
     session.register_component("data_loader", _service_descriptions(session.get_config_variable("data_path")))
     return session
 
 
 class _Given(CredentialProvider):  # type: ignore[misc]  # botocore ships no types
-    """Provides the credentials that it is made with."""
+    """Provides the credentials that it was made with."""
 
     METHOD = "iceberg-ds"
 
@@ -149,7 +149,7 @@ def _role_credentials(
         arguments["ExternalId"] = role.external_id
     if role.duration_s is not None:
         arguments["DurationSeconds"] = role.duration_s
-    # The token service has an endpoint of its own, which the environment or the profile may name.
+    # The environment or the profile may name an endpoint of the token service.
     create = partial(
         session.create_client, region_name=role.region or region, config=AioConfig(**_connection(settings))
     )

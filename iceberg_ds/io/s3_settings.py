@@ -1,7 +1,7 @@
-"""Pure: what the `s3.*` and `client.*` properties of PyIceberg and Iceberg say, checked, as one value.
+"""Pure: checks the `s3.*` and `client.*` properties of PyIceberg and Iceberg, and makes one value of them.
 
-A property that decides who may read or write, and that is unknown or not to be had here, is refused; a file that
-is not encrypted although somebody asked for it would go unnoticed.
+A property that protects data, and that is unknown or not supported, is refused: otherwise a file could be stored
+unencrypted although the user asked for encryption.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SESSION_NAME = "iceberg-ds"
 
 AddressingStyle = Literal["auto", "path", "virtual"]
 
-# Names of one thing: PyIceberg's first, then Iceberg's of Java.
+# All names of each setting: PyIceberg's first, then those of Iceberg's Java library.
 _ENDPOINT = ("s3.endpoint",)
 _REGION = ("s3.region", "client.region")
 _ACCESS_KEY_ID = ("s3.access-key-id", "client.access-key-id")
@@ -61,14 +61,14 @@ _USED = frozenset(
     )
     for name in names
 )
-# Right to be said, and nothing to be done for them: the client finds the region by itself, refreshes before
-# expiry and sends checksums; the rest tunes what only Java has.
+# Valid, and without effect: the client finds the region by itself, renews credentials before they expire and sends
+# checksums; the others tune parts that only the Java library has.
 _NOTHING_TO_DO = re.compile(
     r"s3\.(session-token-expires-at-ms|resolve-region|checksum-enabled|staging-dir|delete\.|multipart\.threshold"
     r"|preload-client-enabled|cross-region-access-enabled|remote-signing-enabled|signer\.|crt\.|analytics-"
     r"|directory-bucket|retry\.(min|max)-wait-ms)|client\.(refresh-credentials-|factory$)"
 )
-# It says no more than the properties of the role.
+# It means the same as the properties of the role.
 _JAVA_ROLE_FACTORY = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
 _ENCRYPTIONS = {
     "none": None,
@@ -83,14 +83,14 @@ _ENCRYPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssumedRole:
-    """A role that requests are made in, instead of as whoever the credentials belong to.
+    """A role in which requests are made, instead of as the owner of the credentials.
 
     Attributes:
         arn: The role.
-        session_name: How it appears in the account's logs.
-        external_id: What the role's trust policy asks for, None for nothing.
-        region: Region whose token service is asked, None for the storage's.
-        duration_s: How long its credentials last before they are renewed, None for the service's hour.
+        session_name: Name of the session in the account's logs.
+        external_id: The external id that the role's trust policy asks for, or None.
+        region: Region of the token service, or None for that of the storage.
+        duration_s: Seconds until the role's credentials expire, or None for the service's default of an hour.
     """
 
     arn: str
@@ -102,27 +102,27 @@ class AssumedRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """How S3, or a store that speaks like it, is reached.
+    """How S3, or a store with the same interface, is reached.
 
     Attributes:
-        endpoint: Its URL, None for Amazon's own.
-        region: None for what the environment or the profile says.
-        addressing_style: Whether the bucket stands in the path or in the host name.
-        access_key_id: With its secret; None for the default chain of credentials.
-        secret_access_key: Of the access key.
-        session_token: Of temporary credentials.
-        profile: Profile of the AWS configuration files, None for the environment's.
+        endpoint: URL of the store, or None for Amazon's own.
+        region: The region, or None for that of the environment or the profile.
+        addressing_style: Whether the bucket is a part of the path or of the host name.
+        access_key_id: The access key, or None for the default chain of credentials.
+        secret_access_key: Secret of the access key.
+        session_token: Token of temporary credentials.
+        profile: Profile of the AWS configuration files, or None for that of the environment.
         is_anonymous: Whether requests are not signed.
-        role: Role to assume, None for none.
-        upload_arguments: What every new object gets: encryption, ACL, storage class, under the names of S3's API.
-        proxy: URL of a proxy, None for the environment's.
-        connect_timeout_s: Seconds until a connection that is not made counts as failed.
-        request_timeout_s: Seconds without an answer until a request counts as failed.
+        role: Role to assume, or None.
+        upload_arguments: Encryption, ACL and storage class of every new object, by the names of S3's API.
+        proxy: URL of a proxy, or None for that of the environment.
+        connect_timeout_s: Seconds to wait for a connection.
+        request_timeout_s: Seconds to wait for an answer.
         retries: How often a failed request is tried again.
-        part_bytes: Size of a part of a multipart upload; what is smaller goes in one request.
-        upload_threads: Parts under way at once, over all files of the process.
+        part_bytes: Size of a part of a multipart upload; a smaller file is one request.
+        upload_threads: How many parts a process sends at the same time, over all its files.
         use_dualstack: Whether Amazon's endpoints for IPv6 and IPv4 are used.
-        sends_checksums: Whether all bodies are sent with a checksum, where the environment does not forbid it.
+        sends_checksums: Whether all bodies are sent with a checksum, unless the environment forbids it.
     """
 
     endpoint: str | None = None
@@ -145,7 +145,7 @@ class S3Settings:
     sends_checksums: bool = True
 
     def for_alibaba(self) -> S3Settings:
-        """Return the settings for OSS, which knows neither buckets in paths nor S3's newer checksums."""
+        """Return the settings for OSS, which supports neither buckets in paths nor S3's newer checksums."""
         style: AddressingStyle = "virtual" if self.addressing_style == "auto" else self.addressing_style
         return replace(self, addressing_style=style, sends_checksums=False)
 
@@ -154,10 +154,10 @@ class S3Settings:
 
 
 def s3_settings(properties: Mapping[str, str]) -> S3Settings:
-    """Return what the properties say of S3.
+    """Return the settings of S3 in the properties.
 
     Raises:
-        OptionError: Some of them are wrong, contradict each other or cannot be done here; all are named at once.
+        OptionError: Properties are wrong, contradict each other or are not supported; the message names all of them.
     """
     reader = PropertyReader(properties)
     settings = S3Settings(

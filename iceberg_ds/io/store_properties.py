@@ -1,7 +1,7 @@
-"""Pure: reads the properties of a store, and finds those that nobody would heed.
+"""Pure: reads the properties of a store, and finds those that would have no effect.
 
-A property that decides who may read or write, and that is unknown or not to be had here, is refused: a file that
-is not encrypted although somebody asked for it would go unnoticed. Others are only named in the log.
+A property that protects data, and that is unknown or not supported, is refused: otherwise a file could be stored
+unencrypted although the user asked for encryption. Other unknown properties are only named in the log.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _refuse_nothing(_name: str, _value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownProperties:
-    """What is known of the properties of one kind of store.
+    """The known properties of one kind of store.
 
     Attributes:
-        store: What errors call it.
-        prefixes: How the names of its properties begin.
-        used: Names that are heeded.
-        nothing_to_do: Names that are right, and for which nothing has to be done.
-        protects: Names of those whose absence must not go unnoticed.
-        why_refused: Says why a property cannot be heeded, by name and value; None if there is no such reason.
+        store: Name of the store in errors.
+        prefixes: Prefixes of the properties' names.
+        used: Names of the properties that have an effect.
+        nothing_to_do: Matches names of properties that are valid and need no action.
+        protects: Matches names of properties that protect data, so that unknown ones are refused.
+        why_refused: Returns why a property, given by name and value, is not supported, or None.
     """
 
     store: str
@@ -48,7 +48,7 @@ class KnownProperties:
     why_refused: Callable[[str, str], str | None] = _refuse_nothing
 
     def problem_of(self, name: str, value: str) -> str | None:
-        """Return why the property cannot stay unheeded, None if it is heeded or can."""
+        """Return why an unknown property must be rejected, or None."""
         if not name.startswith(self.prefixes) or name in self.used:
             return None
         refusal = self.why_refused(name, value)
@@ -62,18 +62,18 @@ class KnownProperties:
 
 
 class PropertyReader:
-    """Reads properties, and collects what is wrong with them."""
+    """Reads properties and collects their problems."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = properties
         self.problems: list[str] = []
 
     def text(self, *names: str) -> str | None:
-        """Return the value of the first of the names that has one, None if none has."""
+        """Return the value of the first of the names that has one, or None."""
         return next((str(self._properties[name]) for name in names if self._properties.get(name)), None)
 
     def value(self, names: tuple[str, ...], parse: Callable[[str], _Value], *, default: _Value) -> _Value:
-        """Return the parsed value, the default if there is none or it cannot be parsed."""
+        """Return the parsed value, or the default if there is none or it cannot be parsed."""
         text = self.text(*names)
         if text is None:
             return default
@@ -84,10 +84,10 @@ class PropertyReader:
             return default
 
     def check(self, known: KnownProperties) -> None:
-        """Refuse what is wrong, and what would not be heeded although it must be.
+        """Refuse wrong properties, and unknown ones that must not be ignored.
 
         Raises:
-            OptionError: There is such a property; all are named at once.
+            OptionError: There are such properties; the message names all of them.
         """
         found = [known.problem_of(name, str(self._properties[name])) for name in sorted(self._properties)]
         problems = [*self.problems, *(problem for problem in found if problem is not None)]

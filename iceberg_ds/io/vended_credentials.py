@@ -1,8 +1,8 @@
-"""Pure: storage credentials that a REST catalog vends for a while, and how a task is told to renew them.
+"""Pure: temporary storage credentials that a REST catalog vends, and the properties by which a task renews them.
 
-Shared by the driver, which plans with them, and by the FileIO of a task, which asks the catalog for
-new ones before they end. Renewal needs a bearer token of the catalog in the task, so that it happens only
-where the user allowed it (`client.refresh-credentials-enabled=true`).
+Used by the driver, which plans with them, and by the FileIO of a task, which asks the catalog for new ones before the
+old ones expire. Renewal needs a bearer token of the catalog in the task, so it happens only where the user has allowed
+it (`client.refresh-credentials-enabled=true`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TypeAlias
 
-# Iceberg's own names; a catalog may send the second with a table.
+# Iceberg's own names; a catalog may send the second one with a table.
 REFRESH_ENABLED = "client.refresh-credentials-enabled"
 REFRESH_ENDPOINT = "client.refresh-credentials-endpoint"
-# The endpoint under the names that Iceberg gives it for other stores.
+# Iceberg's names of the endpoint for other stores.
 REFRESH_ENDPOINTS = (REFRESH_ENDPOINT, "gcs.oauth2.refresh-credentials-endpoint", "adls.refresh-credentials-endpoint")
-# Ours: what else a task needs to ask the endpoint.
+# Our own names: what else a task needs to ask the endpoint.
 REFRESH_TOKEN = "client.refresh-credentials-token"  # noqa: S105  # a name, no secret
 REFRESH_HEADER_PREFIX = "client.refresh-credentials-header."
 REFRESH_CA_BUNDLE = "client.refresh-credentials-ca-bundle"
@@ -30,7 +30,7 @@ _OWN_S3 = re.compile(
     r"(s3|client)\.(access-key-id|secret-access-key|session-token|profile-name|role-|assume-role\.|factory$)"
 )
 _SIGNING_KEY = re.compile(r"s3\.(signer($|\.)|remote-signing-enabled$)")
-# What shows that credentials of a store are vended, and which properties they take the place of.
+# For each store: the property that shows vended credentials, and the user's properties that they replace.
 _STORES = (
     (re.compile(r"s3\.access-key-id$"), re.compile(rf"{_OWN_S3.pattern}|{_SIGNING_KEY.pattern}")),
     (re.compile(r"gcs\.oauth2\.token$"), re.compile(r"gcs\.oauth2\.")),
@@ -41,7 +41,7 @@ _STORES = (
         ),
     ),
 )
-# What it takes to reach a store, beside credentials; names of one thing together.
+# Properties beside credentials that reach a store; different names of one thing stand together.
 _WAY = (
     ("s3.endpoint",),
     ("s3.region", "client.region"),
@@ -57,10 +57,10 @@ def storage_credentials(answer: object) -> list[Credential]:
     """Return prefix and properties of each entry of `storage-credentials` in a catalog's answer.
 
     Args:
-        answer: The parsed JSON of a table that was loaded, or of the credentials endpoint.
+        answer: The parsed JSON of a loaded table, or of the credentials endpoint.
 
     Raises:
-        ValueError: It is not of that form; its text shows nothing of it, because it holds secrets.
+        ValueError: The answer has another form; the message quotes nothing of it, because it holds secrets.
     """
     entries = answer.get("storage-credentials") or [] if isinstance(answer, Mapping) else None
     if not isinstance(entries, list):
@@ -75,7 +75,7 @@ def storage_credentials(answer: object) -> list[Credential]:
 
 
 def credentials_for(location: str, credentials: Sequence[Credential]) -> dict[str, str] | None:
-    """Return the properties whose prefix matches `location` best (the longest), None if none does."""
+    """Return the properties with the longest prefix that matches `location`, or None."""
     matching = [(prefix, config) for prefix, config in credentials if _plain(location).startswith(_plain(prefix))]
     if not matching:
         return None
@@ -83,19 +83,20 @@ def credentials_for(location: str, credentials: Sequence[Credential]) -> dict[st
 
 
 def expires_at_ms(properties: Mapping[str, str]) -> int | None:
-    """Return when the first of the credentials in `properties` ends (milliseconds since 1970), None if none does."""
+    """Return the earliest expiry of the credentials, in milliseconds since the Unix epoch, or None if none expires."""
     ends = [value for key, value in properties.items() if _EXPIRY_KEY.match(key)]
     return min((int(float(value)) for value in ends if _is_number(value)), default=None)
 
 
 def needs_renewal(end_ms: int | None, now_ms: int, lifetime_ms: int | None = None) -> bool:
-    """Return whether credentials have to be asked for anew before a file is opened.
+    """Return whether the catalog must be asked for new credentials before a file is opened.
 
     Args:
-        end_ms: When they end, None for never.
+        end_ms: Expiry of the credentials, or None if they do not expire.
         now_ms: The time now.
-        lifetime_ms: How long they were good for when they came, None if they came from another process. It keeps
-            short-lived ones from being renewed at every file: the margin is half of it, and five minutes at most.
+        lifetime_ms: How long the credentials were valid when they came, or None if they came from another process.
+            They are renewed half of this before their expiry, and at most five minutes before it: otherwise
+            short-lived ones would be renewed at every file.
     """
     if end_ms is None:
         return False
@@ -104,9 +105,9 @@ def needs_renewal(end_ms: int | None, now_ms: int, lifetime_ms: int | None = Non
 
 
 def why_ended(properties: Mapping[str, str], now_ms: int) -> str | None:
-    """Return that credentials which nobody renews have ended, and what to do; None if they have not.
+    """Return a message if the credentials have expired and are not renewed, or None.
 
-    Stores answer an ended key in many ways, so that their errors alone do not tell.
+    Stores answer an expired key in many ways, so their errors alone do not show it.
     """
     end_ms = expires_at_ms(properties)
     if end_ms is None or now_ms < end_ms or properties.get(REFRESH_ENABLED) == "true":
@@ -132,14 +133,14 @@ def renewal_headers(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def renewal_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the properties that tell how to renew."""
+    """Return the properties that credentials are renewed with."""
     return {
         key: value for key, value in properties.items() if key in _RENEWAL_KEYS or key.startswith(REFRESH_HEADER_PREFIX)
     }
 
 
 def opens_more(own: Mapping[str, str], vended: Mapping[str, str]) -> bool:
-    """Return whether what a catalog sent with a table opens storage that the user's properties do not."""
+    """Return whether the properties that a catalog sent with a table open storage that the user's own do not."""
     has_vended = any(telling.match(key) for telling, _ in _STORES for key in vended)
     return has_vended or any(not _is_told(group, own) and _is_told(group, vended) for group in _WAY)
 
@@ -149,9 +150,9 @@ def _is_told(names: tuple[str, ...], properties: Mapping[str, str]) -> bool:
 
 
 def with_vended(own: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's storage properties with the vended ones instead of his credentials for the same store.
+    """Return the user's storage properties with vended credentials instead of the user's own for the same store.
 
-    A session token or a role of the user's would not go with a vended key.
+    A session token or a role of the user would not fit a vended key.
     """
     replaced = [credentials for telling, credentials in _STORES if any(telling.match(key) for key in vended)]
     kept = {key: value for key, value in own.items() if not any(pattern.match(key) for pattern in replaced)}
@@ -164,12 +165,12 @@ def without_signing(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_credentials(properties: Mapping[str, str]) -> bool:
-    """Return whether the properties themselves, and not the machine's surroundings, hold credentials for S3."""
+    """Return whether the properties themselves, and not the machine's environment, hold credentials for S3."""
     return any(_OWN_S3.match(key) for key in properties)
 
 
 def _plain(location: str) -> str:
-    """Return the location by the one scheme of S3, of which Hadoop has more."""
+    """Return the location with the scheme `s3` for Hadoop's `s3a` and `s3n`."""
     return re.sub("^s3[an]://", "s3://", location)
 
 

@@ -136,13 +136,9 @@ WRITING = (
     Mutation(
         name="a file is written without a look at its place",
         file="io/files.py",
-        before="""            ValueError: Readers do not agree on which file that is.
-        \"\"\"
-        check_place(location)
+        before="""        check_place(location)
         return self.store_of(location).new_output(location)""",
-        after="""            ValueError: Readers do not agree on which file that is.
-        \"\"\"
-        return self.store_of(location).new_output(location)""",
+        after="        return self.store_of(location).new_output(location)",
         tests=(
             _PLACES + "test_what_readers_do_not_agree_on_is_neither_read_written_nor_deleted",
             _PLACES + "test_property_that_is_set_meanwhile_is_refused",
@@ -457,6 +453,13 @@ WRITING = (
         before="if size > most_bytes:",
         after="if size < 0:",
         tests=("unit/writers/test_handing_over.py::test_few_rows_are_handed_over_and_many_are_not",),
+    ),
+    Mutation(
+        name="a stranger's file is taken for the own one whose answer was lost",
+        file="io/s3_io.py",
+        before="was_sent_again(error) and self._holds(location, mark)):",
+        after="was_sent_again(error)):",
+        tests=("unit/io/test_s3_upload.py::test_object_without_the_requests_own_mark_is_a_strangers",),
     ),
     Mutation(
         name="a file that could not be finished appears in the store",

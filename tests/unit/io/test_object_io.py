@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.files import OBJECT_IO, DiscardableStream, ObjectIO, default_file_io, file_io
-from iceberg_ds.io.s3_io import ObjectPlace
+from iceberg_ds.io.s3_io import object_arguments
 
 KEYS = {"s3.access-key-id": "k", "s3.secret-access-key": "s"}
 
@@ -110,14 +110,14 @@ def test_file_io_moves_to_another_process(location: str) -> None:
 @pytest.mark.parametrize("name", ["day=2026-11-21", "a%2Fb", "with space", "ü", "a+b", "a&b=c", "..x"])
 def test_key_is_spelled_as_in_the_location(name: str) -> None:
     """A file would be written where the table does not look for it."""
-    assert ObjectPlace.of(f"s3://bucket/table/{name}").key == f"table/{name}"
+    assert object_arguments(f"s3://bucket/table/{name}") == {"Bucket": "bucket", "Key": f"table/{name}"}
 
 
 @pytest.mark.parametrize("location", ["s3://bucket", "s3://bucket/", "s3:///key", "s3://b/a?b", "s3://b/a#b"])
 def test_location_that_readers_understand_in_different_ways_is_refused(location: str) -> None:
     """Files would be written over each other, or where no reader finds them."""
     with pytest.raises(ValueError, match=r"Location '?s3:"):
-        ObjectPlace.of(location)
+        object_arguments(location)
 
 
 def test_task_on_s3_loads_no_catalog_code() -> None:

@@ -1,11 +1,13 @@
-"""Objects that are given up before they appear."""
+"""Objects that are given up before they appear, and those whose first answer is lost."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from iceberg_ds.io.object_streams import Upload
 from iceberg_ds.io.s3_io import S3Store
@@ -37,3 +39,48 @@ def test_parts_that_stay_are_logged_without_the_address_of_the_store(caplog: pyt
 
     assert "Left behind parts of s3://bucket/key, which nobody sees: EndpointConnectionError" in caplog.text
     assert SECRET not in caplog.text
+
+
+class OccupiedStore(S3Store):
+    """A store that has an object already, and refuses to replace it.
+
+    Attributes:
+        retries: How often a request is retried before it is refused.
+        find_metadata: Returns the object's metadata, from the metadata of the request that is refused.
+    """
+
+    retries: int
+    find_metadata: Callable[[dict[str, str]], dict[str, str]]
+    _refused: dict[str, str]
+
+    async def answer(self, request: str, **arguments: Any) -> dict[str, Any]:
+        """Answer as S3 does."""
+        if request == "head_object":
+            return {"Metadata": self.find_metadata(self._refused)}
+        assert arguments["IfNoneMatch"] == "*"
+        self._refused = arguments["Metadata"]
+        answer = {"HTTPStatusCode": 412, "RetryAttempts": self.retries}
+        raise ClientError({"Error": {"Code": "PreconditionFailed"}, "ResponseMetadata": answer}, "PutObject")
+
+
+def occupied(retries: int, find_metadata: Callable[[dict[str, str]], dict[str, str]]) -> OccupiedStore:
+    """Return a store that has an object already."""
+    store = OccupiedStore(s3_settings({"s3.access-key-id": "k", "s3.secret-access-key": "s", "s3.endpoint": ENDPOINT}))
+    store.retries, store.find_metadata = retries, find_metadata
+    return store
+
+
+def test_object_of_a_retried_request_with_its_own_mark_is_written() -> None:
+    """A commit would fail because its own metadata file is there already."""
+    store = occupied(1, dict)
+
+    store.put("s3://bucket/key", BytesIO(b"rows"), if_absent=True)
+
+
+@pytest.mark.parametrize(("retries", "metadata"), [(0, {}), (1, {}), (1, {"iceberg-ds-upload": "another"})])
+def test_object_without_the_requests_own_mark_is_a_strangers(retries: int, metadata: dict[str, str]) -> None:
+    """Two writers of one metadata file would both believe that it is theirs."""
+    store = occupied(retries, lambda _: metadata)
+
+    with pytest.raises(FileExistsError, match="Cannot write s3://bucket/key"):
+        store.put("s3://bucket/key", BytesIO(b"rows"), if_absent=True)
