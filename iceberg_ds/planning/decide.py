@@ -75,6 +75,7 @@ _READ_WHILE_WRITING = (
     "write.metadata.previous-versions-max",
 )
 _ENCRYPTION_KEY = "encryption.key-id"
+_CREATE_IT = "Create it with create-branch=true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,9 +382,9 @@ def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
     """
     name, target, staging = identifier_text(options.table), options.branch or MAIN_BRANCH, staging_branch(options)
     if staging is not None and options.publish_converted:
-        _check_branch(name, metadata, Route(branch=target))
+        _check_branch(options, metadata, Route(branch=target))
         route = Route(branch=staging, fork_from=target, publish_to=target, converts=True)
-        _check_branch(name, metadata, route)
+        _check_branch(options, metadata, route)
         return route
     # PyIceberg's catalogs refuse the first snapshot of a table on any branch but main.
     if not (is_new or metadata.snapshots) and target == MAIN_BRANCH:
@@ -394,12 +395,12 @@ def plan_branches(options: SinkOptions, metadata: TableMetadata, *, is_new: bool
             "to main first."
         )
     if staging is not None:
-        _check_branch(name, metadata, Route(branch=target))
+        _check_branch(options, metadata, Route(branch=target))
         route = Route(branch=staging, fork_from=target, publish_to=target)
     else:
         forks = options.create_branch and target != MAIN_BRANCH
         route = Route(branch=target, fork_from=MAIN_BRANCH if forks else None)
-    _check_branch(name, metadata, route)
+    _check_branch(options, metadata, route)
     return route
 
 
@@ -415,11 +416,16 @@ def forks_at_once(options: SinkOptions) -> bool:
     return options.publish_converted and options.branch in (None, MAIN_BRANCH)
 
 
-def _check_branch(name: str, metadata: TableMetadata, route: Route) -> None:
-    if (reason := why_not_writable(metadata, route)) is not None:
-        known = ", ".join(sorted({MAIN_BRANCH, *metadata.refs}))
-        hint = f" (known: {known}). Create it with create-branch=true, or name another"
-        raise OptionError(f"Cannot write to {name}: {reason}{'' if route.branch in metadata.refs else hint}.")
+def _check_branch(options: SinkOptions, metadata: TableMetadata, route: Route) -> None:
+    """Refuse a branch that rows cannot be added to, or be published to."""
+    if (reason := why_not_writable(metadata, route)) is None:
+        return
+    hint = ""
+    if route.branch not in metadata.refs:
+        is_staged = staging_branch(options) not in (None, route.branch)
+        step = "Create it first: a write creates no branch that it publishes to" if is_staged else _CREATE_IT
+        hint = f" (known: {', '.join(sorted({MAIN_BRANCH, *metadata.refs}))}). {step}, or name another"
+    raise OptionError(f"Cannot write to {identifier_text(options.table)}: {reason}{hint}.")
 
 
 def _evolution_policy(options: SinkOptions, kind: Kind) -> EvolutionPolicy:

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -465,6 +466,19 @@ def test_missing_branch_is_refused_with_what_there_is(sink: Sink) -> None:
 
     with pytest.raises(OptionError, match=r"no branch 'audit' \(known: main\).*create-branch=true"):
         sink.plan(branch="audit")
+
+
+@pytest.mark.parametrize("options", [{"staging_branch": "staging"}, {"keys": ("id",), "publish_converted": True}])
+def test_missing_branch_to_publish_to_is_not_told_to_be_created_by_the_write(
+    sink: Sink, options: dict[str, Any]
+) -> None:
+    """A user would be told to set the option that is set, again and again."""
+    sink.append(1)
+
+    with pytest.raises(OptionError, match=r"no branch 'audit' \(known: main\)\. Create it first") as refused:
+        sink.plan(branch="audit", create_branch=True, **options)
+
+    assert "create-branch=true" not in str(refused.value)
 
 
 def test_tag_is_no_branch(sink: Sink) -> None:
