@@ -25,7 +25,7 @@ _COLUMN_PREFIX = METRICS_PREFIX + "column."
 _MAX_INFERRED_KEY = METRICS_PREFIX + "max-inferred-column-defaults"
 _MAX_INFERRED_DEFAULT = 100
 _TRUNCATE = re.compile(r"truncate\((\d+)\)", re.IGNORECASE | re.ASCII)
-_LONGEST = 2**31 - 1
+_HIGHEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def parse_mode(text: str) -> MetricsMode:
     if fixed is not None:
         return fixed
     truncate = _TRUNCATE.fullmatch(text.strip())
-    if truncate is None or not 0 < int(truncate[1]) <= _LONGEST:
+    if truncate is None or not 0 < int(truncate[1]) <= _HIGHEST:
         raise ValueError(f"metrics mode {text!r} is none of none, counts, truncate(n), full")
     return MetricsMode(counts=True, bounds=True, length=int(truncate[1]))
 
@@ -100,7 +100,7 @@ def leaf_columns(schema: Schema, properties: Mapping[str, str], order: SortOrder
     leaves = []
     inferred = _MAX_INFERRED_DEFAULT if _DEFAULT_KEY not in properties else None
     if inferred is not None and _MAX_INFERRED_KEY in properties:
-        asked = _parsed(properties, _MAX_INFERRED_KEY, int)
+        asked = _parsed(properties, _MAX_INFERRED_KEY, _number_of_columns)
         inferred = asked if asked >= 0 else _MAX_INFERRED_DEFAULT  # as Iceberg's `MetricsConfig`, which warns
     default = _parsed(properties, _DEFAULT_KEY, parse_mode) if _DEFAULT_KEY in properties else _DEFAULT_MODE
     sorted_by = {field.source_id for field in order.fields if field.transform.preserves_order} if order else set()
@@ -115,6 +115,12 @@ def leaf_columns(schema: Schema, properties: Mapping[str, str], order: SortOrder
         is_repeated = any(isinstance(step, str) for step in path)
         leaves.append(Leaf(field_id=field_id, field_type=field_type, path=path, is_repeated=is_repeated, mode=mode))
     return tuple(leaves)
+
+
+def _number_of_columns(text: str) -> int:
+    if (number := int(text)) > _HIGHEST:
+        raise ValueError(f"expected {_HIGHEST} at most")
+    return number
 
 
 def _parsed(properties: Mapping[str, str], key: str, parse: Callable[[str], _T]) -> _T:

@@ -37,7 +37,7 @@ from iceberg_ds.table.compatibility import ROOT_ID, Difference, Kind, children, 
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
 from iceberg_ds.table.names import why_reserved
 from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest
-from iceberg_ds.table.spark_types import convert_type, nullable_field
+from iceberg_ds.table.spark_types import comment_of, convert_type, nullable_field
 
 _COLUMN_METRICS_PREFIX = f"{METRICS_PREFIX}column."
 SchemaEvolution: TypeAlias = Literal["strict", "add-columns", "full"]
@@ -117,7 +117,7 @@ class _Builder:
             name=name,
             field_type=convert_type(column.dataType, self._ids, case_sensitive=self._case_sensitive),
             required=False,
-            doc=(column.metadata or {}).get("comment", doc),
+            doc=doc if (comment := comment_of(column)) is None else comment,
         )
 
     def _type(self, old: NestedField) -> IcebergType:

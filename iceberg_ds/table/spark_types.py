@@ -52,6 +52,7 @@ _PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
     spark.TimestampNTZType: TimestampType(),
 }
 _TIME: type[spark.DataType] | None = getattr(spark, "TimeType", None)  # since Spark 4.1
+_MOST_DIGITS = 38  # of a decimal
 _MICROSECONDS = 6  # fractional digits of a second in Iceberg's time
 
 # By the name of the class, since no Spark version has all of these types.
@@ -123,8 +124,14 @@ def _convert_field(field: spark.StructField, ids: Iterator[int], *, case_sensiti
         name=field.name,
         field_type=convert_type(field.dataType, ids, case_sensitive=case_sensitive),
         required=not field.nullable,
-        doc=(field.metadata or {}).get("comment"),
+        doc=comment_of(field),
     )
+
+
+def comment_of(field: spark.StructField) -> str | None:
+    """Return the comment of a column or field, or None without one."""
+    comment = (field.metadata or {}).get("comment")
+    return comment if isinstance(comment, str) else None  # metadata may mean anything by that word
 
 
 def convert_type(data_type: spark.DataType, ids: Iterator[int], *, case_sensitive: bool | None = None) -> IcebergType:
@@ -170,6 +177,10 @@ def _check_struct(data_type: spark.StructType, *, case_sensitive: bool | None) -
 
 def _convert_primitive(data_type: spark.DataType) -> IcebergType:
     match data_type:
+        case spark.DecimalType(scale=scale) if scale < 0:
+            digits = data_type.precision - scale
+            hint = f"cast it to decimal({digits}, 0)" if digits <= _MOST_DIGITS else "cast it to string"
+            raise UnsupportedTypeError(data_type.simpleString(), hint)
         case spark.DecimalType():
             return DecimalType(data_type.precision, data_type.scale)
         case spark.StringType() if data_type.collation != "UTF8_BINARY":

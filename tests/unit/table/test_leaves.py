@@ -143,6 +143,14 @@ def test_columns_that_rows_are_sorted_by_keep_bounds(
     assert [leaf.mode for leaf in leaf_columns(wide(4), properties, order)] == modes_of_columns
 
 
+def test_number_of_columns_beyond_what_java_reads_is_refused_by_name() -> None:
+    """The write would be refused for a reason that names no property."""
+    key = f"{PREFIX}max-inferred-column-defaults"
+
+    with pytest.raises(ValueError, match=f"property {key} is '99999999999999999999': expected 2147483647 at most"):
+        leaf_columns(NESTED, {key: "99999999999999999999"})
+
+
 @pytest.mark.parametrize("key", ["default", "column.id", "max-inferred-column-defaults"])
 def test_malformed_property_is_refused(key: str) -> None:
     """A misspelt metrics setting would be ignored."""

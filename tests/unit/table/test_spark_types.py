@@ -50,6 +50,8 @@ REFUSED: list[tuple[spark.DataType, str, str]] = [
     (spark.VariantType(), "variant", "to_json(column)"),
     (spark.StringType("UTF8_LCASE"), "string collate UTF8_LCASE", "collate(column, 'UTF8_BINARY')"),
     (PointType(), "user-defined type PointType", "select what it consists of"),
+    (spark.DecimalType(5, -2), "decimal(5,-2)", "cast it to decimal(7, 0)"),
+    (spark.DecimalType(38, -2), "decimal(38,-2)", "cast it to string"),
     (spark.StructType([]), "a struct without fields", "drop it"),
     (spark.StructType([spark.StructField("", spark.LongType())]), "a struct with a field without a name", "name it"),
 ]
@@ -105,6 +107,14 @@ def test_comments_become_docs() -> None:
 
     assert schema.find_field("c").doc == "of the column"
     assert schema.find_field("c.x").doc == "inside"
+
+
+@pytest.mark.parametrize("comment", [5, ["a"], True], ids=str)
+def test_comment_that_is_no_text_is_none(comment: object) -> None:
+    """A column whose metadata means something else by that word could not be written, and nobody said why."""
+    column = spark.StructField("c", spark.LongType(), metadata={"comment": comment})
+
+    assert iceberg_schema(spark.StructType([column])).find_field("c").doc is None
 
 
 @pytest.mark.parametrize(("given", "name", "hint"), REFUSED, ids=str)
