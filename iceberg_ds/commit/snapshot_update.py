@@ -48,6 +48,7 @@ from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.commit_status import (
     Attempt,
     CommitStatus,
+    Reply,
     StatusCheck,
     check_commit_status,
     unknown_neighbour,
@@ -133,6 +134,8 @@ class SnapshotUpdate:
         try:
             return self._catalog.load_table(self._identifier)
         except TableNotFoundError as gone:
+            if any(attempt.reply is not Reply.REFUSED for attempt in self._attempts):
+                self._raise_unknown("the catalog has no such table by now; it may be renamed, and have the rows")
             raise CommitConflictError(
                 f"Cannot commit {self._write}: the table was dropped while the rows were written. "
                 "Its files were left where they are."

@@ -43,6 +43,8 @@ def _why_not_local(location: str, last_step: str) -> str | None:
         return f"it has the host '{host[1]}' in it, which some readers take for a folder"
     if (scheme := _LOCAL_SCHEME.match(location)) is not None and not scheme[0].islower():
         return f"it has the scheme '{scheme[0]}' in it, which some readers know in lower case alone"
+    if not _LOCAL_SCHEME.sub("", location).strip(":/"):
+        return "it names no folder"
     if location.startswith("//"):
         return "it begins with two slashes, and some readers take what follows for a host"
     if _CUT_OFF_IN_LOCAL_NAMES in last_step:
@@ -64,10 +66,10 @@ def misplaced(location: str, properties: Mapping[str, str]) -> list[str]:
     """Return one sentence for each place of a table's files on which readers do not agree.
 
     Args:
-        location: Location of the table.
+        location: Location of the table; empty for the one that the catalog chooses.
         properties: Properties of the table.
     """
-    places = {"location": location}
+    places = {"location": location} if location else {}
     places |= {f"property {key}": properties[key] for key in FOLDER_PROPERTIES if key in properties}
     # Files are below these folders.
     reasons = {name: (place, why_not_a_place(f"{place}/")) for name, place in places.items()}

@@ -125,12 +125,12 @@ def _lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapsho
         return
     # One dictionary, because a look-up by id in the metadata is a search through all snapshots; and no dictionary for
     # a caller that needs only the newest snapshot, as in most commits.
-    by_id = {known.snapshot_id: known for known in metadata.snapshots}
-    snapshot = by_id.get(head.parent_snapshot_id)
+    by_id = {known.snapshot_id: known for known in metadata.snapshots if known is not head}
+    snapshot = by_id.pop(head.parent_snapshot_id, None)  # each once: damaged metadata may have parents in a circle
     while snapshot is not None:
         yield snapshot
         parent_id = snapshot.parent_snapshot_id
-        snapshot = by_id.get(parent_id) if parent_id is not None else None
+        snapshot = by_id.pop(parent_id, None) if parent_id is not None else None
 
 
 def write_base(metadata: TableMetadata, route: Route) -> Snapshot | None:

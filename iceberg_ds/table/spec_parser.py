@@ -104,7 +104,8 @@ def parse_partition_by(text: str) -> tuple[PartitionTerm, ...]:
     terms = _separated(_Tokens(text), _named_term)
     _refuse_repeated([term.key for term in terms])
     names = [term.name for term in terms if term.name is not None]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+    in_any_case = [name.lower() for name in names]
+    if repeated := sorted({name for name in names if in_any_case.count(name.lower()) > 1}):
         raise ValueError(f"the name {', '.join(repeated)} is given to several partition fields, expected each once")
     return terms
 

@@ -72,13 +72,15 @@ def new_spec(terms: Sequence[PartitionTerm], schema: Schema) -> PartitionSpec:
     wanted = _wanted(terms, schema)
     _refuse_redundant(wanted, schema)
     fields: list[PartitionField] = []
-    taken = {field.name for field in wanted}
+    taken = {field.name.lower() for field in wanted if field.name is not None}  # engines find them in any case
     for field_id, (term, field) in enumerate(zip(terms, wanted, strict=True), start=PARTITION_FIELD_ID_START):
         column = schema.find_column_name(field.source_id) or ""
         name = field.name or _short_name(column, field.transform)
-        if field.name is None and name in taken:
+        if field.name is None and name.lower() in taken:
             name = _long_name(column, field.transform)
-        taken.add(name)
+            if name.lower() in taken:
+                raise ValueError(f"{term}: another partition field is called '{name}': name one ({term.key} as ...)")
+        taken.add(name.lower())
         fields.append(PartitionField(field.source_id, field_id, field.transform, name))
         if _is_anothers_name(name, fields[-1], schema):
             raise ValueError(
@@ -326,7 +328,7 @@ def _why_taken(
     name: str, field: PartitionField, others: Collection[str], past: Mapping[str, int], schema: Schema
 ) -> str:
     """Return why a field cannot have the name, empty if it can."""
-    if name in others:
+    if name.lower() in {other.lower() for other in others}:  # as engines find them
         return "another partition field is"
     if past.get(name, field.field_id) != field.field_id:
         return "another partition field of the table was"  # a table of partitions would have two columns of that name

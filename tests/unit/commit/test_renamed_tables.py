@@ -72,6 +72,24 @@ def test_rows_that_landed_before_the_table_was_renamed_stay(  # noqa: PLR0913  #
     assert sink.ids() == []
 
 
+@pytest.mark.parametrize("answer", [connection_lost, false_refusal, not_found])
+@pytest.mark.parametrize("kind", WRITES)
+def test_rows_that_landed_in_a_table_that_left_its_name_are_not_called_refused(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, kind: str, answer: Callable[[], Exception]
+) -> None:
+    """A user would be told of a conflict, run the write again, and have its rows twice."""
+    sink.append(1)
+    messages = WRITES[kind](faulty_sink)
+    faulty_catalog.fail_next(1, answer, when=When.AFTER)
+    faulty_catalog.after_commit(1, lambda: rename(sink, "db.t_old") and None)
+
+    with pytest.raises(CommitStateUnknownError, match=r"it may be renamed.*No files were deleted"):
+        faulty_sink.commit(messages)
+
+    check_sound(called(sink, "t_old").table())
+    assert called(sink, "t_old").ids() == [1, 2]
+
+
 @pytest.mark.parametrize("is_like", [True, False])
 @pytest.mark.parametrize("kind", ["batch", "numbered batch", "epoch"])
 def test_created_table_that_was_renamed_keeps_its_rows_to_itself(

@@ -56,6 +56,13 @@ def test_most_characters_are_taken_as_they_stand(store: str, name: str) -> None:
     assert why_not_a_place(f"{store}/x/{name}/f.parquet") is None
 
 
+@pytest.mark.parametrize("place", ["file:", "file:/", "file://", "file:///", "/"])
+def test_root_of_the_disk_is_no_place_for_a_table(place: str) -> None:
+    """An option left half empty would put files into folders of the machine itself."""
+    assert misplaced(place, {})
+    assert misplaced("file:///x", {"write.data.path": place})
+
+
 def test_place_with_a_password_is_refused_without_showing_it() -> None:
     """Hadoop took keys in locations; every error and log line of a file below would show them."""
     location = "s3a://writer:hunter2@bucket/db/t"

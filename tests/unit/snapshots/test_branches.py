@@ -89,6 +89,14 @@ def test_history_ends_where_snapshots_have_expired() -> None:
     ]
 
 
+@pytest.mark.parametrize("parent", [8, 9])
+def test_history_with_parents_in_a_circle_ends(parent: int) -> None:
+    """Every write to a table with damaged metadata would hang for ever."""
+    metadata = metadata_of([Past(snapshot_id=8, parent=parent), Past(snapshot_id=9, parent=8)])
+
+    assert ids(branch_history(metadata, "main")) == [9, 8]
+
+
 @pytest.mark.parametrize(
     ("branch", "fork_from", "publish_to", "base"),
     [

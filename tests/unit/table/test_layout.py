@@ -103,6 +103,24 @@ def test_fields_of_a_new_table_are_called_as_icebergs_java_library_calls_them() 
     assert [field.source_id for field in spec.fields] == [2, 1, 3, 4, 9, 10, 13, 5]
 
 
+def test_names_that_differ_in_case_alone_are_taken() -> None:
+    """Iceberg's Spark runtime could neither read nor change the table."""
+    spec = spec_of("truncate(2, s) as REGION_trunc, truncate(3, region)")
+
+    assert [field.name for field in spec.fields] == ["REGION_trunc", "region_trunc_3"]
+    with pytest.raises(ValueError, match="another partition field is called 'region'"):
+        spec_of("truncate(2, s) as REGION, region")
+
+
+def test_evolved_spec_has_no_names_that_differ_in_case_alone(stock: SqlCatalog) -> None:
+    """Iceberg's Spark runtime could neither read nor change the table any more."""
+    table = create(stock, "truncate(2, s) as short")
+
+    names = [field.name for field in evolve(table, "truncate(2, s), region as SHORT").spec().fields]
+
+    assert names == ["short_1000", "SHORT"]
+
+
 def test_two_transforms_of_one_kind_get_different_names() -> None:
     """A table by two prefixes of one column could not be made."""
     spec = spec_of("truncate(2, s), truncate(4, s)")

@@ -103,6 +103,7 @@ def test_no_text_is_no_partitioning_and_no_order(text: str) -> None:
     [
         ("day(ts) as", "the end stands where a column is needed"),
         ("day(ts) as d, region as d", "the name d is given to several partition fields"),
+        ("day(ts) as d, region as D", "the name D, d is given to several partition fields"),
         ("day(ts) as d, day(ts) as e", "day(ts) is given more than once"),
         ("day(ts) as d desc", "'desc' after day(ts) as d is not understood"),
         ("day(ts) d", "'d' after day(ts) is not understood"),
