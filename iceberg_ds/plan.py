@@ -355,7 +355,8 @@ class Fingerprint:
 
     def is_of_spec(self, spec: PartitionSpec) -> bool:
         """Return whether the spec means what its id meant, or its id is new."""
-        return self.specs.get(spec.spec_id, _digest(spec)) == _digest(spec)
+        known = self.specs.get(spec.spec_id)
+        return known is None or known == _digest(spec)
 
 
 def _digest(definition: Schema | PartitionSpec) -> str:

@@ -22,7 +22,7 @@ from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnkn
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import Route
+from iceberg_ds.plan import Fingerprint, Route
 from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, check_commit_status
 from iceberg_ds.snapshots.manifests import metadata_path, write_list
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
@@ -121,7 +121,7 @@ class _FirstSnapshot:
         self._identifier = options.table
         self._table = table
         self._seen = table.metadata  # as last loaded
-        self._write = new_write(options, table.metadata, Route(branch=MAIN_BRANCH))
+        self._write = new_write(options, table.metadata, Route(branch=MAIN_BRANCH), Fingerprint.of(table.metadata))
         self._attempts: list[Attempt] = []
         path = metadata_path(table.metadata, f"snap-{self._write.snapshot_id}-0-{self._write.operation_id}.avro")
         nothing = change_summary(table.metadata, Change(added=()))

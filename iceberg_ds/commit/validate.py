@@ -57,9 +57,7 @@ def check_target(
             if is_same_table
             else "another writer created it at the same moment, with other columns"
         )
-        raise SchemaMismatchError(
-            f"Cannot commit to {write.table}: {cause}: {'; '.join(problems)}. Run the write again."
-        )
+        raise SchemaMismatchError(f"Cannot commit to {write.table}: {cause}: {'; '.join(problems)}. {_AGAIN}")
     change = (
         (_change_under_partitions(metadata, write, spec_ids) if is_same_table else None)
         or _change_under_names(metadata, write, written)
@@ -72,15 +70,13 @@ def check_target(
 def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
     """Return the schema of the table that the write was planned for, before the write's own schema change."""
     change = write.schema_change
-    if change is not None and not (
-        change.base_schema_id == metadata.current_schema_id and _is_known(metadata.schema(), write)
-    ):
+    if change is not None:
+        if change.base_schema_id == metadata.current_schema_id and _is_known(metadata.schema(), write):
+            return metadata.schema()
         raise CommitConflictError(
             f"Cannot commit to {write.table}, nothing was committed: its schema changed while rows of a new schema "
             f"were written. {_AGAIN}"
         )
-    if change is not None:
-        return metadata.schema()
     written = metadata.schema_by_id(write.schema_id)
     if written is None or not _is_known(written, write):
         raise CommitConflictError(

@@ -28,7 +28,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import Route, WritePlan
+from iceberg_ds.plan import Fingerprint, Route, WritePlan
 from iceberg_ds.planning.decide import check_supported
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, branch_snapshot_id, why_not_writable
 from iceberg_ds.table.names import identifier_text
@@ -236,7 +236,8 @@ class Conversion:
         return Goal(paths=frozenset(found.path for found in deletes), key_types=types)
 
     def _plan(self, table: Table, goal: Goal) -> ResolvePlan:
-        write = new_write(self._options, table.metadata, Route(branch=self._branch))
+        fingerprint = Fingerprint.of(table.metadata)
+        write = new_write(self._options, table.metadata, Route(branch=self._branch), fingerprint)
         plan = WritePlan.into(table.metadata, write, self._catalog.plan_properties(table))
         return ResolvePlan.of(plan, table.metadata, goal.key_types, self._encoding)
 

@@ -40,7 +40,9 @@ _LEVELLED_CODECS = ("zstd", "gzip", "brotli")
 _DELETE_FILE_SIZE_DEFAULT = 64 * 1024 * 1024
 
 
-def new_write(options: SinkOptions, metadata: TableMetadata, route: Route) -> WriteIdentity:
+def new_write(
+    options: SinkOptions, metadata: TableMetadata, route: Route, fingerprint: Fingerprint | None
+) -> WriteIdentity:
     """Return the identity of a new write: it appends with the table's present schema, unless the caller changes that.
 
     Raises:
@@ -58,7 +60,7 @@ def new_write(options: SinkOptions, metadata: TableMetadata, route: Route) -> Wr
         files=file_settings(options, metadata, name),
         snapshot_properties=options.snapshot_properties,
         location_provider=trusted_provider(metadata.properties, options.table_properties),
-        fingerprint=Fingerprint.of(metadata),
+        fingerprint=fingerprint,
     )
 
 

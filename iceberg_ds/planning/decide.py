@@ -197,7 +197,7 @@ def decide(wish: Wish, target: Target) -> Decision:
         metadata = metadata_with(metadata, schema_change.schema, table_name=wish.name)
     feed, delete_spec = (None, None) if wish.keyed is None else wish.keyed.plan(metadata)
     write = replace(
-        new_write(options, metadata, route),
+        new_write(options, metadata, route, fingerprint),
         overwrite=_overwrite(options, metadata, route) if Kind.OVERWRITE in wish.kind else None,
         schema_change=schema_change,
         new_table=metadata.model_dump_json() if is_new else None,
@@ -205,7 +205,6 @@ def decide(wish: Wish, target: Target) -> Decision:
         stream=_stream_name(options),
         changes=feed,
         delete_spec_id=None if delete_spec in (None, NO_SPEC) else delete_spec.spec_id,
-        fingerprint=fingerprint,
     )
     return Decision(
         found=target.metadata,

@@ -17,15 +17,15 @@ _PLACES = {
     "SQL": "catalog/client.py; who loads the table, or asks for it, once more?",
     "REST": "catalog/client.py and rest_client.py; who loads the table, or asks for it, once more?",
     "table metadata parsed": "catalog/client.py; who loads the table once more?",
-    "copied deeply": "snapshots/snapshot.py and commits/; which updates of metadata are carried out twice?",
+    "copied deeply": "snapshots/snapshot.py and commit/; which updates of metadata are carried out twice?",
     "Python calls": "the step under cProfile; which loop goes over all snapshots, files or columns?",
     "data file": "writers/rolling.py and parquet.py; encodings, and when a file ends",
     "manifest": "snapshots/manifests.py; what each entry holds, and how many manifests there are",
-    "table metadata": "snapshots/txn_properties.py and marks.py; what each commit adds to the table",
+    "table metadata": "snapshots/txn_properties.py and txn.py; what each commit adds to the table",
     "message bytes": "messages.py; what each task sends",
     "writer bytes": "plan.py; what each task is sent",
     "modules": "`python -X importtime`, and tests/unit/test_imports.py; import it where it is needed",
-    "Arrow memory": "writing/; what is kept of a batch, a row group or a partition",
+    "Arrow memory": "writers/; what is kept of a batch, a row group or a partition",
 }
 
 MEASURED: dict[str, int] = {

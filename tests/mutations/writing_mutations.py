@@ -534,8 +534,8 @@ WRITING = (
     Mutation(
         name="a table is changed before all that can be refused was",
         file="planning/decide.py",
-        before="        new_write(options, metadata, route),",
-        after="        new_write(options, metadata.model_copy(update={'properties': {}} if change else {}), route),",
+        before="new_write(options, metadata, route",
+        after="new_write(options, metadata.model_copy(update={'properties': {}} if change else {}), route",
         tests=("unit/planning/test_refused_writes.py::test_table_that_others_change_meanwhile_is_looked_at_anew",),
     ),
     Mutation(

@@ -11,31 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io import FileIO
 from support.cloud_stores import BLOCK, CloudBucket, GcsBucket
+from support.stored_files import read, write, write_half
 
 from iceberg_ds.io.cleanup import Proof, delete_files
 
 EXIT_TIMEOUT_S = 60
-
-
-def write(io: FileIO, location: str, data: bytes, *, overwrite: bool = True) -> None:
-    """Write one file."""
-    with io.new_output(location).create(overwrite=overwrite) as stream:
-        stream.write(data)
-
-
-def write_half(io: FileIO, location: str, data: bytes) -> None:
-    """Begin a file, and fail."""
-    with io.new_output(location).create(overwrite=True) as stream:
-        stream.write(data)
-        raise KeyError
-
-
-def read(io: FileIO, location: str) -> bytes:
-    """Read one file."""
-    with io.new_input(location).open() as source:
-        return source.read()
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 7])

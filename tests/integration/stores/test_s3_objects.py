@@ -21,6 +21,7 @@ from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import EndpointConnectionError
 from pyiceberg.io import FileIO
 from support.bucket import Bucket
+from support.stored_files import read, write, write_half
 
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import ObjectIO
@@ -35,25 +36,6 @@ FORGET_TIMEOUT_S = 20
 def small_parts(bucket: Bucket) -> FileIO:
     """Return the door to files with the smallest parts."""
     return bucket.io(**{"s3.multipart.part-size-bytes": str(PART), "s3.retry.num-retries": "1"})
-
-
-def write(io: FileIO, location: str, data: bytes, *, overwrite: bool = True) -> None:
-    """Write one file."""
-    with io.new_output(location).create(overwrite=overwrite) as stream:
-        stream.write(data)
-
-
-def write_half(io: FileIO, location: str, data: bytes) -> None:
-    """Begin a file, and fail."""
-    with io.new_output(location).create(overwrite=True) as stream:
-        stream.write(data)
-        raise KeyError
-
-
-def read(io: FileIO, location: str) -> bytes:
-    """Read one file."""
-    with io.new_input(location).open() as source:
-        return source.read()
 
 
 def store_client(io: FileIO, location: str) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
-from pyiceberg.io import FileIO
+from support.stored_files import write, write_half
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io import fsspec_io
@@ -65,19 +65,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def on_disk(place: str) -> Path:
     """Return where the file of a location is."""
     return Path(place.partition("://")[2])
-
-
-def write(io: FileIO, place: str, data: bytes, *, overwrite: bool = True) -> None:
-    """Write one file."""
-    with io.new_output(place).create(overwrite=overwrite) as stream:
-        stream.write(data)
-
-
-def write_half(io: FileIO, place: str, data: bytes) -> None:
-    """Begin a file, and fail."""
-    with io.new_output(place).create(overwrite=True) as stream:
-        stream.write(data)
-        raise KeyError
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE])
