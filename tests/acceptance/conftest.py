@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.jvm_peer import JvmPeer, shared_peer
+from support.jvm_peer import JvmPeer, shared_peer, stop_shared_peer
 from support.shared_catalog import SharedCatalog
 
 
-@pytest.fixture(scope="session")
-def peer() -> JvmPeer:
+@pytest.fixture(scope="package")
+def peer() -> Iterator[JvmPeer]:
     """Return a running Spark with Iceberg's own runtime; its environment is made first if it is missing."""
-    return shared_peer()
+    yield shared_peer()
+    stop_shared_peer()
 
 
 @pytest.fixture

@@ -102,6 +102,7 @@ class KeyedTableOfTwo(KeyedTable):
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)  # the first one may have to make the peer's environment
+@pytest.mark.usefixtures("peer")
 class TestKeyedTableOfTwo(KeyedTableOfTwo.TestCase):  # type: ignore[misc]  # Hypothesis makes it
     """The machine as a test."""
 

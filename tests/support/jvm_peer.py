@@ -1,6 +1,6 @@
 """Iceberg's own Spark runtime beside the sink: one Spark in a process of its own, that statements are sent to.
 
-`shared_peer` keeps it for the whole run of the tests, because it takes seconds to start. `open_catalog` gives the
+`shared_peer` keeps it for all tests of a folder, because it takes seconds to start. `open_catalog` gives the
 SQLite catalog of a test, under the name that the sink's embedded catalog has; caches are off, so that the peer
 sees at once what the sink commits.
 """
@@ -307,10 +307,16 @@ _shared: list[JvmPeer] = []
 
 
 def shared_peer() -> JvmPeer:
-    """Return this process's peer, started when it is first asked for and stopped when the process ends."""
+    """Return this process's peer, started when it is first asked for; it ends with the process, if not sooner."""
     if not _shared:
         folder = Path(tempfile.mkdtemp(prefix="iceberg-ds-peer-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         _shared.append(JvmPeer(folder, _QUICK))
-        atexit.register(_shared[0].close)
+        atexit.register(stop_shared_peer)
     return _shared[0]
+
+
+def stop_shared_peer() -> None:
+    """Stop this process's peer, if there is one: it holds nearly a gigabyte."""
+    while _shared:
+        _shared.pop().close()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.catalog_table import CatalogTable
-from support.jvm_peer import PeerCatalog, shared_peer
+from support.jvm_peer import JvmPeer, PeerCatalog, shared_peer, stop_shared_peer
 from support.service_fixtures import (
     CATALOGS,
     glue,
@@ -24,17 +24,24 @@ from support.services import CatalogService
 __all__ = ["glue", "hive_metastore", "nessie", "object_store", "postgres", "rest_catalog", "sqlite", "sts"]
 
 
-@pytest.fixture(scope="session", params=CATALOGS)
+@pytest.fixture(scope="package", params=CATALOGS)
 def service(request: pytest.FixtureRequest) -> CatalogService:
     """Return each catalog in turn."""
     found: CatalogService = request.getfixturevalue(request.param)
     return found
 
 
-@pytest.fixture(scope="session")
-def peer(service: CatalogService) -> Iterator[PeerCatalog]:
+@pytest.fixture(scope="package")
+def runtime() -> Iterator[JvmPeer]:
+    """Return a running Spark with Iceberg's own runtime."""
+    yield shared_peer()
+    stop_shared_peer()
+
+
+@pytest.fixture(scope="package")
+def peer(service: CatalogService, runtime: JvmPeer) -> Iterator[PeerCatalog]:
     """Return the catalog as Iceberg's own Spark runtime sees it."""
-    catalog = shared_peer().open_session(service.peer_settings)
+    catalog = runtime.open_session(service.peer_settings)
     yield catalog
     catalog.close()
 

@@ -22,7 +22,7 @@ from support.tables import rows
 WRITERS = 3
 APPENDS = 3
 # Of what does not depend on how a catalog commits: with two catalogs, and with all of them.
-WITH_TWO = pytest.mark.parametrize("service", few(2, CATALOGS), indirect=True, scope="session")
+WITH_TWO = pytest.mark.parametrize("service", few(2, CATALOGS), indirect=True, scope="package")
 
 
 def run_at_once(*steps: Callable[[], object]) -> list[str]:

@@ -15,14 +15,14 @@ from support.services import ObjectStore
 __all__ = ["object_store", "sts"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
     """Return a server that speaks as Google Cloud Storage."""
     with serve_gcs(tmp_path_factory.mktemp("gcs")) as store:
         yield store
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azure]:
     """Return a server that speaks as Azure's blobs."""
     with serve_azure(tmp_path_factory.mktemp("azure")) as store:
