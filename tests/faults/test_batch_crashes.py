@@ -9,8 +9,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from support.exhaustive import few
+from support.faults_in_spark import Action, Fault, Point
+from support.hooked_sink import HookedSink
 from support.invariants import unreferenced_files
-from support.spark_faulty_sink import Action, Fault, FaultySink, Point
 from support.spark_jobs import BatchJob, dump
 from support.spark_process import SparkProcess
 from support.spark_tables import Warehouse
@@ -32,7 +33,7 @@ def used(house: Warehouse, spark: SparkSession) -> Warehouse:
 def job(house: Warehouse, fault: Fault | None = None) -> BatchJob:
     """Return a job that appends the next rows, and meets the fault."""
     options = {**house.options, **WRITE_AT_ONCE, **(fault.arm() if fault else {})}
-    return BatchJob(first=ROWS, rows=ROWS, options=options, sink=FaultySink.name() if fault else "icebergsink")
+    return BatchJob(first=ROWS, rows=ROWS, options=options, sink=HookedSink.name() if fault else "icebergsink")
 
 
 def fault_at(point: FaultPoint, action: Action, tmp_path: Path) -> Fault:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from support.hooked_sink import HookedSink
 from support.spark_process import wait_until
 from support.spark_tables import Warehouse
-from support.stream_noting_sink import NotingSink
 
 
 def test_continuous_trigger_never_records_an_epoch(house: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Rows that never reached the sink would count as written, epoch after epoch."""
     checkpoint, note = tmp_path / "checkpoint", tmp_path / "note.txt"
-    spark.dataSource.register(NotingSink)
+    spark.dataSource.register(HookedSink)
     rows = spark.readStream.format("rate").option("rowsPerSecond", 100).option("numPartitions", 2).load()
-    writer = rows.writeStream.format(NotingSink.name()).options(**house.options).option("note", str(note))
+    writer = rows.writeStream.format(HookedSink.name()).options(**house.options).option("note", str(note))
 
     query = writer.trigger(continuous="1 second").option("checkpointLocation", str(checkpoint)).start("db.t")
     try:

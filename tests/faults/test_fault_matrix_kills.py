@@ -14,7 +14,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from support.exhaustive import few
-from support.spark_faulty_sink import Action, Fault, FaultySink
+from support.faults_in_spark import Action, Fault
+from support.hooked_sink import HookedSink
 from support.spark_jobs import BatchJob
 from support.spark_tables import Warehouse, read_with_chdb
 from support.stream_runs import Stream
@@ -118,7 +119,7 @@ def test_batch_lands_whole_or_not_at_all_after_a_kill_at_any_step(
         first=len(before),
         rows=ROWS,
         options={**batches.options, **WRITE_AT_ONCE, **options},
-        sink=FaultySink.name(),
+        sink=HookedSink.name(),
     )
 
     with pytest.raises((Py4JJavaError, PySparkException)):

@@ -9,8 +9,9 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from support.exhaustive import few
+from support.faults_in_spark import Action, Fault, Point
+from support.hooked_sink import HookedSink
 from support.invariants import unreferenced_files
-from support.spark_faulty_sink import Action, Fault, FaultySink, Point
 from support.spark_jobs import SCHEMA, BatchJob, dump, numbered, remove_last_commit, write_source
 from support.spark_process import SparkProcess
 from support.spark_tables import FORMAT, Warehouse
@@ -24,7 +25,7 @@ def job(house: Warehouse, fault: Fault | None = None, mode: str = "append", vers
     """Return the batch of one day, as a scheduler runs it."""
     named = {"txnAppId": "nightly-load", "txnVersion": str(version)}
     options = {**house.options, **named, **(fault.arm() if fault else {})}
-    return BatchJob(rows=ROWS, options=options, sink=FaultySink.name() if fault else "icebergsink", mode=mode)
+    return BatchJob(rows=ROWS, options=options, sink=HookedSink.name() if fault else "icebergsink", mode=mode)
 
 
 @pytest.mark.exhaustive
@@ -65,7 +66,7 @@ def into_two_tables(house: Warehouse, armed: Mapping[str, str]) -> Callable[[Dat
     """Return what writes each micro-batch into two tables, the second with these options of a fault."""
 
     def write(rows: DataFrame, epoch_id: int) -> None:
-        for table, sink, more in (("db.t", FORMAT, {}), ("db.u", FaultySink.name(), armed)):
+        for table, sink, more in (("db.t", FORMAT, {}), ("db.u", HookedSink.name(), armed)):
             writer = rows.write.format(sink).mode("append").options(**house.options, **more)
             writer.options(txnAppId="orders", txnVersion=epoch_id).save(table)
 
@@ -77,7 +78,7 @@ def test_micro_batch_that_is_repeated_lands_once_in_each_table(
     house: Warehouse, spark: SparkSession, tmp_path: Path, point: Point
 ) -> None:
     """A micro-batch that died between two tables would be twice in the first, or be missing in the second."""
-    spark.dataSource.register(FaultySink)
+    spark.dataSource.register(HookedSink)
     source = tmp_path / "source"
     write_source(source, [range(10), range(10, 20), range(20, 30)])
     fault = Fault(point=point, action=Action.KILL_WORKER, fuse=tmp_path / "fuse")

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from support.exhaustive import EXHAUSTIVE, few
-from support.spark_faulty_sink import Action, Fault, Point
+from support.faults_in_spark import Action, Fault, Point
 from support.spark_jobs import dump
 from support.spark_process import SparkProcess
 from support.stream_runs import Stream

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from support.spark_faulty_sink import Action, Fault, Point
+from support.faults_in_spark import Action, Fault, Point
 from support.spark_jobs import dump, remove_last_commit
 from support.spark_process import SparkProcess, wait_until
 from support.stream_runs import Stream

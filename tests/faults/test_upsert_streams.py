@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.manifest import DataFileContent
 from pyspark.sql import SparkSession
+from support.faults_in_spark import Action, Fault
 from support.keyed_reader import listed
 from support.keyed_streams import FEED, KeyedStream, rows_after
-from support.spark_faulty_sink import Action, Fault
 from support.spark_jobs import dump
 from support.spark_process import SparkProcess
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from support.faults_in_spark import Action, Fault, Point
 from support.invariants import unreferenced_files
-from support.spark_faulty_sink import Action, Fault, Point
 from support.spark_jobs import dump, numbered, write_source
 from support.spark_process import SparkProcess
 from support.spark_tables import Warehouse

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.faults_in_spark import Action, Fault, Point
+from support.hooked_sink import HookedSink
 from support.invariants import unreferenced_files
 from support.keyed_streams import rows_in
-from support.spark_faulty_sink import Action, Fault, FaultySink, Point
 from support.spark_jobs import BatchJob, StreamJob, dump, write_source
 from support.spark_process import SparkProcess, wait_until
 from support.spark_tables import Warehouse
@@ -33,7 +34,7 @@ def test_spark_drivers_that_create_one_table_at_once_both_succeed(
     ]
     for number, (driver, fault) in enumerate(zip(drivers, faults, strict=True)):
         options = {**house.options, **fault.arm()}
-        driver.send(dump(BatchJob(first=number * 10, options=options, sink=FaultySink.name())))
+        driver.send(dump(BatchJob(first=number * 10, options=options, sink=HookedSink.name())))
     wait_until(lambda: all(fault.barrier.exists() for fault in faults), "both are about to commit")
     assert not house.has_table()
     for fault in faults:
@@ -55,7 +56,7 @@ def test_drivers_that_create_one_table_with_keys_at_once_leave_one_row_of_each(
     ]
     for number, (driver, fault) in enumerate(zip(drivers, faults, strict=True)):
         options = {**house.options, "keys": "id", "partition-by": "truncate(10, name)", **fault.arm()}
-        driver.send(dump(BatchJob(first=number * 5, options=options, sink=FaultySink.name())))
+        driver.send(dump(BatchJob(first=number * 5, options=options, sink=HookedSink.name())))
     wait_until(lambda: all(fault.barrier.exists() for fault in faults), "both are about to commit")
     assert not house.has_table()
     for fault in faults:

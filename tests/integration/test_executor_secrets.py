@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.hooked_sink import HookedSink
+from support.memory_probe import read_probes, secret
 from support.spark_jobs import SCHEMA, BatchJob, StreamJob, numbered, write_source
-from support.spark_probe_sink import ProbeSink, read_reports, secret
 from support.spark_tables import Warehouse
 
 
@@ -24,7 +25,7 @@ def reports(tmp_path: Path) -> Path:
 @pytest.fixture
 def options(spark: SparkSession, house: Warehouse, reports: Path) -> dict[str, str]:
     """Return options with a secret of the catalog; the probing sink is registered."""
-    spark.dataSource.register(ProbeSink)
+    spark.dataSource.register(HookedSink)
     return {**house.catalog_options, "catalog.token": secret(), "probe": str(reports)}
 
 
@@ -37,9 +38,9 @@ def test_tasks_of_a_batch_never_see_the_catalogs_secrets(
     spark: SparkSession, house: Warehouse, options: dict[str, str], reports: Path
 ) -> None:
     """Whoever can run code in a task, a UDF say, could read the catalog's credentials."""
-    numbered(spark, 0, 10).write.format("probesink").mode("append").options(**options).save("db.t")
+    numbered(spark, 0, 10).write.format("hookedsink").mode("append").options(**options).save("db.t")
 
-    assert read_reports(reports) == {"task": {"secret False"}, "commit": {"secret True"}}
+    assert read_probes(reports) == {"task": {"secret False"}, "commit": {"secret True"}}
     assert house.ids() == list(range(10))
 
 
@@ -49,11 +50,11 @@ def test_tasks_of_a_stream_never_see_the_catalogs_secrets(
     """Whoever can run code in a task, a UDF say, could read the catalog's credentials."""
     write_source(tmp_path / "source", [range(5)])
     rows = spark.readStream.schema(SCHEMA).json(str(tmp_path / "source"))
-    writer = rows.writeStream.format("probesink").options(**options).trigger(availableNow=True)
+    writer = rows.writeStream.format("hookedsink").options(**options).trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start("db.t")
     query.awaitTermination(120)
 
-    assert read_reports(reports) == {"task": {"secret False"}, "commit": {"secret True"}}
+    assert read_probes(reports) == {"task": {"secret False"}, "commit": {"secret True"}}
     assert house.ids() == [0, 1, 2, 3, 4]
 
 
@@ -72,7 +73,7 @@ def test_error_of_a_write_does_not_show_secrets(spark: SparkSession, options: di
     """Credentials would stand in the log of every failed job."""
     rows = numbered(spark, 0, 1)
     with pytest.raises(Exception, match="does not exist in catalog") as refused:
-        rows.write.format("probesink").mode("append").options(**options, **{"create-table": "false"}).save("db.none")
+        rows.write.format("hookedsink").mode("append").options(**options, **{"create-table": "false"}).save("db.none")
 
     assert "TableNotFoundError" in str(refused.value)
     assert "'token': '***'" in str(refused.value)
@@ -85,6 +86,6 @@ def test_batch_that_fails_is_cleaned_up_with_the_catalogs_secrets(
     """`abort` would have no catalog to ask, and leave the files of every failed job."""
     failing = numbered(spark, 0, 10).selectExpr("id", "IF(id = 9, raise_error('planned'), name) AS name")
     with pytest.raises(Exception, match="planned"):
-        failing.write.format("probesink").mode("append").options(**options).save("db.t")
+        failing.write.format("hookedsink").mode("append").options(**options).save("db.t")
 
-    assert read_reports(reports)["abort"] == {"secret True"}
+    assert read_probes(reports)["abort"] == {"secret True"}

@@ -16,8 +16,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.streaming import StreamingQuery
+from support.faults_in_spark import Action, Fault, Point
+from support.hooked_sink import HookedSink
 from support.invariants import unreferenced_files
-from support.spark_faulty_sink import Action, Fault, FaultySink, Point
 from support.spark_jobs import SCHEMA, numbered, remove_last_commit, write_source
 from support.spark_process import wait_until
 from support.spark_tables import FORMAT, Warehouse
@@ -132,11 +133,11 @@ def appending_at(fault: Fault, house: Warehouse) -> Iterator[None]:
 def test_rows_that_come_while_tasks_run_are_a_conflict(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """Rows that another job appended meanwhile would be dropped unseen."""
     house.append(numbered(spark, 0, 3))
-    spark.dataSource.register(FaultySink)
+    spark.dataSource.register(HookedSink)
     fault = Fault(point=Point.BEFORE_COMMIT, action=Action.WAIT, fuse=tmp_path / "fuse")
 
     with appending_at(fault, house), pytest.raises(PySparkException) as caught:
-        overwrite(numbered(spark, 10, 13), house, FaultySink.name(), **fault.arm())
+        overwrite(numbered(spark, 10, 13), house, HookedSink.name(), **fault.arm())
 
     assert f"snapshot {house.table().metadata.current_snapshot_id} brought" in str(caught.value)
     assert house.ids() == [0, 1, 2, 5]
@@ -148,11 +149,11 @@ def test_rows_that_come_while_tasks_run_stay_under_snapshot_isolation(
 ) -> None:
     """Rows that another job appended meanwhile would be dropped unseen."""
     house.append(numbered(spark, 0, 3))
-    spark.dataSource.register(FaultySink)
+    spark.dataSource.register(HookedSink)
     fault = Fault(point=Point.BEFORE_COMMIT, action=Action.WAIT, fuse=tmp_path / "fuse")
 
     with appending_at(fault, house):
-        overwrite(numbered(spark, 10, 13), house, FaultySink.name(), isolation_level="snapshot", **fault.arm())
+        overwrite(numbered(spark, 10, 13), house, HookedSink.name(), isolation_level="snapshot", **fault.arm())
 
     assert house.ids() == [5, 10, 11, 12]
     check_clean(house)
@@ -220,7 +221,7 @@ def test_complete_epoch_that_landed_before_a_crash_is_skipped_after_the_restart(
 ) -> None:
     """The replayed epoch would replace rows that came after it, or leave its files behind."""
     write_source(tmp_path / "source", [range(9), range(9, 12)])
-    spark.dataSource.register(FaultySink)
+    spark.dataSource.register(HookedSink)
     fault = Fault(point=Point.AFTER_COMMIT, action=Action.RAISE, fuse=tmp_path / "fuse", epoch_id=1)
 
     def run(name: str, **options: str) -> None:
@@ -230,7 +231,7 @@ def test_complete_epoch_that_landed_before_a_crash_is_skipped_after_the_restart(
         finish(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start("db.t"))
 
     with pytest.raises(StreamingQueryException, match="planned fault"):
-        run(FaultySink.name(), **fault.arm())
+        run(HookedSink.name(), **fault.arm())
     landed = [summary[EPOCH_ID_KEY] for summary in house.snapshots()]
     run(FORMAT)
 

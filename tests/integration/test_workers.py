@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from support.hooked_sink import HookedSink
 from support.spark_jobs import numbered
 from support.spark_tables import Warehouse
-from support.spark_worker_sink import WorkerSink, read_worker_reports
+from support.worker_reports import read_worker_reports
 
 WRITES = 4
 # Fewer than there are in any process that has loaded what a call needs.
@@ -21,12 +22,12 @@ MANY = 10_000
 def test_real_workers_are_eased(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """After an update of Spark, each task, plan and commit would search its modules for garbage again."""
     reports = tmp_path / "reports"
-    spark.dataSource.register(WorkerSink)
+    spark.dataSource.register(HookedSink)
     options = {**house.catalog_options, "reports": str(reports)}
 
     for number in range(WRITES):
         rows = numbered(spark, 10 * number, 10 * number + 10)
-        rows.write.format("workersink").mode("append").options(**options).save("db.t")
+        rows.write.format("hookedsink").mode("append").options(**options).save("db.t")
 
     found = read_worker_reports(reports)
     assert {report.role for report in found} == {"plan", "task", "commit"}

@@ -10,9 +10,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from support.delete_soundness import check_deletes
+from support.faults_in_spark import Fault
+from support.hooked_sink import HookedSink
 from support.invariants import check_clean, check_sound
 from support.keyed_reader import rows_of
-from support.spark_faulty_sink import Fault, FaultySink
 from support.spark_jobs import StreamJob, UpsertJob, write_file
 from support.spark_tables import Warehouse
 
@@ -115,7 +116,7 @@ class KeyedStream:
             source=str(self.source),
             checkpoint=str(self.checkpoint),
             options={**self.house.options, **self.options, **(fault.arm() if fault is not None else {})},
-            sink=FaultySink.name() if fault is not None else "icebergsink",
+            sink=HookedSink.name() if fault is not None else "icebergsink",
             files_per_epoch=TASKS,
             columns=COLUMNS,
         )

@@ -12,9 +12,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from support.spark_faulty_sink import FaultySink, struck_from_now_on
-from support.spark_marked_sink import MarkedSink
-from support.spark_probe_sink import ProbeSink
+from support.faults_in_spark import struck_from_now_on
+from support.hooked_sink import HookedSink
 from support.spark_session import NO_PANDAS
 
 import iceberg_ds
@@ -32,7 +31,7 @@ class StreamJob:
         checkpoint: The query's checkpoint.
         table: Identifier of the table.
         options: Options of the sink.
-        sink: `icebergsink`, or `faultysink` with its option `fault`.
+        sink: `icebergsink`, or `hookedsink` with options of its hooks.
         trigger: Arguments of `trigger()`.
         where: Which rows go into the table.
         files_per_epoch: How many files an epoch takes.
@@ -99,7 +98,7 @@ class BatchJob:
         partitions: Partitions of each.
         table: Identifier of the table, as `save` takes it.
         options: Options of the sink.
-        sink: `icebergsink`, or `faultysink` with its option `fault`, or `probesink` with its option `probe`.
+        sink: `icebergsink`, or `hookedsink` with options of its hooks.
         mode: `append` or `overwrite`.
         register: Whether the job registers the sink, as it must where PySpark does not find it.
     """
@@ -125,7 +124,7 @@ class BatchJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlJob:
-    """Statements of SQL, in a session in which the sink and the one that keeps evidence get registered.
+    """Statements of SQL, in a session in which the sink and the one with hooks get registered.
 
     Attributes:
         statements: The statements, one after the other.
@@ -140,7 +139,7 @@ class SqlJob:
     def run(self, spark: SparkSession) -> None:
         """Run all statements."""
         iceberg_ds.register(spark)
-        spark.dataSource.register(MarkedSink)
+        spark.dataSource.register(HookedSink)
         if self.log_level is not None:
             spark.sparkContext.setLogLevel(self.log_level)
         found = [str(row) for statement in self.statements for row in spark.sql(statement).collect()]
@@ -152,9 +151,8 @@ Job = StreamJob | BatchJob | SqlJob
 
 
 def _register(spark: SparkSession, sink: str, *, real: bool) -> None:
-    for known in (FaultySink, ProbeSink):
-        if sink == known.name():
-            spark.dataSource.register(known)
+    if sink == HookedSink.name():
+        spark.dataSource.register(HookedSink)
     if real:
         iceberg_ds.register(spark)
 

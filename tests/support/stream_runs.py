@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from support.faults_in_spark import Fault
+from support.hooked_sink import HookedSink
 from support.invariants import unreferenced_files
-from support.spark_faulty_sink import Fault, FaultySink
 from support.spark_jobs import StreamJob, write_source
 from support.spark_tables import Warehouse
 
@@ -76,7 +77,7 @@ class Stream:
             source=str(self.source),
             checkpoint=str(self.checkpoint),
             options={**self.warehouse.options, **armed, **more},
-            sink=FaultySink.name() if fault is not None else "icebergsink",
+            sink=HookedSink.name() if fault is not None else "icebergsink",
             files_per_epoch=FILES_PER_EPOCH,
         )
 

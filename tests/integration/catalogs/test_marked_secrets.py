@@ -18,10 +18,10 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 from support.fake_services import Answer, answering, closed, rest_answer
+from support.faults_in_spark import Action, Fault, Point
 from support.rest_fake import RestFake, serve_rest_fake
 from support.server_process import free_port
 from support.services import REPOSITORY, ObjectStore
-from support.spark_faulty_sink import Action, Fault, Point
 from support.spark_jobs import BatchJob, Job, SqlJob, StreamJob, dump, write_source
 from support.spark_process import SparkProcess
 
@@ -132,13 +132,13 @@ class Writes:
     def batch(self, options: dict[str, str], error: str | None = None, mode: str = "append") -> None:
         """Write a batch."""
         evidence = {"evidence": str(self.folder / "evidence")}
-        self.run(BatchJob(rows=4, sink="markedsink", options={**options, **evidence}, mode=mode), error)
+        self.run(BatchJob(rows=4, sink="hookedsink", options={**options, **evidence}, mode=mode), error)
 
     def stream(self, name: str, options: dict[str, str], error: str | None = None) -> None:
         """Run a stream of one epoch."""
         source, checkpoint = self.folder / "source", self.folder / "checkpoints" / name
         given = {**options, "evidence": str(self.folder / "evidence")}
-        job = StreamJob(source=str(source), checkpoint=str(checkpoint), sink="markedsink", options=given)
+        job = StreamJob(source=str(source), checkpoint=str(checkpoint), sink="hookedsink", options=given)
         self.run(job, error)
 
     def fault(self, name: str, point: Point) -> dict[str, str]:
@@ -161,7 +161,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory, object_store: ObjectStore
         conf = talkative(folder / "events", ui_port)
         with SparkProcess(folder / "driver", environment=environment, conf=conf) as process:
             writes = Writes(folder=folder, process=process, ui=f"http://127.0.0.1:{ui_port}")
-            shown = "CREATE TABLE shown (id BIGINT, name STRING) USING markedsink"
+            shown = "CREATE TABLE shown (id BIGINT, name STRING) USING hookedsink"
             writes.run(SqlJob(statements=[shown], log_level="INFO"))
             write_to_store(writes, object_store)
             write_to_rest_catalog(writes, object_store, fake)

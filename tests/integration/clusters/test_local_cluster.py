@@ -10,7 +10,7 @@ import pytest
 from support.cluster import SETTINGS, SPARK_HOME
 from support.cluster_tables import Lake
 from support.exhaustive import EXHAUSTIVE
-from support.spark_faulty_sink import Action, Fault, Point
+from support.faults_in_spark import Action, Fault, Point
 from support.spark_jobs import BatchJob, StreamJob, dump, write_source
 from support.spark_process import SparkProcess
 
@@ -40,7 +40,7 @@ def test_batches_and_a_stream_land_once(driver: SparkProcess, lake: Lake, tmp_pa
         source=str(tmp_path / "source"), checkpoint=str(tmp_path / "checkpoint"), table=table, options=lake.options
     )
     killed = replace(
-        batch, first=10, sink="faultysink", options={**lake.options, "small-task-size-bytes": "0", **fault.arm()}
+        batch, first=10, sink="hookedsink", options={**lake.options, "small-task-size-bytes": "0", **fault.arm()}
     )
 
     errors = [driver.run(dump(job)) for job in (batch, killed, stream, stream)]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.cluster import SETTINGS, Cluster
 from support.cluster_tables import Lake
-from support.spark_faulty_sink import Action, Fault, Point
+from support.faults_in_spark import Action, Fault, Point
+from support.memory_probe import read_probes, secret
 from support.spark_jobs import BatchJob, StreamJob, dump, write_source
-from support.spark_probe_sink import read_reports, secret
 from support.spark_process import SparkProcess, wait_until
 
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
@@ -91,9 +91,9 @@ def test_executors_never_see_the_catalogs_secrets(
     table, reports = lake.new_name(), tmp_path / "reports"
     options = {**lake.options, "catalog.token": secret(), "probe": str(reports)}
 
-    assert driver.run(dump(BatchJob(table=table, options=options, sink="probesink"))) is None
+    assert driver.run(dump(BatchJob(table=table, options=options, sink="hookedsink"))) is None
 
-    found = read_reports(reports)
+    found = read_probes(reports)
     assert {text.rpartition(", ")[2] for text in found["task"]} == {"secret False"}
     assert {text.rpartition(", ")[2] for text in found["commit"]} == {"secret True"}
     assert secret() not in cluster.executor_logs()
@@ -106,7 +106,7 @@ def test_killed_executor_neither_loses_nor_doubles_a_row(driver: SparkProcess, l
     fault = Fault(point=Point.IN_TASK, action=Action.KILL_EXECUTOR, fuse=tmp_path / "fuse")
     options = {**lake.options, "small-task-size-bytes": "0", **fault.arm()}
 
-    assert driver.run(dump(BatchJob(table=table, rows=100, partitions=4, options=options, sink="faultysink"))) is None
+    assert driver.run(dump(BatchJob(table=table, rows=100, partitions=4, options=options, sink="hookedsink"))) is None
 
     assert fault.has_struck
     assert lake.ids(table) == list(range(100))
@@ -134,7 +134,7 @@ def test_second_attempt_that_overtakes_the_first_adds_no_row(
     fault = Fault(point=Point.AFTER_TASK, action=Action.WAIT, fuse=tmp_path / "fuse")
     options = {**lake.options, "small-task-size-bytes": "0", **fault.arm()}
 
-    assert hasty_driver.run(dump(BatchJob(table=table, options=options, sink="faultysink"))) is None
+    assert hasty_driver.run(dump(BatchJob(table=table, options=options, sink="hookedsink"))) is None
 
     assert fault.barrier.exists()  # the first attempt has written all its rows, and waits still
     assert lake.ids(table) == list(range(10))
@@ -153,7 +153,7 @@ def test_stream_goes_on_after_its_driver_was_killed(
         checkpoint=str(tmp_path / "checkpoint"),
         table=table,
         options={**lake.options, **fault.arm()},
-        sink="faultysink",
+        sink="hookedsink",
     )
     hasty_driver.send(dump(stream))
     wait_until(lambda: fault.has_struck, "the second epoch has landed")

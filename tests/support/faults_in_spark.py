@@ -1,7 +1,7 @@
-"""`format("faultysink")`: the sink with planned faults at named steps, in whatever process comes to them.
+"""Planned faults at named steps of the sink, in whatever process comes to them: a hook (`hooked_sink`).
 
-Importable by Spark's workers through PYTHONPATH. The faults are an option; each has a file as its fuse, and
-who removes it strikes, so a restarted query with the same options meets no second fault.
+The faults are an option; each has a file as its fuse, and who removes it strikes, so a restarted query with the
+same options meets no second fault.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from support.sink_hooks import Call
 
-from iceberg_ds import IcebergSink
-from iceberg_ds.datasource import DataSourceStreamArrowWriter  # Spark 4.0 has none of its own
 from iceberg_ds.fault_points import FaultPoint, listen
 
 _OPTION = "fault"
@@ -137,100 +133,33 @@ def _load(text: str) -> tuple[Fault, ...]:
     )
 
 
-@contextmanager
-def _struck_by(faults: Sequence[Fault]) -> Iterator[None]:
-    """Let faults strike in this process, which others will use after us."""
-
-    def strike(step: FaultPoint) -> None:
-        for fault in faults:
-            fault.strike_at(step)
-
-    listen(strike)
-    try:
-        yield
-    finally:
-        listen(None)
-
-
-def struck_from_now_on(options: Mapping[str, str]) -> dict[str, str]:
-    """Let the faults of option `fault` strike in this process for good, and return the other options."""
-    faults = _load(options.get(_OPTION, "[]"))
-
+def _let_strike(faults: Sequence[Fault]) -> None:
     def strike(step: FaultPoint) -> None:
         for fault in faults:
             fault.strike_at(step)
 
     listen(strike if faults else None)
+
+
+def struck_from_now_on(options: Mapping[str, str]) -> dict[str, str]:
+    """Let the faults of option `fault` strike in this process for good, and return the other options."""
+    _let_strike(_load(options.get(_OPTION, "[]")))
     return {key: value for key, value in options.items() if key != _OPTION}
 
 
-class FaultySink(IcebergSink):
-    """The sink with the faults of its option `fault`, or without any."""
+class Faults:
+    """Lets the faults of option `fault` strike in the process that makes a call, which others will use after us."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__({key: value for key, value in options.items() if key != _OPTION})
-        self._faults = _load(options[_OPTION]) if _OPTION in options else ()
+    option: ClassVar[str] = _OPTION
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the name that `format()` takes."""
-        return "faultysink"
+    def __init__(self, text: str) -> None:
+        self._faults = _load(text)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001  # Spark's signature
-        """Plan a batch write."""
-        with _struck_by(self._faults):
-            return FaultyBatchWriter(super().writer(schema, overwrite), self._faults)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001, N802  # Spark's signature
-        """Plan a micro-batch, or make the writer that commits one."""
-        with _struck_by([fault for fault in self._faults if fault.epoch_id is None]):
-            return FaultyStreamWriter(super().streamWriter(schema, overwrite), self._faults)
-
-
-class FaultyBatchWriter(DataSourceArrowWriter):
-    """A batch writer that faults strike."""
-
-    def __init__(self, inner: DataSourceArrowWriter, faults: tuple[Fault, ...]) -> None:
-        self._inner = inner
-        self._faults = faults
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task."""
-        with _struck_by(self._faults):
-            return self._inner.write(iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit."""
-        with _struck_by(self._faults):
-            self._inner.commit(messages)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Abort."""
-        with _struck_by(self._faults):
-            self._inner.abort(messages)
-
-
-class FaultyStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming writer that faults strike."""
-
-    def __init__(self, inner: DataSourceStreamArrowWriter, faults: tuple[Fault, ...]) -> None:
-        self._inner = inner
-        self._faults = faults
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task."""
-        with _struck_by(self._faults):
-            return self._inner.write(iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Commit an epoch."""
-        with self._struck_in(batchId):
-            self._inner.commit(messages, batchId)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Abort an epoch."""
-        with self._struck_in(batchId):
-            self._inner.abort(messages, batchId)
-
-    def _struck_in(self, epoch_id: int) -> Any:
-        return _struck_by([fault for fault in self._faults if fault.epoch_id in {None, epoch_id}])
+    @contextmanager
+    def around(self, call: Call) -> Iterator[None]:
+        """Let those strike that are due in the call: tasks do not know their epoch."""
+        _let_strike([fault for fault in self._faults if call.role == "task" or fault.epoch_id in {None, call.epoch_id}])
+        try:
+            yield
+        finally:
+            listen(None)
