@@ -23,9 +23,10 @@ from iceberg_ds.errors import CommitConflictError, SchemaMismatchError
 from iceberg_ds.plan import Route, SchemaChange, WriteIdentity
 from iceberg_ds.snapshots.commit_status import Reply, StatusCheck
 from iceberg_ds.snapshots.manifests import live_manifests
-from iceberg_ds.snapshots.refs import base_branch, branch_snapshot_id
+from iceberg_ds.snapshots.refs import BranchHistory, base_branch, branch_snapshot_id
 from iceberg_ds.snapshots.snapshot import commit_request
 from iceberg_ds.snapshots.txn import kind_of, property_mark
+from iceberg_ds.snapshots.txn_properties import met_in_history
 from iceberg_ds.table.compatibility import taken_names
 from iceberg_ds.table.requests import CommitRequest
 from iceberg_ds.table.schema_evolution import metadata_with, schema_request
@@ -129,11 +130,13 @@ def with_new_schema(table: Table, write: WriteIdentity) -> Table:
 
 
 def mark_request(metadata: TableMetadata, write: WriteIdentity, finding: StatusCheck) -> CommitRequest | None:
-    """Return the request that records the mark that the table shows of a write done before, or None without a mark."""
-    numbered, base = write.numbered, base_branch(metadata, write.route)
-    if numbered is None or finding.mark is None:
+    """Return the request that records what only history tells of a branch that has a write, or None if nothing does."""
+    base = base_branch(metadata, write.route)
+    values = met_in_history(BranchHistory(metadata, base))
+    if write.numbered is not None and finding.mark is not None and not finding.is_recorded:
+        values |= property_mark(kind_of(write.numbered), base, write.numbered.writer, finding.mark)
+    if not values:
         return None
-    values = property_mark(kind_of(numbered), base, numbered.writer, finding.mark)
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),

@@ -239,17 +239,16 @@ class SnapshotUpdate:
         """Drop the files of a write that was done before."""
         count = self._files.record_count
         self._delete_if(finding, table)
-        if not finding.is_recorded:
-            self._record(table, finding)
+        self._record(table, finding)
         fault_point(FaultPoint.SKIPPED)
         level = logging.WARNING if needs_a_warning(self._write, finding, count) else logging.INFO
         logger.log(level, "%s. %s", skipped(self._write, finding, count), fate_of_files(finding))
         return CommitResult(snapshot_id=None, was_replayed=True)
 
     def _record(self, table: Table, finding: StatusCheck) -> None:
-        """Write the mark that only the branch's history holds into the table's properties, because history expires.
+        """Write the marks that only the branch's history holds into the table's properties, because history expires.
 
-        Tried once: for now, history proves the write as well without the property.
+        Tried once: for now, history proves the writes as well without the properties.
         """
         request = mark_request(table.metadata, self._write, finding)
         if request is None:
@@ -258,7 +257,7 @@ class SnapshotUpdate:
             self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
             logger.info(
-                "The mark of %s is in the branch's history alone, and was not recorded: %s", self._write, failure
+                "Marks beside %s are in the branch's history alone, and were not recorded: %s", self._write, failure
             )
 
     def _delete_if(self, finding: StatusCheck, table: Table) -> None:

@@ -224,15 +224,24 @@ def _picked(history: BranchHistory, numbered: NumberedWrite, last: Mark | None) 
     for snapshot in history:
         if kind is EPOCHS and last is not None and snapshot.snapshot_id == last.snapshot_id:
             return None
-        source_id = summary_entries(snapshot).get(_PICKED_KEY)
-        source = (
-            find_snapshot(history.metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
-        )
+        source = _source(history.metadata, snapshot)
         if source is None or writer_in(source, kind) != numbered.writer:
             continue
         if (mark := mark_in(source, kind)).number == numbered.number:
             return replace(mark, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
     return None
+
+
+def _source(metadata: TableMetadata, snapshot: Snapshot) -> Snapshot | None:
+    """Return the write whose files were cherry-picked with this snapshot, or None; what was picked may be a pick."""
+    found, seen = None, set()
+    source: Snapshot | None = snapshot
+    while source is not None and source.snapshot_id not in seen:  # damaged metadata may name sources in a circle
+        seen.add(source.snapshot_id)
+        source_id = summary_entries(source).get(_PICKED_KEY)
+        source = find_snapshot(metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
+        found = source or found
+    return found
 
 
 def is_picked(snapshot: Snapshot) -> bool:

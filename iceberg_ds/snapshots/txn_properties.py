@@ -107,7 +107,7 @@ def record_write(
     values, removals = _disproved(history) if base == write.branch else _taken_over(history, write.branch)
     if write.numbered is not None:
         if base == write.branch:
-            values |= _met_in_history(history)
+            values |= met_in_history(history)
         values |= _own(metadata, write, write.numbered, _mark(write.numbered, snapshot, last, record_count), base)
     gone = _of_gone_branches(metadata, kept=write.branch)
     return PropertyChange(
@@ -222,7 +222,7 @@ def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]
     return {key: text for key, text in values.items() if metadata.properties.get(key) != text}
 
 
-def _met_in_history(history: BranchHistory) -> dict[str, str]:
+def met_in_history(history: BranchHistory) -> dict[str, str]:
     """Return the marks that only summaries hold, as properties.
 
     The search ends at a snapshot that a property names: the commit that wrote the property has looked behind it.

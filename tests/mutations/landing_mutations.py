@@ -247,9 +247,16 @@ LANDING = (
     Mutation(
         name="marks that only history holds are not written down",
         file="snapshots/txn_properties.py",
-        before="            values |= _met_in_history(history)",
+        before="            values |= met_in_history(history)",
         after="            values |= {}",
         tests=(_STRAY + "test_mark_that_only_history_holds_is_written_down",),
+    ),
+    Mutation(
+        name="a skipped write records no mark but its own",
+        file="commit/requests.py",
+        before="    values = met_in_history(BranchHistory(metadata, base))",
+        after="    values: dict[str, str] = {}",
+        tests=(_STRAY + "test_skip_writes_down_the_marks_of_every_writer",),
     ),
     Mutation(
         name="a version that was cherry-picked is added again",

@@ -159,6 +159,20 @@ def test_version_that_somebody_cherry_picked_is_not_added_twice(audited: Sink) -
     assert audited.ids() == [1, 2, 3, 5]
 
 
+def test_version_that_somebody_cherry_picked_twice_is_not_added_again(audited: Sink) -> None:
+    """Rows would be there twice: what was picked last is a pick itself, and has no mark either."""
+    base = head_of(audited)
+    audited.append(8)
+    cherry_pick(audited, head_of(audited, "audit"))
+    picked = head_of(audited)
+    set_branch(audited, "main", base)
+    audited.append(9)
+    cherry_pick(audited, picked)
+
+    assert append(audited, 1, 2).was_replayed
+    assert audited.ids() == [1, 2, 9]
+
+
 def test_version_that_was_picked_is_not_added_after_a_lower_one(audited: Sink) -> None:
     """Rows would be there twice: the picked snapshot lies behind the mark of the lower version."""
     append(audited, 2, 3, branch="audit")
@@ -370,6 +384,28 @@ def test_skip_that_only_history_proves_is_written_down(sink: Sink) -> None:
 
     assert append(sink, 1, 1, branch="audit").was_replayed
     assert ids_of(sink, "audit") == [1, 9]
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_skip_writes_down_the_marks_of_every_writer(sink: Sink, *, is_recorded: bool) -> None:
+    """The mark of the skipped writer would hide those behind it, and after an expiry others' rows would be doubled."""
+    other = {"txn_app_id": "other", "txn_version": 1}
+    sink.append(1)
+    if is_recorded:
+        append(sink, 1, 2, branch="audit", create_branch=True)
+        publish_branch(sink.catalog, IDENTIFIER, "audit", "main")
+        sink.commit(sink.write(rows(3), plan=sink.plan(**other)))
+    else:
+        sink.commit(sink.write(rows(3), plan=sink.plan(**other)))
+        append(sink, 1, 2)
+    set_branch(sink, "audit", head_of(sink))
+    assert append(sink, 1, 2, branch="audit").was_replayed
+    sink.commit(sink.write(rows(9), plan=sink.plan(branch="audit")))
+    sink.append(5)
+    expire(sink)
+
+    assert sink.commit(sink.write(rows(3), plan=sink.plan(branch="audit", **other))).was_replayed
+    assert ids_of(sink, "audit") == [1, 2, 3, 9]
 
 
 def test_marks_that_only_history_holds_are_published(audited: Sink) -> None:
