@@ -343,11 +343,17 @@ def behind(
     present = find_snapshot(metadata, snapshot_id)
     if present is not None:
         sequence_number = present.sequence_number
-        if end_id is not None and any(known.parent_snapshot_id == end_id for known in _lineage(metadata, present)):
+        if any(_follows(known, oldest) for known in _lineage(metadata, present)):
             return Place.OUTSIDE
     if not oldest.sequence_number or not sequence_number:
         return Place.UNKNOWN
     return Place.OUTSIDE if sequence_number >= oldest.sequence_number else Place.UNKNOWN
+
+
+def _follows(known: Snapshot, oldest: Snapshot) -> bool:
+    """Return whether a snapshot is the oldest one of a branch, or has the same parent, which has expired."""
+    parent_id = oldest.parent_snapshot_id  # None if an engine has cut it off
+    return known.snapshot_id == oldest.snapshot_id or (parent_id is not None and known.parent_snapshot_id == parent_id)
 
 
 def begins_a_table(snapshot: Snapshot) -> bool:

@@ -539,6 +539,20 @@ def test_staging_goes_on_after_the_published_history_expired(sink: Sink, *, cuts
     assert sink.ids() == [1, 2, 3, 4, 5]
 
 
+def test_staging_goes_on_in_format_version_1_after_the_published_history_expired(sink: Sink) -> None:
+    """Without sequence numbers, each staged write would stay on its branch, although it builds on what readers have."""
+    sink.create(ID_AND_NAME, format_version="1")
+    sink.append(1)
+    staged(sink, 2)
+    sink.append(3)
+    sink.append(4)
+    expire(sink, cuts_parents=True)
+
+    staged(sink, 5)
+
+    assert sink.ids() == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("cuts_parents", [False, True])
 def test_branch_whose_middle_has_expired_is_published(audited: Sink, *, cuts_parents: bool) -> None:
     """Epochs that a stream does not repeat would be dropped by the advice."""
