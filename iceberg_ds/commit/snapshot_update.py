@@ -10,6 +10,7 @@ from typing import NoReturn
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race
 from iceberg_ds.catalog.client import CatalogClient
@@ -106,6 +107,7 @@ class SnapshotUpdate:
         self._producer = SnapshotProducer(write, files.added, swap)
         self._is_first_of_writer = False
         self._is_new = False  # whether this commit creates the table, as of the last load
+        self._first: Snapshot | None = None  # of the table that this commit creates
         self._finding = StatusCheck(status=CommitStatus.ABSENT, is_final=True)  # of the last look
         self._load_ms = 0.0
         self._started = time.monotonic()
@@ -180,7 +182,7 @@ class SnapshotUpdate:
             if self._files.complete(table, is_new=self._is_new):
                 self._producer.take(self._files.added)
             self._files.check_rows(f"commit {self._write}")
-            snapshot = self._producer.produce(with_new_schema(table, self._write))
+            snapshot = self._produce(table)
         except _REFUSALS as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
@@ -201,6 +203,18 @@ class SnapshotUpdate:
             return failure
         fault_point(FaultPoint.REQUEST_ANSWERED)
         return self._succeed(table, base=table.metadata, committed=committed.metadata)
+
+    def _produce(self, table: Table) -> Snapshot | None:
+        """Return the snapshot to add; the same one for each request to create the table.
+
+        A table that was created by a request whose answer was lost may be renamed before the next look. It refers to
+        the files of that request, so no later request may put others in their place.
+        """
+        if not self._is_new:
+            return self._producer.produce(with_new_schema(table, self._write))
+        if self._first is None:
+            self._first = self._producer.produce(with_new_schema(table, self._write))
+        return self._first
 
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)

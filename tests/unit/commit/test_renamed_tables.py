@@ -108,6 +108,23 @@ def test_created_table_that_was_renamed_keeps_its_rows_to_itself(
     assert sink.table().metadata.snapshots == []
 
 
+@pytest.mark.parametrize("answer", [connection_lost, false_refusal])
+@pytest.mark.parametrize("kind", ["batch", "numbered batch", "epoch"])
+def test_created_table_whose_name_is_free_again_stays_whole(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, kind: str, answer: Callable[[], Exception]
+) -> None:
+    """The renamed table would be unreadable for good: the manifest list of its only snapshot was deleted."""
+    messages = WRITES[kind](faulty_sink)
+    faulty_catalog.fail_next(1, answer, when=When.AFTER)
+    faulty_catalog.after_commit(1, lambda: rename(sink, "db.t_old") and None)
+
+    faulty_sink.commit(messages)
+
+    for table in (sink, called(sink, "t_old")):
+        check_sound(table.table())
+        assert table.ids() == [2]
+
+
 def test_write_that_was_refused_before_the_table_was_renamed_leaves_nothing(
     sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
 ) -> None:
