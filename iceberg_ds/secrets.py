@@ -65,6 +65,10 @@ _SCHEME = rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME
 # In a property that is an address, all of it may be meant: a password may hold blanks. In a text, a password with
 # blanks stands behind a user, and what stands behind a host is a port.
 _PASSWORD = re.compile(r"(?<![\w+.-])([a-z][\w+.-]*://)[^/?#\s@:]*:[^/?#\s@]+(?=@)", re.IGNORECASE)
+# The error that says so would show an address that is mistyped, as without a colon; its property's name tells it.
+_ADDRESS_KEY = re.compile(r"(?:uri|url|endpoint)$", re.IGNORECASE)
+_NO_ADDRESS = r"(?!\s*['\"]?[a-z][\w+.-]*://)"
+_USERINFO_OF_MISTYPED = re.compile(rf"\A{_NO_ADDRESS}[^\x00]+(?=@)", re.IGNORECASE)
 _USERINFO_OF_VALUE = re.compile(rf"{_SCHEME}[^\x00]+(?=@)", re.IGNORECASE)
 _USERINFO_IN_TEXT = re.compile(
     rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]{{1,999}}|\S{{1,999}})(?=@)", re.IGNORECASE
@@ -84,13 +88,22 @@ _NAME = rf"[\w.-]{{0,99}}(?:{TELLING_WORDS})[\w.-]{{0,99}}"
 _VALUE = r"(?P<open>\\*[\"'])(?P<value>(?:(?P=open){2}|(?!(?<!\\)(?P=open)).)*)"
 _KEY = rf"(?P<before>(?<!\\)(?P<mark>\\*[\"'])(?P<key>{_NAME})(?P=mark)\s*"
 _FLAGS = re.IGNORECASE | re.DOTALL
+# What a value may be wrapped in, as by `SecretStr('...')` of Pydantic and by `Some("...")` of Rust.
+_WRAPPER = r"(?:[a-z_]\w{0,40}\()?[bru]{0,2}"
+# Several values, up to the bracket that closes them, which stands in none of them. Each text within a text doubles the
+# backslashes: of one before the quotes, a quote in a value has three, and a backslash four.
+_VALUES = (
+    r"(?P<value>(?:(?P<slashes>\\{0,31})(?P<quote>[\"'])"
+    r"(?:(?P=slashes){2}\\[\\]|(?P=slashes){2}\\(?P=quote)|(?!(?P=slashes)(?P=quote)).)*(?:(?P=slashes)(?P=quote))?|"
+    r"[^\])}\"'\\]|\\(?!\\{0,31}[\"'])|[\])}]\s*,\s*[\[({])+)"
+)
 # An entry of JSON or of a dict's repr, with one value or several; and a pair, as in lists of headers.
-_QUOTED_ENTRY = re.compile(rf"{_KEY}[:=]\s*[bru]{{0,2}}){_VALUE}", _FLAGS)
-_QUOTED_LIST = re.compile(rf"{_KEY}[:=]\s*[\[({{])(?P<value>[^\])}}]+)", _FLAGS)
-_QUOTED_PAIR = re.compile(rf"(?<=[(\[]){_KEY},\s*[bru]{{0,2}}){_VALUE}(?=(?P=open)\s*[)\]])", _FLAGS)
+_QUOTED_ENTRY = re.compile(rf"{_KEY}[:=]\s*{_WRAPPER}){_VALUE}", _FLAGS)
+_QUOTED_LIST = re.compile(rf"{_KEY}[:=]\s*[\[({{]){_VALUES}", _FLAGS)
+_QUOTED_PAIR = re.compile(rf"(?:(?<=[(\[])|(?<=[(\[]b)){_KEY},\s*[bru]{{0,2}}){_VALUE}(?=(?P=open)\s*[)\]])", _FLAGS)
 # A parameter of a database's connection, of a command or of an environment; also percent-encoded.
 _ASSIGNED = rf"(?P<before>(?<![\w.-])(?P<key>{_NAME})\s?=\s?)"
-_QUOTED_PARAMETER = re.compile(rf"{_ASSIGNED}[bru]{{0,2}}{_VALUE}", _FLAGS)
+_QUOTED_PARAMETER = re.compile(rf"{_ASSIGNED}{_WRAPPER}{_VALUE}", _FLAGS)
 # Several values in a repr, as of a dataclass: all up to the closing bracket.
 _LIST_PARAMETER = re.compile(
     rf"{_ASSIGNED}[\[({{](?=[^\])}}\"';]{{0,99}}[\"'])"
@@ -101,6 +114,11 @@ _PLAIN_WORD = r"(?:true|false|none|null)(?![\w.-])"
 _PARAMETER = re.compile(rf"{_ASSIGNED}(?!{_PLAIN_WORD})(?P<value>\{{(?:[^}}]|\}}\}})*\}}?|[^\s&,;'\")\]}}]+)", _FLAGS)
 _ENCODED_PARAMETER = re.compile(
     rf"(?P<before>(?P<key>(?:{TELLING_WORDS}|header\.)[\w.-]{{0,99}})%(?:25){{0,3}}3D)(?P<value>[^\s&'\"]+)", _FLAGS
+)
+# A value that Pydantic refuses, below the line with its name.
+_REFUSED_VALUE = re.compile(
+    rf"(?P<before>^(?P<key>{_NAME})\n[^\n]{{0,999}}\binput_value=)(?P<value>[^\n]+?)(?=, input_type=|$)",
+    re.IGNORECASE | re.MULTILINE,
 )
 # An element of XML, such as in the answer of a store.
 _ELEMENT = re.compile(rf"(?P<before><(?:\w+:)?(?P<key>{_NAME})(?:\s[^<>]*)?>)(?P<value>[^<]+)", _FLAGS)
@@ -114,13 +132,15 @@ _MAP_ENTRY = re.compile(rf"(?P<before>(?<![\w.-])(?P<key>{_NAME})\s?->\s?)(?!{_P
 _KEY_OF_KEY = r"\w{0,99}(?:secret|access|account|api)[-_]?key"
 _LINE = re.compile(
     rf"(?P<before>(?<![\w.-])(?P<key>pass(?:word|wd)?|pwd|secret|{_KEY_OF_KEY}|\w{{1,99}}[._-]{_NAME})\s?:\s{{1,9}})"
-    rf"(?!{_PLAIN_WORD}|\*\*\*|(?:bearer|basic) \*\*\*)(?:{_VALUE}|[^\s,;'\")\]}}]+)",
+    rf"(?!{_PLAIN_WORD}|\*\*\*|(?:bearer|basic) \*\*\*)(?:{_WRAPPER}{_VALUE}|[^\s,;'\")\]}}]+)",
     _FLAGS,
 )
 # A private key, which may be cut off.
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
 )
+# A token that tells itself by its shape: an object of JSON in Base64, and what follows it.
+_JWT = re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*){0,3}")
 # The value of a header `Authorization`.
 _AUTHORIZATION = re.compile(r"\s*(?:bearer|basic)\s+(?P<value>\S+)\s*", re.IGNORECASE)
 # An entry of a database's connection string.
@@ -163,7 +183,10 @@ def _shown(key: str, value: object) -> str:
         return MASK
     if isinstance(value, list | tuple):
         return str([_shown(key, item) for item in value])
-    return str(mask_properties(value)) if isinstance(value, Mapping) else mask_url(str(value))
+    if isinstance(value, Mapping):
+        return str(mask_properties(value))
+    shown = mask_url(str(value))
+    return _USERINFO_OF_MISTYPED.sub(MASK, shown) if _ADDRESS_KEY.search(key) else shown
 
 
 def mask_url(text: str) -> str:
@@ -191,8 +214,8 @@ def mask_text(text: str, properties: Mapping[str, Any]) -> str:
     passwords of URLs.
     """
     text = _without(text, {form for secret in _secrets(properties) for form in _forms(secret)})
-    text = _PRIVATE_KEY.sub(MASK, text)
-    for entry in (_QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _LIST_PARAMETER):
+    text = _JWT.sub(MASK, _PRIVATE_KEY.sub(MASK, text))
+    for entry in (_REFUSED_VALUE, _QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _LIST_PARAMETER):
         text = entry.sub(_masked_entry, text)
     for entry in (_ENCODED_PARAMETER, _ELEMENT, _NAMED_ELEMENT, _ARGUMENT, _PARAMETER):
         text = entry.sub(_masked_entry, text)
@@ -243,6 +266,10 @@ def _secrets(properties: Mapping[str, Any], *, is_below_secret: bool = False) ->
     """Yield the secrets among the values, those of nested properties too, and those within other values."""
     for key, value in properties.items():
         yield from _secrets_of(value, is_hidden=is_below_secret or is_secret(key))
+        if _ADDRESS_KEY.search(key) and (found := _USERINFO_OF_MISTYPED.match(str(value))) is not None:
+            userinfo = found.group()
+            # What the password is depends on what is mistyped.
+            yield from (userinfo, *(userinfo[cut.end() :] for cut in re.finditer(r":|[/\\]+", userinfo)))
 
 
 def _secrets_of(value: object, *, is_hidden: bool) -> Iterator[str]:
@@ -350,7 +377,8 @@ def spark_option_pattern(prefix: str) -> str:
         prefix: The prefix of options that are properties of a catalog, such as `catalog.`.
     """
     name = rf"^{re.escape(prefix)}[^=\s]*(?:{TELLING_WORDS})"
-    return rf"(?i)url|{name}|(?<![\w-])header\.|{UNMISTAKABLE_WORDS}|{_SPARK_ADDRESS}|{_PARAMETER_NAME}"
+    mistyped = rf"^{_NO_ADDRESS}[^\x00]*:[^\x00]*@"
+    return rf"(?i)url|{name}|(?<![\w-])header\.|{UNMISTAKABLE_WORDS}|{_SPARK_ADDRESS}|{mistyped}|{_PARAMETER_NAME}"
 
 
 def spark_text_pattern(prefix: str) -> str:
@@ -364,7 +392,8 @@ def spark_text_pattern(prefix: str) -> str:
     """
     key = rf"{re.escape(prefix)}[^'\"\\=\s]*(?:{TELLING_WORDS})[^'\"\\=\s]*\\*['\"]\s*(?:=|,|value:)\s*"
     value = r"(?<mark>\\*['\"])(?:\k<mark>\k<mark>|(?!(?<!\\)\k<mark>).)*+"
-    return rf"(?is){key}{value}|{_SPARK_ADDRESS_IN_TEXT}|{_PARAMETER_NAME}[^&\s'\"\\]*"
+    uri = rf"{re.escape(prefix)}uri\\*['\"]\s*(?:=|,|value:)\s*\\*['\"]{_NO_ADDRESS}[^'\"\r\n]*@"
+    return rf"(?is){key}{value}|{uri}|{_SPARK_ADDRESS_IN_TEXT}|{_PARAMETER_NAME}[^&\s'\"\\]*"
 
 
 def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:

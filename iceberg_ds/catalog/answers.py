@@ -18,7 +18,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table import Table
-from requests import HTTPError, Response
+from requests import HTTPError, RequestException, Response
 
 from iceberg_ds.error_hints import Cause, causes_of, diagnose
 
@@ -42,6 +42,7 @@ _NOT_FOUND = 404
 # Refusals without a class of PyIceberg; 408 is left out, because a gateway says it of a request that it passed on.
 _REFUSING_STATUSES = (_NOT_FOUND, 405, 406, 411, 413, 414, 415, 422)
 _CLIENT_ERRORS = range(400, 500)
+_LOGIN = "Authorization"
 # What Iceberg's Java library and PyIceberg say if a commit to another branch took the snapshot's sequence number.
 _NUMBER_TAKEN = "older than last sequence number"
 _PASSING_AMAZON_REFUSALS = (
@@ -149,6 +150,16 @@ def _amazon_refusal(failure: Exception) -> str | None:
         return None
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return str(response.get("Error", {}).get("Code", "")) if status in _CLIENT_ERRORS else None
+
+
+def sent_login(failure: BaseException) -> dict[str, str]:
+    """Return the login of the HTTP request that failed, as a property: a token may be in no property of the catalog.
+
+    PyIceberg fetches it with the credential, and servers quote it in their answers.
+    """
+    requests = (link.request for link in causes_of(failure) if isinstance(link, RequestException) and link.request)
+    found = next((request.headers.get(_LOGIN) for request in requests if request.headers), None)
+    return {} if found is None else {f"header.{_LOGIN}": str(found)}
 
 
 def _answer(failure: BaseException) -> Response | None:

@@ -22,7 +22,7 @@ from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProper
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from iceberg_ds.catalog.answers import StagingRefusedError, commit_failure
+from iceberg_ds.catalog.answers import StagingRefusedError, commit_failure, sent_login
 from iceberg_ds.catalog.loading import load
 from iceberg_ds.catalog.metadata_files import MetadataFiles, see_table
 from iceberg_ds.catalog.nessie import guarded, is_nessie
@@ -247,14 +247,14 @@ class CatalogClient:
         except IcebergSinkError:
             raise
         except Exception as error:  # no code below has handled it
-            shown = masked_cause(error, {**self._catalog.properties})
+            shown = masked_cause(error, {**self._catalog.properties, **sent_login(error)})
             if shown is error:
                 raise
             raise shown from None
 
     def describe(self, error: BaseException) -> str:
         """Return an error of another library in words, without any secret in them."""
-        return mask_text(f"{type(error).__name__}: {error}", {**self._catalog.properties})
+        return mask_text(f"{type(error).__name__}: {error}", {**self._catalog.properties, **sent_login(error)})
 
 
 _clients: dict[CatalogSettings, CatalogClient] = {}

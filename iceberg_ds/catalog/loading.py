@@ -15,6 +15,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog, load_catalog
 from sqlalchemy.engine import make_url
 
+from iceberg_ds.catalog.answers import sent_login
 from iceberg_ds.catalog.own_storage import with_own_storage
 from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages, share_metadata_files
 from iceberg_ds.catalog.settings import CatalogSettings, check_history_is_shown, configured_properties, rest_properties
@@ -87,7 +88,7 @@ def _connected(settings: CatalogSettings) -> Catalog:
                 time.sleep(_CONNECT_WAIT_S)
                 continue
             described = rest or {**configured, **properties}
-            reason = mask_text(f"{type(error).__name__}: {error}", described)
+            reason = mask_text(f"{type(error).__name__}: {error}", {**described, **sent_login(error)})
             step = diagnose(error, catalog_service(described)).next_step
             raise CatalogError(
                 f"Cannot connect to {settings!r}: {reason}. {step}"

@@ -95,6 +95,29 @@ def test_password_of_an_address_is_hidden_however_it_is_written(
     assert core not in mask_text(f"cannot connect to {uri}: {whole} is no host", {"uri": uri})
 
 
+@given(
+    secret=SECRETS,
+    key=st.sampled_from(["uri", "catalog.uri", "s3.endpoint", "s3.proxy-uri"]),
+    begin=st.sampled_from(["postgresql//", "postgresql:/", "postgresql:", "postgresql ://", "1pg://", "\\\\", ""]),
+)
+def test_password_of_a_mistyped_address_is_hidden(secret: tuple[str, str], key: str, begin: str) -> None:
+    """The error that tells a user of the missing colon would show the password, and be sent to others for help."""
+    whole, core = secret
+    uri = f"{begin}writer:{whole}@db.example/catalog"
+
+    assert core not in mask_properties({key: uri})[key]
+    assert core not in mask_text(f"cannot parse {uri!r}, is it {whole}?", {key: uri})
+    assert OPTION.search(uri) is not None
+    plain = quote(whole, safe="")
+    assert plain not in TEXT.sub("***", f'key: "catalog.uri" value: "{uri.replace(whole, plain)}"')
+
+
+@pytest.mark.parametrize("uri", ["sqlite:////data/catalog.db", "thrift://h:9083", "h:9083", "abfss://c@a.example/t"])
+def test_address_without_a_password_is_shown(uri: str) -> None:
+    """A user could not see in an error which address was meant."""
+    assert mask_properties({"uri": uri, "s3.endpoint": uri}) == {"uri": uri, "s3.endpoint": uri}
+
+
 @given(secret=SECRETS, name=st.sampled_from(["PWD", "Password", "AccessKey", "Authentication Token"]))
 def test_password_of_a_connection_string_in_an_address_is_hidden(secret: tuple[str, str], name: str) -> None:
     """A password that a driver's connection string holds would be shown twice encoded, or by the driver itself."""

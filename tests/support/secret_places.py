@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 from xml.sax.saxutils import escape
@@ -74,8 +75,19 @@ PLACES: dict[str, Place] = {
     "ASCII": lambda name, secret: json.dumps({name: secret}, ensure_ascii=True),
     "repr": lambda name, secret: f"input_value={ ({name: secret, 'x': 1})!r} is wrong",
     "repr of bytes": lambda name, secret: f"{ ({name: secret.encode()})!r}",
-    "repr of a list": lambda name, secret: f"{ ({name: [secret, 'plain']})!r}" if not set("])}") & set(secret) else "",
+    "repr of a list": lambda name, secret: f"{ ({name: [secret, 'plain']})!r}",
+    "list of JSON in JSON": lambda name, secret: _escaped(json.dumps({name: ["plain", secret], "x": 1}), 1),
+    "repr of a dict": lambda name, secret: f"{ ({name: {'x': secret}, 'y': 1})!r}",
     "repr of a pair": lambda name, secret: f"headers [{(name, secret)!r}]",
+    "repr of a pair of bytes": lambda name, secret: f"headers [{(name.encode(), secret.encode())!r}]",
+    "wrapped": lambda name, secret: f"{{'{name}': SecretBytes({secret.encode()!r}), 'x': 1}}",
+    "wrapped parameter": lambda name, secret: f"Login(host='h', {name}=SecretStr({secret!r}), port=1)",
+    "struct of Rust": lambda name, secret: f"Login {{ host: h, s3.{name}: Some({json.dumps(secret)}), port: 1 }}",
+    "Pydantic": lambda name, secret: (
+        f"1 validation error for LoadTableResult\nconfig.{name}\n  Input should be a valid integer, unable to parse "
+        f"[type=int_parsing, input_value={secret!r}, input_type=str]\n    For further information visit https://h.example"
+    ),
+    "JWT": lambda _, secret: f"malformed eyJhbGciOiJIUzI1NiJ9.eyJ{re.sub('[^A-Za-z0-9_]', '-', secret)}.x here",
     "SQL": lambda name, secret: f"OPTIONS ('{name}' = '{secret.replace(chr(39), chr(39) * 2)}', 'x' = 'plain')",
     "quoted parameter": lambda name, secret: f"connect(host='h', {name}={secret!r}, port=1)",
     "parameter of bytes": lambda name, secret: f"Login(host='h', {name}={secret.encode()!r}, port=1)",

@@ -16,6 +16,7 @@ from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError, Unauthor
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.config import Config
+from requests import HTTPError, Request, Response
 from support.faulty_catalog import (
     FaultyCatalog,
     When,
@@ -216,6 +217,29 @@ def test_error_that_no_place_understands_shows_no_secret() -> None:
         raise KeyError(f"unforeseen {SECRET}")
 
     assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_token_that_the_catalog_fetched_is_hidden_where_a_server_quotes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs would show a token that opens the catalog; no option says it, because a credential was changed for it."""
+    request = Request("GET", "http://h.example/v1", headers={"Authorization": f"Bearer {SECRET}"}).prepare()
+    refused = HTTPError(response=Response(), request=request)
+    catalog = InMemoryCatalog("lake", credential="writer:of the option")
+    client = CatalogClient(catalog, CatalogSettings(name="lake", properties=()))
+
+    def refuse(*_: object) -> None:
+        raise UnauthorizedError(f"NotAuthorized: the token {SECRET} has ended") from refused
+
+    monkeypatch.setattr(catalog, "load_table", refuse)
+    with pytest.raises(CatalogError, match=r"the token \*\*\* has ended") as raised:
+        client.load_table(IDENTIFIER)
+    with pytest.raises(RuntimeError, match=r"the token \*\*\* has ended") as unforeseen, client.hiding_secrets():
+        refuse()
+    monkeypatch.setattr(catalog_loading, "_load_rest", refuse)
+    with pytest.raises(CatalogError, match=r"the token \*\*\* has ended") as unconnected:
+        connect(CatalogSettings(name="another lake", properties=(("type", "rest"), ("uri", "http://h.example"))))
+
+    for error in (raised, unforeseen, unconnected):
+        assert SECRET not in "".join(traceback.format_exception(error.value))
 
 
 def test_error_without_secrets_passes_as_it_is() -> None:
