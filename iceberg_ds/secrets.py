@@ -377,7 +377,7 @@ def spark_option_pattern(prefix: str) -> str:
         prefix: The prefix of options that are properties of a catalog, such as `catalog.`.
     """
     name = rf"^{re.escape(prefix)}[^=\s]*(?:{TELLING_WORDS})"
-    mistyped = rf"^{_NO_ADDRESS}[^\x00]*:[^\x00]*@"
+    mistyped = rf"^{_NO_ADDRESS}[^:\x00]*:[^\x00]*@"
     return rf"(?i)url|{name}|(?<![\w-])header\.|{UNMISTAKABLE_WORDS}|{_SPARK_ADDRESS}|{mistyped}|{_PARAMETER_NAME}"
 
 
