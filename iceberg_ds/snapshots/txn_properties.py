@@ -8,7 +8,7 @@ records what history tells: that a mark is stray, and the marks that only the br
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.table.metadata import TableMetadata
@@ -223,7 +223,7 @@ def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]
 
 
 def met_in_history(history: BranchHistory) -> dict[str, str]:
-    """Return the marks that only summaries hold, as properties.
+    """Return, as properties, the marks that a branch has no property for: of summaries, and what `main` tells of it.
 
     The search ends at a snapshot that a property names: the commit that wrote the property has looked behind it.
     """
@@ -236,12 +236,35 @@ def met_in_history(history: BranchHistory) -> dict[str, str]:
         for kind in _KINDS:
             if (writer := writer_in(snapshot, kind)) is not None:
                 newest.setdefault((kind, writer), mark_in(snapshot, kind))
+    for kind, writer, mark in _behind_a_fork(history, recorded):
+        newest.setdefault((kind, writer), mark)
     values: dict[str, str] = {}
     for (kind, writer), mark in newest.items():
         known = recorded.get((kind, writer))
         if known is None or known.number < mark.number:
             values |= property_mark(kind, history.branch, writer, mark)
     return values
+
+
+def _behind_a_fork(
+    history: BranchHistory, recorded: Mapping[tuple[MarkKind, str], Mark]
+) -> Iterator[tuple[MarkKind, str, Mark]]:
+    """Yield the marks of `main` that lie behind the end of a branch, and that the branch has no property for.
+
+    The property of `main` tells of them until the same writer commits to `main` again.
+    """
+    if history.branch == MAIN_BRANCH:
+        return
+    for kind in _KINDS:
+        missing = {
+            writer
+            for writer, mark in recorded_marks(history.metadata, MAIN_BRANCH, kind)
+            if (known := recorded.get((kind, writer))) is None or known.number < mark.number
+        }
+        marks = marks_of_main(history, kind) if missing else {}  # without need, no history is read to its end
+        for writer in sorted(missing & marks.keys()):
+            if not history.main.shows(marks[writer].snapshot_id):
+                yield kind, writer, marks[writer]
 
 
 def _recorded(history: BranchHistory) -> Iterator[tuple[MarkKind, str, Mark]]:

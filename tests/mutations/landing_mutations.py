@@ -252,6 +252,13 @@ LANDING = (
         tests=(_STRAY + "test_mark_that_only_history_holds_is_written_down",),
     ),
     Mutation(
+        name="marks of main behind a fork are not written down",
+        file="snapshots/txn_properties.py",
+        before="    for kind, writer, mark in _behind_a_fork(history, recorded):",
+        after="    for kind, writer, mark in ():",
+        tests=(_STRAY + "test_version_of_main_stays_known_on_a_branch_forked_after_expiry",),
+    ),
+    Mutation(
         name="a skipped write records no mark but its own",
         file="commit/requests.py",
         before="    values = met_in_history(BranchHistory(metadata, base))",

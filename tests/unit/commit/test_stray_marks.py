@@ -218,6 +218,28 @@ def test_version_of_main_is_skipped_on_a_branch_forked_after_expiry(
     check_sound(sink.table())
 
 
+@pytest.mark.parametrize("cuts_parents", [False, True])
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_version_of_main_stays_known_on_a_branch_forked_after_expiry(
+    sink: Sink, *, cuts_parents: bool, is_moved: bool
+) -> None:
+    """A branch that SQL made or moved would get main's rows again, once main's property tells of a newer version."""
+    append(sink, 1, 1)
+    if is_moved:
+        append(sink, 2, 2, branch="audit", create_branch=True)
+    append(sink, 3, 3)
+    sink.append(9)
+    if is_moved:
+        set_branch(sink, "audit", head_of(sink))
+    expire(sink, cuts_parents=cuts_parents)
+    set_branch(sink, "audit", head_of(sink))
+    sink.commit(sink.write(rows(5), plan=sink.plan(txn_app_id="other", txn_version=1, branch="audit")))
+    append(sink, 4, 4)
+
+    assert append(sink, 3, 3, branch="audit").was_replayed
+    assert ids_of(sink, "audit") == [1, 3, 5, 9]
+
+
 def test_version_that_main_got_after_the_fork_lands_on_the_branch(sink: Sink) -> None:
     """Rows of a branch would be lost, because main has them."""
     sink.append(1)
