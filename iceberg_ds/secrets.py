@@ -311,7 +311,7 @@ def _secrets_of_url(text: str) -> Iterator[str]:
         yield from (userinfo, unquote(userinfo))
         password = userinfo.partition(":")[2]
         # Parsers of URLs take a password apart that should have been percent-encoded.
-        yield from (password, unquote(password), *re.split(r"[@/?\s]", password))
+        yield from (password, unquote(password), *re.split(r"[\[\]@/?#\s\\]", password))
     for parameter in _PARAMETER_OF_VALUE.finditer(text):
         value = parameter.group().removeprefix(parameter.group(1))
         yield from (value, unquote(value), unquote_plus(value))

@@ -104,6 +104,14 @@ def test_credentials_in_a_url_are_masked(uri: str) -> None:
     assert SECRET not in mask_text(f"cannot connect to {uri}", {"uri": uri})
 
 
+@pytest.mark.parametrize("password", [f"[{SECRET}]", f"{SECRET}#1", f"1#{SECRET}", f"a\\{SECRET}"])
+def test_part_of_a_password_that_a_parser_takes_for_another_part_of_the_address_is_masked(password: str) -> None:
+    """The error that an address is none would quote most of the password."""
+    error = f"'{SECRET}' does not appear to be an IPv4 or IPv6 address"
+
+    assert SECRET not in mask_text(error, {"uri": f"thrift://writer:{password}@metastore.example:9083"})
+
+
 def test_url_without_credentials_stays_readable() -> None:
     """A user could not see in an error which address was meant."""
     uri = "sqlite:////data/warehouse/catalog.db?timeout=60"
