@@ -32,12 +32,12 @@ from iceberg_ds.expressions.parser import parse_predicate
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.messages import CountedBatches, check_rows, rows_in
 from iceberg_ds.plan import Overwrite, OverwriteByFilter, WriteIdentity, WritePlan
-from iceberg_ds.pyiceberg_inner import deleted_positions
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.refs import snapshots_since, write_base
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.casts import conform
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
+from iceberg_ds.writers.position_deletes import hidden_positions
 from iceberg_ds.writers.rewriting import NoFieldIdsError, count_positions, remaining_rows
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -295,7 +295,8 @@ class PartialRewriter:
         if not isinstance(overwrite, OverwriteByFilter):
             raise TypeError(f"{overwrite} replaces whole partitions")
         attempt = TaskAttempt(partition_id=next(self._numbers), task_attempt_id=self._attempt_id)
-        row_filter, hidden = RowFilter.of(overwrite, table.metadata.schema()), deleted_positions(table.io, task)
+        row_filter = RowFilter.of(overwrite, table.metadata.schema())
+        hidden = hidden_positions(table.io, [deletes.file_path for deletes in task.delete_files], path)
         there = CountedBatches(read_rows(table, task, hidden))
         staying = CountedBatches(_failing(row_filter, path, there))
         written = self._written[path] = write_task(self._plan(table), staying, attempt)

@@ -104,7 +104,9 @@ _TOLD_BY_FEED = (f"metadata-columns={OPERATION}", f"metadata-columns={DIFF}")
 _ONLY_OVERWRITING = (
     "overwrite-mode",
     "replace-where",
-    "isolation-level",
+    # Level `none` means what an append does anyway.
+    "isolation-level=snapshot",
+    "isolation-level=serializable",
     "validate-from-snapshot-id",
     "overwriteSchema",
 )
@@ -159,7 +161,7 @@ RULES: tuple[Rule, ...] = (
         Rule(
             options=(option,),
             unless=("keys",),
-            problem="options {options} only count with 'keys': name the key columns",
+            problem="only a write with option 'keys' takes {options}: name the key columns",
         )
         for option in _ONLY_WITH_KEYS
     ),
@@ -167,8 +169,8 @@ RULES: tuple[Rule, ...] = (
         Rule(
             options=(option,),
             unless=("keys", *_TOLD_BY_FEED),
-            problem="options {options} only count with 'keys': name the key columns, or ask for _operation or _diff in "
-            "'metadata-columns'",
+            problem="only a write with option 'keys' takes {options}: name the key columns, or ask for _operation or "
+            "_diff in 'metadata-columns'",
         )
         for option in _SAY_DELETE
     ),
@@ -221,7 +223,7 @@ RULES: tuple[Rule, ...] = (
         Rule(
             options=(option,),
             kind=Kind.APPEND | kind,
-            problem=f"{{names}} only count with {overwrite}, and this write appends. Drop them, or overwrite",
+            problem=f"this write appends, and only {overwrite} takes {{names}}. Drop them, or overwrite",
         )
         for kind, overwrite in ((Kind.BATCH, 'mode("overwrite")'), (Kind.STREAM, 'outputMode("complete")'))
         for option in _ONLY_OVERWRITING

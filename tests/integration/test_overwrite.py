@@ -249,7 +249,7 @@ def test_append_option_of_an_overwrite_is_refused_in_a_stream(
     rows = spark.readStream.schema(SCHEMA).json(str(tmp_path / "source"))
     writer = rows.writeStream.format(FORMAT).options(**house.options).option("overwrite-mode", "dynamic")
 
-    with pytest.raises(StreamingQueryException, match=r'overwrite-mode only count with outputMode\("complete"\)'):
+    with pytest.raises(StreamingQueryException, match=r'only outputMode\("complete"\) takes overwrite-mode'):
         finish(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start("db.t"))
 
     assert not house.has_table()

@@ -62,7 +62,7 @@ def test_option_of_overwrites_is_refused_in_an_append(
 
     text = refusal(writer_of(numbered(spark, 3, 6), house, **{option: value}))
 
-    assert f'{option} only count with mode("overwrite")' in text
+    assert f'only mode("overwrite") takes {option}' in text
     assert house.ids() == [0, 1, 2]
 
 

@@ -92,6 +92,29 @@ def table_schema(frame: Frame) -> Schema:
     return frame.table or iceberg_schema(frame.schema)
 
 
+def creates_table(job: Job) -> bool:
+    """Return whether the write makes the table, in which all columns are optional then."""
+    return job.spec is None and job.frame.table is None
+
+
+def stored_types(job: Job) -> spark.StructType:
+    """Return the drawn types of the columns, nullable where the table's columns are optional."""
+    drawn = job.frame.drawn or job.frame.schema
+    return all_nullable(drawn) if creates_table(job) else drawn
+
+
+def all_nullable(data_type: Any) -> Any:
+    """Return the type with all that it holds nullable."""
+    match data_type:
+        case spark.StructType():
+            return spark.StructType([spark.StructField(each.name, all_nullable(each.dataType)) for each in data_type])
+        case spark.ArrayType():
+            return spark.ArrayType(all_nullable(data_type.elementType))
+        case spark.MapType():
+            return spark.MapType(data_type.keyType, all_nullable(data_type.valueType))
+    return data_type
+
+
 def stored_rows(job: Job) -> list[Row]:
     """Return the rows as the table has them."""
     return job.frame.rows if job.frame.stored is None else job.frame.stored
@@ -110,7 +133,7 @@ def batches_of(job: Job) -> list[list[pa.RecordBatch]]:
 def run(sink: Sink, job: Job) -> tuple[Sink, list[DataFile]]:
     """Run the job into a new table; return what reads it, and the files."""
     identifier = ("db", f"t{next(_numbers)}")
-    if job.spec is not None or job.frame.table is not None:
+    if not creates_table(job):
         inner = sink.catalog._catalog
         inner.create_namespace_if_not_exists("db")
         version = {"format-version": str(job.format_version)}
@@ -295,9 +318,8 @@ def clickhouse_can_read(job: Job) -> bool:
     schema = table_schema(job.frame)
     top_level = {field.field_id for field in schema.fields}
     sources = [field.source_id for field in job.spec.fields] if job.spec else []
-    drawn = job.frame.drawn or job.frame.schema
     return all(source in top_level or schema.find_field(source).optional for source in sources) and not any(
-        _has_null_fixed(row, drawn, nullable=False) for row in stored_rows(job)
+        _has_null_fixed(row, stored_types(job), nullable=False) for row in stored_rows(job)
     )
 
 
@@ -332,8 +354,8 @@ def test_rows_come_back_through_clickhouse(any_sink: Sink, job: Job) -> None:
 
     read = read_with_clickhouse(own, job.frame.schema.names)
 
-    drawn = job.frame.drawn or job.frame.schema
-    expected = [as_clickhouse(row, drawn, nullable=False) for row in stored_rows(job)]
+    types = stored_types(job)
+    expected = [as_clickhouse(row, types, nullable=False) for row in stored_rows(job)]
     assert numbered(read, job.frame.schema) == numbered(expected, job.frame.schema)
 
 

@@ -102,7 +102,7 @@ def test_deletion_vectors_are_refused_with_what_to_do() -> None:
 )
 def test_options_of_keys_are_refused_without_keys(option: str, value: str) -> None:
     """Rows that delete would be written as rows."""
-    assert f"'{option}' only count with 'keys'" in refusal({"table": "db.t", option: value})
+    assert f"only a write with option 'keys' takes '{option}'" in refusal({"table": "db.t", option: value})
 
 
 def test_new_inserts_need_a_column_that_tells_them_from_updates() -> None:
@@ -126,7 +126,8 @@ def test_change_feeds_without_keys_tell_of_their_events(told: str) -> None:
     assert options.metadata_columns == tuple(told.split(", "))
     text = refusal({"table": "db.t", **feed, "metadata-columns": "_epoch_id"})
     assert (
-        "'operation-column', 'delete-when' only count with 'keys': name the key columns, or ask for _operation" in text
+        "only a write with option 'keys' takes 'operation-column', 'delete-when': name the key columns, or ask for "
+        "_operation" in text
     )
 
 

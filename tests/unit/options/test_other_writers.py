@@ -159,13 +159,21 @@ def test_note_of_the_user_stands_in_the_snapshot(sink: Sink) -> None:
     assert sink.table().current_snapshot().summary["userMetadata"] == "by Ann"  # type: ignore[union-attr,index]
 
 
+@pytest.mark.parametrize("level", ["snapshot", "serializable"])
+def test_append_takes_the_isolation_level_that_every_append_has(level: str) -> None:
+    """A job of the runtime that names it would be refused, or another level be ignored in silence."""
+    check_kind(parsed(**{"isolation-level": "none"}), Kind.APPEND | Kind.BATCH)
+    with pytest.raises(OptionError, match=f"takes isolation-level={level}"):
+        check_kind(parsed(**{"isolation-level": level}), Kind.APPEND | Kind.BATCH)
+
+
 def test_overwrite_schema_is_a_full_evolution_that_drops_columns() -> None:
     """A table would keep columns that the job that makes it anew does not know."""
     options = parsed(overwriteSchema="true")
 
     assert (options.schema_evolution, options.drop_missing_columns) == ("full", True)
     check_kind(options, Kind.OVERWRITE | Kind.BATCH)
-    with pytest.raises(OptionError, match="overwriteSchema only count with mode"):
+    with pytest.raises(OptionError, match="takes overwriteSchema"):
         check_kind(options, Kind.APPEND | Kind.BATCH)
     assert parsed(overwriteSchema="false") == parsed()
 

@@ -9,11 +9,13 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
+from support.delete_files import delete_positions, entries
 from support.metadata import identity
+from support.tables import Sink
 
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers import position_deletes
-from iceberg_ds.writers.position_deletes import HiddenRows, write_position_deletes
+from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, write_position_deletes
 
 IO = PyArrowFileIO()
 PATH_ID, POS_ID = FILE_PATH.field_id, POS.field_id
@@ -87,3 +89,22 @@ def test_nothing_is_left_of_a_file_that_fails(tmp_path: Path, monkeypatch: pytes
         write(tmp_path, a=[1])
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_hidden_rows_are_those_of_all_delete_files_of_a_file(sink: Sink) -> None:
+    """Rows that another engine deleted would come back when their file is written again."""
+    sink.append(1, 2, 3, 4)
+    sink.append(5, 6)
+    first, second = (entry.data_file.file_path for entry in reversed(entries(sink)))
+    delete_positions(sink, first, [0, 3])
+    delete_positions(sink, first, [1])
+    table = sink.table()
+    tasks = {task.file.file_path: task for task in table.scan().plan_files()}
+
+    def hidden(path: str) -> list[int]:
+        return sorted(
+            hidden_positions(table.io, [each.file_path for each in tasks[path].delete_files], path).to_pylist()
+        )
+
+    assert hidden(first) == [0, 1, 3]
+    assert hidden(second) == []
