@@ -155,10 +155,11 @@ class _Alteration:
 
 
 def _follows(table: Table, confirmed: CommitTableResponse) -> bool:
-    """Return whether the table was changed after the confirmed change, as far as its metadata log goes back."""
-    log = [entry.metadata_file for entry in table.metadata.metadata_log]
-    is_later = table.metadata.last_updated_ms > confirmed.metadata.last_updated_ms
-    return confirmed.metadata_location in log or (is_later and table.metadata_location != confirmed.metadata_location)
+    """Return whether the table was changed after the confirmed change, as far as its metadata log goes back.
+
+    Times do not tell: the clock of an earlier writer may have been ahead.
+    """
+    return any(entry.metadata_file == confirmed.metadata_location for entry in table.metadata.metadata_log)
 
 
 def _may_still_land(request: CommitRequest, metadata: TableMetadata) -> bool:

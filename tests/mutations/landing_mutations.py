@@ -252,6 +252,13 @@ LANDING = (
         tests=(_STRAY + "test_mark_that_only_history_holds_is_written_down",),
     ),
     Mutation(
+        name="a second request to create a table has a manifest list of its own",
+        file="commit/snapshot_update.py",
+        before="        if self._first is None:",
+        after="        if self._is_new:",
+        tests=(_RENAMED + "test_created_table_whose_name_is_free_again_stays_whole",),
+    ),
+    Mutation(
         name="marks of main behind a fork are not written down",
         file="snapshots/txn_properties.py",
         before="    for kind, writer, mark in _behind_a_fork(history, recorded):",
