@@ -68,7 +68,7 @@ from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.commit.loop import bring_in
-from iceberg_ds.commit.overwrite import Swap
+from iceberg_ds.commit.overwrite import RewriteFiles
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
@@ -131,7 +131,7 @@ def commit_write(
     messages: Sequence[object],
     *,
     epoch_id: int | None = None,
-    swap: Swap | None = None,
+    rewrite: RewriteFiles | None = None,
     late_keys: pa.Table | None = None,
 ) -> CommitResult:
     """Commit what the tasks of one write report.
@@ -140,12 +140,12 @@ def commit_write(
         catalog: The catalog of the table.
         messages: What Spark hands to `commit`: a message per task.
         epoch_id: The micro-batch that Spark commits; None for a batch write.
-        swap: Further files to add, and the files that they replace; None for no replacement.
+        rewrite: Further files to add, and the files that they replace; None for no replacement.
         late_keys: Digests and keys whose rows in the write lose to rows in the table, in the form that
             `cdc.cross_task.settle` takes; None for no late keys.
 
     Raises:
-        StaleWorkError: The swap no longer fits the table; nothing was committed, and all files are still there.
+        StaleWorkError: The rewrite no longer fits the table; nothing was committed, and all files are still there.
         CommitMessageError: Messages are missing or contradict each other; nothing was committed.
         CommitConflictError: Nothing was committed, for certain.
         CommitStateUnknownError: It may have been committed; nothing was deleted.
@@ -166,15 +166,15 @@ def commit_write(
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = InlineRows(catalog, write, commits)
     keys = KeyReports(write, commits, partial(catalog.file_io, parse_identifier(write.table)), late_keys)
-    is_empty = swap is None and not (added or gathered.record_count or keys.have_unreadable_rows)
+    is_empty = rewrite is None and not (added or gathered.record_count or keys.have_unreadable_rows)
     if is_empty and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:
             create_without_rows(catalog, parse_identifier(write.table), TableMetadataUtil.parse_raw(write.new_table))
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)
-    _check_visible(catalog, commits, added, *([] if swap is None else [swap.added]))
-    result = bring_in(SnapshotUpdate(catalog, write, WriteFiles(added, gathered, keys, row_count=row_count), swap))
+    _check_visible(catalog, commits, added, *([] if rewrite is None else [rewrite.added]))
+    result = bring_in(SnapshotUpdate(catalog, write, WriteFiles(added, gathered, keys, row_count=row_count), rewrite))
     route = write.route
     if route.publish_to is not None and not route.converts and result.snapshot_id is not None:
         _publish(catalog, write, route.publish_to, result.snapshot_id)
@@ -182,13 +182,13 @@ def commit_write(
 
 
 @tidying_metadata()
-def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> CommitResult:
+def commit_rewrite(catalog: CatalogClient, write: WriteIdentity, rewrite: RewriteFiles) -> CommitResult:
     """Commit files that replace other files; the write has no rows of its own, no epoch and no number.
 
     Args:
         catalog: The catalog of the table.
         write: The write, with an id of its own for each call.
-        swap: The files to add, and the files that they replace.
+        rewrite: The files to add, and the files that they replace.
 
     Raises:
         StaleWorkError: Other writers have changed what the files were made from; nothing was committed, and the files
@@ -198,9 +198,9 @@ def commit_swap(catalog: CatalogClient, write: WriteIdentity, swap: Swap) -> Com
             are still there.
     """
     fault_point(FaultPoint.COMMIT_BEGUN)
-    if (unseen := _unseen(swap.added)) is not None:
+    if (unseen := _unseen(rewrite.added)) is not None:
         raise DataFileError(f"Cannot commit to {write.table}: {unseen}")
-    return bring_in(SnapshotUpdate(catalog, write, WriteFiles(Added(())), swap))
+    return bring_in(SnapshotUpdate(catalog, write, WriteFiles(Added(())), rewrite))
 
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:

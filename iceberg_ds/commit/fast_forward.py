@@ -33,7 +33,7 @@ from iceberg_ds.snapshots.refs import (
     why_untold,
 )
 from iceberg_ds.snapshots.snapshot import move_branch
-from iceberg_ds.snapshots.txn_properties import PropertyChange, dropped_marks, published_marks, published_record
+from iceberg_ds.snapshots.txn_properties import PropertyChange, dropped_markers, published_markers, published_record
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 
@@ -147,7 +147,7 @@ def fast_forward_whole(
         if has_diverged(metadata, branch, to):
             raise DivergedError(f"'{to}' {how_moved(metadata, branch, to)} meanwhile.")
         request = _request(metadata, branch, to, _target(metadata, name, branch, to), {})
-        dropped = (*dropped_marks(metadata, branch).updates, RemoveSnapshotRefUpdate(ref_name=branch))
+        dropped = (*dropped_markers(metadata, branch).updates, RemoveSnapshotRefUpdate(ref_name=branch))
         return CommitRequest(requirements=request.requirements, updates=(*request.updates, *dropped))
 
     published = alter_table(catalog, identifier, propose).metadata
@@ -187,7 +187,7 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
 
 def _request(metadata: TableMetadata, branch: str, to: str, target: int, record: Mapping[str, str]) -> CommitRequest:
     """Return the request that moves `to` to `target`, the snapshot of `branch`, and sets markers and `record`."""
-    marks = published_marks(metadata, branch, to)
+    marks = published_markers(metadata, branch, to)
     values = {**marks.values, **record}
     change = PropertyChange(values=values, removals=tuple(key for key in marks.removals if key not in values))
     return CommitRequest(

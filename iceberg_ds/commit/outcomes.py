@@ -9,7 +9,7 @@ from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError
 from iceberg_ds.plan import TxnId, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, Holder, StatusCheck
-from iceberg_ds.snapshots.txn import Mark, QueryMark, StrayMark
+from iceberg_ds.snapshots.txn import QueryMarker, StrayMarker, TxnMarker
 
 _TO_CHECK = "Check that you may write to the table."
 _RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
@@ -40,7 +40,7 @@ def why_refused(write: WriteIdentity, finding: StatusCheck) -> str | None:
     return None
 
 
-def _stray(write: WriteIdentity, stray: StrayMark, nothing: str) -> str:
+def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
     number = stray.mark.number
     landed, other_way = ("epoch", "") if write.txn is None else ("version", f", or write with a version above {number}")
     return (
@@ -114,7 +114,7 @@ def skipped(write: WriteIdentity, finding: StatusCheck, record_count: int | None
     return f"Skipped {write}: {_done_before(write, finding.mark)}{doubt}"
 
 
-def _done_before(write: WriteIdentity, mark: Mark | None) -> str:
+def _done_before(write: WriteIdentity, mark: TxnMarker | None) -> str:
     if mark is None or not isinstance(write.numbered, TxnId):
         return "an earlier run committed it"
     done = f"was committed as snapshot {mark.snapshot_id} at {_utc(mark)}"
@@ -143,14 +143,14 @@ def needs_a_warning(write: WriteIdentity, finding: StatusCheck, record_count: in
     return write.txn is not None or is_doubtful
 
 
-def _other_count(write: WriteIdentity, mark: Mark | None, record_count: int | None) -> int | None:
+def _other_count(write: WriteIdentity, mark: TxnMarker | None, record_count: int | None) -> int | None:
     """Return how many rows this very write was committed with, or None if as many as now, or if unknown."""
     if mark is None or record_count is None or write.numbered is None or mark.number != write.numbered.number:
         return None
     return mark.record_count if mark.record_count != record_count else None
 
 
-def neighbour_warning(write: WriteIdentity, neighbour: QueryMark) -> str:
+def neighbour_warning(write: WriteIdentity, neighbour: QueryMarker) -> str:
     """Return the warning that a new query writes where another query has written."""
     return (
         f"{write} is the first that this query commits, and branch {write.branch} has rows of another query: "
@@ -167,5 +167,5 @@ def fate_of_files(finding: StatusCheck) -> str:
     return "Its files were left where they are: they may be the ones that the table has"
 
 
-def _utc(mark: Mark) -> str:
+def _utc(mark: TxnMarker) -> str:
     return datetime.fromtimestamp(mark.timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")

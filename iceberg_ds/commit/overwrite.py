@@ -3,10 +3,10 @@
 A file counts as new if a snapshot after the write's base added it: under `serializable` a new file in the replaced
 range is a conflict, under `snapshot` the file stays. A file that the write saw at its base and that is gone now is a
 conflict under either, because its rows may live on elsewhere. The committer writes rows outside the range again, batch
-by batch, so memory does not grow with the file, and once per file, however many attempts the commit takes. A `Swap`
-says at each attempt what it drops and whether that still fits; the condition on the branch that guards all commits
-makes sure that this still holds when the request is carried out. Source: Iceberg spec, "Commit Conflict Resolution
-and Retry".
+by batch, so memory does not grow with the file, and once per file, however many attempts the commit takes. A
+`RewriteFiles` says at each attempt what it drops and whether that still fits; the condition on the branch that guards
+all commits makes sure that this still holds when the request is carried out. Source: Iceberg spec, "Commit Conflict
+Resolution and Retry".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplacedManifest:
+class FilteredManifest:
     """A manifest that lists files to drop, and what becomes of its live entries.
 
     Attributes:
@@ -60,7 +60,7 @@ class ReplacedManifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
+class FilteredManifests:
     """What a write does to the manifests of its branch.
 
     Attributes:
@@ -70,7 +70,7 @@ class Replacement:
     """
 
     untouched: tuple[ManifestFile, ...]
-    replaced: tuple[ReplacedManifest, ...] = ()
+    replaced: tuple[FilteredManifest, ...] = ()
     partial: tuple[DataFile, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ class Replacement:
         return [entry.data_file for change in self.replaced for entry in change.dropped]
 
 
-def find_replacement(table: Table, write: WriteIdentity, added: Sequence[DataFile]) -> Replacement:
+def filter_manifests(table: Table, write: WriteIdentity, added: Sequence[DataFile]) -> FilteredManifests:
     """Return what `write`, which adds `added`, replaces in the current table.
 
     Raises:
@@ -89,7 +89,7 @@ def find_replacement(table: Table, write: WriteIdentity, added: Sequence[DataFil
     head = write_base(table.metadata, write.route)
     manifests = live_manifests(table.io, head)
     if write.overwrite is None:
-        return Replacement(untouched=tuple(manifests))
+        return FilteredManifests(untouched=tuple(manifests))
     return _Search(table, write, write.overwrite, added, head).run(manifests)
 
 
@@ -104,10 +104,10 @@ class _Search:
         self._range = _range(table, overwrite, added, write)
         self._since = self._snapshots_since(head)
 
-    def run(self, manifests: Sequence[ManifestFile]) -> Replacement:
+    def run(self, manifests: Sequence[ManifestFile]) -> FilteredManifests:
         """Look through the manifests of the branch's newest snapshot."""
         untouched: list[ManifestFile] = []
-        replaced: list[ReplacedManifest] = []
+        replaced: list[FilteredManifest] = []
         partial: list[DataFile] = []
         for manifest in manifests:
             change = self._filter(manifest, partial) if self._may_drop_from(manifest) else None
@@ -120,9 +120,9 @@ class _Search:
             self._check_still_there(live)
         if self._since:
             self._check_no_new_deletes(manifests, partial)
-        return Replacement(untouched=tuple(untouched), replaced=tuple(replaced), partial=tuple(partial))
+        return FilteredManifests(untouched=tuple(untouched), replaced=tuple(replaced), partial=tuple(partial))
 
-    def _filter(self, manifest: ManifestFile, partial: list[DataFile]) -> ReplacedManifest | None:
+    def _filter(self, manifest: ManifestFile, partial: list[DataFile]) -> FilteredManifest | None:
         kept, dropped = [], []
         for entry in live_entries(self._io, manifest):
             coverage = self._range.coverage(entry.data_file)
@@ -134,7 +134,7 @@ class _Search:
                 partial.append(entry.data_file)
         if not dropped:
             return None
-        return ReplacedManifest(
+        return FilteredManifest(
             manifest=manifest, kept=tuple(kept), dropped=tuple(dropped), listed_rows=live_rows(manifest)
         )
 
@@ -216,10 +216,10 @@ def _range(table: Table, overwrite: Overwrite, added: Sequence[DataFile], write:
 
 
 class StaleWorkError(CommitConflictError):
-    """Other writers have changed files that the swap was made from; files that tasks wrote stay for another try."""
+    """Other writers have changed files that the rewrite was made from; files that tasks wrote stay for another try."""
 
 
-class Swap(Protocol):
+class RewriteFiles(Protocol):
     """Files to add, and the files that they replace."""
 
     @property
@@ -234,7 +234,7 @@ class Swap(Protocol):
     def sequence_numbers(self) -> Mapping[str, int]:
         """Data sequence numbers, by path, of added files whose rows are older than the snapshot."""
 
-    def replacement(self, table: Table) -> Replacement:
+    def filtered(self, table: Table) -> FilteredManifests:
         """Return what to drop from the current table.
 
         Raises:

@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.commit.overwrite import PartialRewriter, Replacement, Swap, find_replacement
+from iceberg_ds.commit.overwrite import FilteredManifests, PartialRewriter, RewriteFiles, filter_manifests
 from iceberg_ds.commit.requests import check_no_row_stays
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.messages import check_rows, rows_in
@@ -38,12 +38,12 @@ class SnapshotProducer:
     Args:
         write: The write.
         added: The files that its tasks wrote.
-        swap: Files to add and the files that they replace; None if the write itself says what it replaces.
+        rewrite: Files to add and the files that they replace; None if the write itself says what it replaces.
     """
 
-    def __init__(self, write: WriteIdentity, added: Added, swap: Swap | None = None) -> None:
+    def __init__(self, write: WriteIdentity, added: Added, rewrite: RewriteFiles | None = None) -> None:
         self._write = write
-        self._swap = swap
+        self._rewrite_files = rewrite
         self._of_tasks = added
         self._one_by_one: Added | None = None
         self._rewriter = PartialRewriter(write)
@@ -95,30 +95,30 @@ class SnapshotProducer:
 
         Raises:
             CommitConflictError: Another writer changed what this write replaces, or rows stay whose types it replaces.
-            StaleWorkError: Another writer changed what the swap was made from.
+            StaleWorkError: Another writer changed what the rewrite was made from.
             UnsupportedTableError: What this write replaces cannot be determined or read.
         """
         metadata, write = table.metadata, self._write
         added = self._fitting(table)
-        swap = self._swap
-        replacement = find_replacement(table, write, added.data_files) if swap is None else swap.replacement(table)
-        check_no_row_stays(table, write, replacement)
-        again = self._rewrite(table, replacement)
+        rewrite = self._rewrite_files
+        filtered = filter_manifests(table, write, added.data_files) if rewrite is None else rewrite.filtered(table)
+        check_no_row_stays(table, write, filtered)
+        again = self._rewrite(table, filtered)
         change = Change(
             added=[*added.files, *again],
-            removed=replacement.removed,
+            removed=filtered.removed,
             manifests=added.manifests,
-            keeps_rows=swap is not None and swap.keeps_rows,
+            keeps_rows=rewrite is not None and rewrite.keeps_rows,
         )
         if change.is_empty and write.txn is None:
             return None
-        ours = self._manifests(table, added, replacement, again)
-        self._check_rows(ours, added, replacement, again)
-        kept, merged = self._merge(table, replacement.untouched)
+        ours = self._manifests(table, added, filtered, again)
+        self._check_rows(ours, added, filtered, again)
+        kept, merged = self._merge(table, filtered.untouched)
         path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
         counts = self._counts(table, change)
         if merged:
-            replaced = len(replacement.untouched) - len(kept)
+            replaced = len(filtered.untouched) - len(kept)
             counts = {**counts, **manifest_counts(created=len(ours) + len(merged), kept=len(kept), replaced=replaced)}
         snapshot = new_snapshot(metadata, write, change.operation, counts, path)
         ours += [listed_by(found.file, write.snapshot_id) for found in merged]
@@ -150,7 +150,7 @@ class SnapshotProducer:
     def _merge(self, table: Table, listed: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Merged]]:
         """Return the manifests that stay, and the merged ones for the rest; a write that replaces rows merges none."""
         metadata, write = table.metadata, self._write
-        if write.overwrite is not None or self._swap is not None:
+        if write.overwrite is not None or self._rewrite_files is not None:
             return list(listed), []
         if self._merged is None:
             self._merged = merged_for(table.io, metadata, listed, write)
@@ -162,11 +162,11 @@ class SnapshotProducer:
         gone = frozenset[str]().union(*(merged.replaces for merged in usable))
         return [manifest for manifest in listed if manifest.manifest_path not in gone], usable
 
-    def _rewrite(self, table: Table, replacement: Replacement) -> list[DataFile]:
-        if not replacement.partial:
+    def _rewrite(self, table: Table, filtered: FilteredManifests) -> list[DataFile]:
+        if not filtered.partial:
             return []
         head = write_base(table.metadata, self._write.route)
-        return self._rewriter.rewrite(table, replacement.partial, head.snapshot_id if head else None)
+        return self._rewriter.rewrite(table, filtered.partial, head.snapshot_id if head else None)
 
     def _counts(self, table: Table, change: Change) -> dict[str, str]:
         """Count what the snapshot adds and drops; count an append once: it may be large and stays the same."""
@@ -177,12 +177,15 @@ class SnapshotProducer:
         return self._added_counts
 
     def _manifests(
-        self, table: Table, added: Added, replacement: Replacement, again: Sequence[DataFile]
+        self, table: Table, added: Added, filtered: FilteredManifests, again: Sequence[DataFile]
     ) -> list[ManifestFile]:
         """Write the manifests that this snapshot adds, reusing those of an earlier attempt that stay the same."""
         metadata, write = table.metadata, self._write
         if added not in self._added:
-            name, numbers = "m" if added is self._of_tasks else "o", self._swap.sequence_numbers if self._swap else {}
+            name, numbers = (
+                "m" if added is self._of_tasks else "o",
+                self._rewrite_files.sequence_numbers if self._rewrite_files else {},
+            )
             drafts = draft_added(metadata, added.data_files, write, name=name, numbers=numbers)
             drafts += draft_added(metadata, added.delete_files, write, name="d", content=ManifestContent.DELETES)
             self._written += [draft.path for draft in drafts]
@@ -197,13 +200,13 @@ class SnapshotProducer:
                 change.dropped,
                 write.snapshot_id,
             )
-            for change in replacement.replaced
+            for change in filtered.replaced
         ]
         self._written += [draft.path for draft in drafts]
         return [*self._added[added], *write_manifests(table.io, metadata, drafts, write)]
 
     def _check_rows(
-        self, ours: Sequence[ManifestFile], added: Added, replacement: Replacement, again: Sequence[DataFile]
+        self, ours: Sequence[ManifestFile], added: Added, filtered: FilteredManifests, again: Sequence[DataFile]
     ) -> None:
         """Check that the new manifests list all rows that were written, and all rows of the manifests they replace."""
         action = f"commit {self._write}"
@@ -213,12 +216,12 @@ class SnapshotProducer:
         for name, count, manifests in (("rows", rows, of_rows), ("deletes", deletes, of_deletes)):
             listed = sum(manifest.added_rows_count or 0 for manifest in manifests)
             check_rows(action, f"its files of {name} have", count, {"added by its manifests": listed})
-        for change in replacement.replaced:
+        for change in filtered.replaced:
             kept, dropped = (rows_in(entry.data_file for entry in part) for part in (change.kept, change.dropped))
             if change.listed_rows is not None:
                 source = f"the manifest list says that {change.manifest.manifest_path} and those like it have"
                 check_rows(action, source, change.listed_rows, {"in files that stay": kept, "in others": dropped})
-        kept = sum(rows_in(entry.data_file for entry in change.kept) for change in replacement.replaced)
+        kept = sum(rows_in(entry.data_file for entry in change.kept) for change in filtered.replaced)
         listed = sum(manifest.existing_rows_count or 0 for manifest in ours)
         check_rows(action, "the files that stay in the manifests that it replaces have", kept, {"listed again": listed})
 

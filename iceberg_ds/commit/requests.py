@@ -25,14 +25,14 @@ from iceberg_ds.snapshots.commit_status import Reply, StatusCheck
 from iceberg_ds.snapshots.manifests import live_manifests
 from iceberg_ds.snapshots.refs import BranchHistory, base_branch, branch_snapshot_id
 from iceberg_ds.snapshots.snapshot import commit_request
-from iceberg_ds.snapshots.txn import kind_of, property_mark
+from iceberg_ds.snapshots.txn import kind_of, marker_property
 from iceberg_ds.snapshots.txn_properties import met_in_history
 from iceberg_ds.table.compatibility import taken_names
 from iceberg_ds.table.requests import CommitRequest
 from iceberg_ds.table.schema_evolution import metadata_with, schema_request
 
 if TYPE_CHECKING:
-    from iceberg_ds.commit.overwrite import Replacement
+    from iceberg_ds.commit.overwrite import FilteredManifests
 
 
 _ADVICE = (
@@ -53,13 +53,13 @@ def check_replaceable(
         raise SchemaMismatchError(f"Cannot write to {table_name}: {reason}. {_ADVICE}")
 
 
-def check_no_row_stays(table: Table, write: WriteIdentity, replacement: Replacement) -> None:
+def check_no_row_stays(table: Table, write: WriteIdentity, filtered: FilteredManifests) -> None:
     """Refuse to commit a write that replaces types if any row stays.
 
     Args:
         table: The table, freshly loaded.
         write: The write.
-        replacement: What the write replaces in its branch.
+        filtered: What the write replaces in its branch.
 
     Raises:
         CommitConflictError: A row that came meanwhile stays on the branch, or another branch or a tag has rows.
@@ -68,7 +68,7 @@ def check_no_row_stays(table: Table, write: WriteIdentity, replacement: Replacem
     if change is None or not (names := replaced_columns(table.metadata, change)):
         return
     reason = _reason(table.metadata, table.io, change, write.branch)
-    if _keeps_rows(replacement):
+    if _keeps_rows(filtered):
         reason = _would_stay(names, write.branch)
     if reason is not None:
         raise CommitConflictError(
@@ -114,10 +114,10 @@ def _others_with_rows(metadata: TableMetadata, io: FileIO, branch: str) -> Itera
             yield name
 
 
-def _keeps_rows(replacement: Replacement) -> bool:
-    if any(manifest.content == ManifestContent.DATA for manifest in replacement.untouched):
+def _keeps_rows(filtered: FilteredManifests) -> bool:
+    if any(manifest.content == ManifestContent.DATA for manifest in filtered.untouched):
         return True
-    return any(change.kept for change in replacement.replaced if change.manifest.content == ManifestContent.DATA)
+    return any(change.kept for change in filtered.replaced if change.manifest.content == ManifestContent.DATA)
 
 
 def with_new_schema(table: Table, write: WriteIdentity) -> Table:
@@ -129,12 +129,12 @@ def with_new_schema(table: Table, write: WriteIdentity) -> Table:
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
-def mark_request(metadata: TableMetadata, write: WriteIdentity, finding: StatusCheck) -> CommitRequest | None:
+def marker_request(metadata: TableMetadata, write: WriteIdentity, finding: StatusCheck) -> CommitRequest | None:
     """Return the request that records what only history tells of a branch that has a write, or None if nothing does."""
     base = base_branch(metadata, write.route)
     values = met_in_history(BranchHistory(metadata, base))
     if write.numbered is not None and finding.mark is not None and not finding.is_recorded:
-        values |= property_mark(kind_of(write.numbered), base, write.numbered.writer, finding.mark)
+        values |= marker_property(kind_of(write.numbered), base, write.numbered.writer, finding.mark)
     if not values:
         return None
     return CommitRequest(

@@ -24,9 +24,9 @@ from iceberg_ds.commit.outcomes import (
     unknown,
     why_refused,
 )
-from iceberg_ds.commit.overwrite import StaleWorkError, Swap
+from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
 from iceberg_ds.commit.producer import SnapshotProducer
-from iceberg_ds.commit.requests import mark_request, reply_of, with_new_schema, write_request
+from iceberg_ds.commit.requests import marker_request, reply_of, with_new_schema, write_request
 from iceberg_ds.commit.retry import would_fail_again
 from iceberg_ds.commit.validate import check_target
 from iceberg_ds.commit.write_files import WriteFiles
@@ -91,20 +91,20 @@ class SnapshotUpdate:
         catalog: The catalog of the table.
         write: The write.
         files: The files that it adds.
-        swap: Further files to add, and the files that they replace; None for no replacement.
+        rewrite: Further files to add, and the files that they replace; None for no replacement.
     """
 
     def __init__(
-        self, catalog: CatalogClient, write: WriteIdentity, files: WriteFiles, swap: Swap | None = None
+        self, catalog: CatalogClient, write: WriteIdentity, files: WriteFiles, rewrite: RewriteFiles | None = None
     ) -> None:
         self._catalog = catalog
         self._write = write
         self._files = files
-        if swap is not None:
-            files.include(swap.added)
+        if rewrite is not None:
+            files.include(rewrite.added)
         self._identifier = parse_identifier(write.table)
         self._attempts: list[Attempt] = []
-        self._producer = SnapshotProducer(write, files.added, swap)
+        self._producer = SnapshotProducer(write, files.added, rewrite)
         self._is_first_of_writer = False
         self._is_new = False  # whether this commit creates the table, as of the last load
         self._first: Snapshot | None = None  # of the table that this commit creates
@@ -264,7 +264,7 @@ class SnapshotUpdate:
 
         Tried once: for now, history proves the writes as well without the properties.
         """
-        request = mark_request(table.metadata, self._write, finding)
+        request = marker_request(table.metadata, self._write, finding)
         if request is None:
             return
         try:
@@ -286,7 +286,7 @@ class SnapshotUpdate:
     def _clean_up_refused(self, finding: StatusCheck, table: Table, refusal: Exception) -> None:
         """Delete the files of a write that may no longer be tried, if it is certain that no attempt lands.
 
-        Files that tasks have made for a swap stay, because they are used again.
+        Files that tasks have made for a rewrite stay, because they are used again.
         """
         if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")

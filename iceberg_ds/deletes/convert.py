@@ -18,11 +18,11 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.commit import commit_swap
+from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import StaleWorkError
 from iceberg_ds.deletes.index import KeySource, key_types
-from iceberg_ds.deletes.search import Goal, KeySearch, ResolvedSwap
-from iceberg_ds.deletes.work import ResolvePlan, RowEncoding
+from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
+from iceberg_ds.deletes.work import RowEncoding, SearchPlan
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.options.file_settings import new_write
@@ -175,28 +175,28 @@ class Conversion:
 
     def run(self) -> ConvertResult:
         """Search and commit until all equality deletes that the branch had at the beginning are gone."""
-        goal: Goal | None = None
+        to_delete: KeysToDelete | None = None
         for number in itertools.count(1):
             table = self._catalog.load_table(self._options.table)
             try:
                 self._check(table.metadata)
-                if goal is None or not goal.is_whole(self._search.read(table).files):
+                if to_delete is None or not to_delete.is_whole(self._search.read(table).files):
                     self._search.discard(table.io)
-                    goal = self._goal_of(table)
-                work = self._search.look(table, goal)
+                    to_delete = self._keys_to_delete(table)
+                work = self._search.look(table, to_delete)
                 if work is None:
                     self._search.discard(table.io)
                     self.clean_id = branch_snapshot_id(table.metadata, self._branch)
                     break
-                plan = self._plan(table, goal)
+                plan = self._plan(table, to_delete)
                 fault_point(FaultPoint.PLANNED)
                 self._search.run(work, plan)
             except BaseException:
                 self._search.discard(table.io)
                 raise
-            swap, write = ResolvedSwap(goal, self._search), plan.writing.write
+            rewrite, write = RewriteByKeys(to_delete, self._search), plan.writing.write
             try:
-                committed = commit_swap(self._catalog, write, swap)
+                committed = commit_rewrite(self._catalog, write, rewrite)
             except StaleWorkError as stale:
                 if number == _ROUNDS:
                     self._search.discard(table.io)
@@ -209,8 +209,8 @@ class Conversion:
                 self._search.discard(table.io)
                 raise
             else:
-                self.clean_id = None if swap.leaves_deletes else committed.snapshot_id
-                return self._result(committed.snapshot_id, swap)
+                self.clean_id = None if rewrite.leaves_deletes else committed.snapshot_id
+                return self._result(committed.snapshot_id, rewrite)
         return ConvertResult(table=self._name, branch=self._branch, seconds=self._seconds)
 
     def _head(self, metadata: TableMetadata) -> Snapshot | None:
@@ -226,33 +226,33 @@ class Conversion:
         if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
             raise OptionError(f"Cannot convert deletes of {self._name}: {reason}.")
 
-    def _goal_of(self, table: Table) -> Goal:
+    def _keys_to_delete(self, table: Table) -> KeysToDelete:
         deletes = self._search.read(table).files.equalities
         schemas = [*sorted(table.metadata.schemas, key=lambda schema: schema.schema_id), table.metadata.schema()]
         try:
             types = key_types(schemas, map(KeySource.of, deletes))
         except ValueError as problem:
             raise UnsupportedTableError(f"Cannot convert deletes of {self._name}: {problem}.") from problem
-        return Goal(paths=frozenset(found.path for found in deletes), key_types=types)
+        return KeysToDelete(paths=frozenset(found.path for found in deletes), key_types=types)
 
-    def _plan(self, table: Table, goal: Goal) -> ResolvePlan:
+    def _plan(self, table: Table, to_delete: KeysToDelete) -> SearchPlan:
         fingerprint = Fingerprint.of(table.metadata)
         write = new_write(self._options, table.metadata, Route(branch=self._branch), fingerprint)
         plan = WritePlan.into(table.metadata, write, self._catalog.plan_properties(table))
-        return ResolvePlan.of(plan, table.metadata, goal.key_types, self._encoding)
+        return SearchPlan.of(plan, table.metadata, to_delete.key_types, self._encoding)
 
     @property
     def _seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def _result(self, snapshot_id: int | None, swap: ResolvedSwap) -> ConvertResult:
-        found = self._search.resolution
+    def _result(self, snapshot_id: int | None, rewrite: RewriteByKeys) -> ConvertResult:
+        found = self._search.answers
         hit, added = found.hit, found.added
         result = ConvertResult(
             table=self._name,
             branch=self._branch,
             snapshot_id=snapshot_id,
-            delete_files=sum(file.content == DataFileContent.EQUALITY_DELETES for file in swap.dropped),
+            delete_files=sum(file.content == DataFileContent.EQUALITY_DELETES for file in rewrite.dropped),
             data_files=len(hit),
             rows=sum(answer.rows for answer in hit),
             position_delete_files=len(added.delete_files),

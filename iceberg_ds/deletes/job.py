@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import BinaryType
 
 from iceberg_ds._version import __version__
-from iceberg_ds.deletes.tasks import answer_of_task, resolve_group
-from iceberg_ds.deletes.work import FileWork, GroupAnswer, ResolvePlan
+from iceberg_ds.deletes.tasks import answer_group, answer_of_task
+from iceberg_ds.deletes.work import FileWork, GroupAnswer, SearchPlan
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.plan import WriteIdentity
 
@@ -58,7 +58,7 @@ def _weight(item: FileWork) -> int:
     return 1 + item.read_bytes
 
 
-def resolve(spark: SparkSession | None, plan: ResolvePlan, work: Sequence[FileWork]) -> list[GroupAnswer]:
+def resolve(spark: SparkSession | None, plan: SearchPlan, work: Sequence[FileWork]) -> list[GroupAnswer]:
     """Search data files for keys, try failed tasks again, and return what all tasks found and wrote.
 
     Args:
@@ -85,9 +85,9 @@ def resolve(spark: SparkSession | None, plan: ResolvePlan, work: Sequence[FileWo
     return answers
 
 
-def _run(spark: SparkSession | None, plan: ResolvePlan, groups: Sequence[Sequence[FileWork]]) -> list[GroupAnswer]:
+def _run(spark: SparkSession | None, plan: SearchPlan, groups: Sequence[Sequence[FileWork]]) -> list[GroupAnswer]:
     if spark is None:
-        return [resolve_group(plan, number, group) for number, group in enumerate(groups)]
+        return [answer_group(plan, number, group) for number, group in enumerate(groups)]
     rows = [(number, pickle.dumps(group)) for number, group in enumerate(groups)]
     try:
         # A plain Python function, because Spark's functions on Arrow batches need pandas.
@@ -122,7 +122,7 @@ def _frame(spark: SparkSession, rows: Sequence[tuple[int, bytes]]) -> DataFrame:
     return spark.createDataFrame(context.parallelize(rows, len(rows)), _WORK)
 
 
-def _task(plan: ResolvePlan) -> Callable[[int, bytes], bytes]:
+def _task(plan: SearchPlan) -> Callable[[int, bytes], bytes]:
     version, packed = __version__, pickle.dumps(plan)
 
     def run(number: int, work: bytes) -> bytes:

@@ -34,7 +34,7 @@ from iceberg_ds.messages import reported_commits
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.refs import contains, waits
-from iceberg_ds.snapshots.txn import find_last_mark, kind_of
+from iceberg_ds.snapshots.txn import find_last_marker, kind_of
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class _Publication:
             return True  # the write had no rows
         if staged_id is not None and contains(metadata, self._to, staged_id):
             return True
-        mark = None if numbered is None else find_last_mark(metadata, self._to, kind_of(numbered), numbered.writer)
+        mark = None if numbered is None else find_last_marker(metadata, self._to, kind_of(numbered), numbered.writer)
         if mark is None or numbered is None:
             return False
         return mark.snapshot_id == staged_id or (self._result.was_replayed and mark.number >= numbered.number)

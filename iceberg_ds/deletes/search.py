@@ -32,11 +32,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.commit.overwrite import ReplacedManifest, Replacement, StaleWorkError
+from iceberg_ds.commit.overwrite import FilteredManifest, FilteredManifests, StaleWorkError
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, applying_positions, only_path, plan_work
 from iceberg_ds.deletes.job import resolve
-from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, Marks, ResolvePlan
+from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import DataFileError, UnsupportedTableError
 from iceberg_ds.io.cleanup import Proof, delete_files
@@ -94,7 +94,7 @@ def _key(manifest: ManifestFile) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class KeysToDelete:
     """The keys whose rows are to be hidden, and the equality deletes to remove after that.
 
     Attributes:
@@ -122,12 +122,12 @@ class Goal:
         return len(self.deletes(live)) == len(self.paths)
 
 
-class Resolution:
+class SearchAnswers:
     """The answers of all tasks so far."""
 
     def __init__(self) -> None:
         self._answers: dict[str, FileAnswer] = {}
-        self._marks: list[Marks] = []
+        self._written_deletes: list[WrittenDeletes] = []
         self._looked_at: set[str] = set()  # paths of data files; the keys stay the same
 
     def take(self, answers: Iterable[GroupAnswer]) -> None:
@@ -135,7 +135,7 @@ class Resolution:
         for answer in answers:
             self._answers.update({found.path: found for found in answer.files})
             self._looked_at.update(found.path for found in answer.files)
-            self._marks += answer.marks
+            self._written_deletes += answer.written_deletes
 
     def plan(
         self,
@@ -162,8 +162,10 @@ class Resolution:
         useless = [file for path in gone for file in self._answers[path].rewritten or ()]
         self._answers = {path: answer for path, answer in self._answers.items() if path not in gone}
         self._looked_at -= gone
-        useless += [marks.file for marks in self._marks if marks.paths.isdisjoint(self._answers)]
-        self._marks = [marks for marks in self._marks if not marks.paths.isdisjoint(self._answers)]
+        useless += [deletes.file for deletes in self._written_deletes if deletes.paths.isdisjoint(self._answers)]
+        self._written_deletes = [
+            deletes for deletes in self._written_deletes if not deletes.paths.isdisjoint(self._answers)
+        ]
         return useless
 
     @property
@@ -202,7 +204,7 @@ class Resolution:
     def added(self) -> Added:
         """All files that tasks wrote."""
         rewritten = (file for answer in self.rewritten.values() for file in answer.rewritten or ())
-        return Added(tuple(rewritten), delete_files=tuple(marks.file for marks in self._marks))
+        return Added(tuple(rewritten), delete_files=tuple(deletes.file for deletes in self._written_deletes))
 
 
 class KeySearch:
@@ -221,7 +223,7 @@ class KeySearch:
     def __init__(
         self, action: str, spark: SparkSession | None, base: Callable[[TableMetadata], Snapshot | None]
     ) -> None:
-        self.resolution = Resolution()
+        self.answers = SearchAnswers()
         self.read_bytes = 0
         self._reader = SnapshotReader()
         self._action = action
@@ -243,27 +245,27 @@ class KeySearch:
                 f"{advice(error)}".rstrip()
             ) from masked_cause(error, table.io.properties)
 
-    def look(self, table: Table, goal: Goal) -> list[FileWork] | None:
+    def look(self, table: Table, to_delete: KeysToDelete) -> list[FileWork] | None:
         """Return the data files left to search, or None if there are no keys to look for; forget stale answers.
 
         Raises:
             UnsupportedTableError: The table has files that cannot be searched.
         """
         live = self.read(table).files
-        self.check_deletes(live, goal)
-        self.check_listed_once(found.path for found in goal.deletes(live))
-        delete_files(table.io, [file.file_path for file in self.resolution.prune(live)], Proof.REFUSED)
-        sources = goal.sources(live)
+        self.check_deletes(live, to_delete)
+        self.check_listed_once(found.path for found in to_delete.deletes(live))
+        delete_files(table.io, [file.file_path for file in self.answers.prune(live)], Proof.REFUSED)
+        sources = to_delete.sources(live)
         if not sources:
             return None
-        work = self.resolution.plan(live, sources, all_specs(table.metadata), goal.key_types)
+        work = self.answers.plan(live, sources, all_specs(table.metadata), to_delete.key_types)
         searched = {item.path for item in work}
         read = [source.data_file for source in sources]
         read += [found.data_file for found in live.data if found.path in searched]
         self._check_readable([*read, *(found.data_file for found in live.positions)])
         return work
 
-    def run(self, work: Sequence[FileWork], plan: ResolvePlan) -> None:
+    def run(self, work: Sequence[FileWork], plan: SearchPlan) -> None:
         """Search data files, and write position deletes or rewritten files for the rows that are found.
 
         Raises:
@@ -275,23 +277,23 @@ class KeySearch:
         if plan.encoding == "copy-on-write":
             self.check_listed_once(item.path for item in work)
         answers = resolve(self._spark, plan, work)
-        self.resolution.take(answers)
+        self.answers.take(answers)
         self.read_bytes += sum(answer.read_bytes for answer in answers)
         if (problem := next((answer.problem for answer in answers if answer.problem), None)) is not None:
             raise DataFileError(f"Cannot {self._action}, nothing was committed: a task failed: {problem}")
 
     def discard(self, io: FileIO) -> None:
         """Delete the files that tasks wrote; no commit has landed, and none can land any more."""
-        delete_files(io, [file.file_path for file in self.resolution.added.files], Proof.REFUSED)
-        self.resolution = Resolution()
+        delete_files(io, [file.file_path for file in self.answers.added.files], Proof.REFUSED)
+        self.answers = SearchAnswers()
 
-    def check_deletes(self, live: LiveFiles, goal: Goal) -> None:
+    def check_deletes(self, live: LiveFiles, to_delete: KeysToDelete) -> None:
         """Refuse equality deletes where it must be known which rows are visible: only position deletes are read.
 
         Raises:
             UnsupportedTableError: The branch has equality deletes.
         """
-        if goal.counts_stored and live.equalities:
+        if to_delete.counts_stored and live.equalities:
             raise UnsupportedTableError(
                 f"Cannot {self._action} with sequence-scope=table, nothing was committed: the branch has "
                 f"{len(live.equalities)} files of deletes by keys, such as {live.equalities[0].path}, and the rows "
@@ -336,7 +338,7 @@ def _why_not_readable(file: DataFile) -> str | None:
     return None
 
 
-class ResolvedSwap:
+class RewriteByKeys:
     """Removes the equality deletes whose rows were found from a branch, and the data files that were rewritten.
 
     Args:
@@ -348,32 +350,32 @@ class ResolvedSwap:
         leaves_deletes: Whether the branch still has other equality deletes after the last attempt.
     """
 
-    def __init__(self, goal: Goal, search: KeySearch) -> None:
+    def __init__(self, to_delete: KeysToDelete, search: KeySearch) -> None:
         self.dropped: Sequence[DataFile] = ()
         self.leaves_deletes = True
-        self._goal = goal
+        self._to_delete = to_delete
         self._search = search
 
     @property
     def added(self) -> Added:
         """The position delete files that hide the rows, and the rewritten data files that leave them out."""
-        return self._search.resolution.added
+        return self._search.answers.added
 
     @property
     def keeps_rows(self) -> bool:
         """Whether the commit hides only rows that were hidden before."""
-        return not self._goal.written
+        return not self._to_delete.written
 
     @property
     def sequence_numbers(self) -> dict[str, int]:
         """Data sequence number of each rewritten file, by path: that of the file whose rows it has."""
         return {
             file.file_path: answer.sequence_number
-            for answer in self._search.resolution.rewritten.values()
+            for answer in self._search.answers.rewritten.values()
             for file in answer.rewritten or ()
         }
 
-    def replacement(self, table: Table) -> Replacement:
+    def filtered(self, table: Table) -> FilteredManifests:
         """Return the manifests that replace those of the current branch, without the files to remove.
 
         Raises:
@@ -381,28 +383,28 @@ class ResolvedSwap:
             UnsupportedTableError: A data file whose rows were found is listed more than once.
         """
         read = self._search.read(table)
-        if not self._goal.is_whole(read.files):
+        if not self._to_delete.is_whole(read.files):
             raise StaleWorkError("another writer has taken out deletes by keys")
-        sources = self._goal.sources(read.files)
-        self._search.check_deletes(read.files, self._goal)
+        sources = self._to_delete.sources(read.files)
+        self._search.check_deletes(read.files, self._to_delete)
         self._check_unchanged(read.files)
-        missing = self._search.resolution.plan(read.files, sources, all_specs(table.metadata), self._goal.key_types)
+        missing = self._search.answers.plan(read.files, sources, all_specs(table.metadata), self._to_delete.key_types)
         if missing:
             raise StaleWorkError(
                 f"another writer has brought {missing[0].path} and {len(missing) - 1} more data files that may have "
                 "rows of the same keys"
             )
-        rewritten = self._search.resolution.rewritten.keys()
-        at_stake = {answer.path for answer in self._search.resolution.hit if self.keeps_rows} | rewritten
+        rewritten = self._search.answers.rewritten.keys()
+        at_stake = {answer.path for answer in self._search.answers.hit if self.keeps_rows} | rewritten
         self._search.check_listed_once(found.path for found in read.files.data if found.path in at_stake)
-        gone = {found.path for found in self._goal.deletes(read.files)} | rewritten
-        found = _replacement(read, gone | _left_alone(read.files, rewritten))
+        gone = {found.path for found in self._to_delete.deletes(read.files)} | rewritten
+        found = _filtered(read, gone | _left_alone(read.files, rewritten))
         self.dropped = found.removed
-        self.leaves_deletes = any(delete.path not in self._goal.paths for delete in read.files.equalities)
+        self.leaves_deletes = any(delete.path not in self._to_delete.paths for delete in read.files.equalities)
         return found
 
     def _check_unchanged(self, live: LiveFiles) -> None:
-        changed = self._search.resolution.changed(live)
+        changed = self._search.answers.changed(live)
         if changed:
             raise StaleWorkError(f"another writer has removed, or deleted rows of, {changed[0]} meanwhile")
 
@@ -413,7 +415,7 @@ def _left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:
     return {found.path for found in files.positions if only_path(found.data_file) in paths}
 
 
-def _replacement(read: ReadSnapshot, gone: set[str]) -> Replacement:
+def _filtered(read: ReadSnapshot, gone: set[str]) -> FilteredManifests:
     """Return the manifests without these files; manifests that must be rewritten anyway are merged."""
     untouched: list[ManifestFile] = []
     alike: dict[tuple[ManifestContent, int], list[_Touched]] = defaultdict(list)
@@ -426,7 +428,7 @@ def _replacement(read: ReadSnapshot, gone: set[str]) -> Replacement:
             parts.append(_Touched(manifest=manifest))
         parts[-1].take(manifest, entries, gone)
     replaced = (touched.replaced() for parts in alike.values() for touched in parts)
-    return Replacement(untouched=tuple(untouched), replaced=tuple(replaced))
+    return FilteredManifests(untouched=tuple(untouched), replaced=tuple(replaced))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -448,8 +450,8 @@ class _Touched:
         for entry in entries:
             (self.dropped if entry.data_file.file_path in gone else self.kept).append(entry)
 
-    def replaced(self) -> ReplacedManifest:
-        return ReplacedManifest(
+    def replaced(self) -> FilteredManifest:
+        return FilteredManifest(
             manifest=self.manifest,
             kept=tuple(self.kept),
             dropped=tuple(self.dropped),

@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFile
 from iceberg_ds._version import why_not_version
 from iceberg_ds.deletes.key_reader import SequenceRule
 from iceberg_ds.deletes.match import Matcher
-from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, Marks, ResolvePlan
+from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
@@ -47,11 +47,11 @@ def answer_of_task(version: str, plan: bytes, number: int, work: bytes) -> bytes
     """
     if (problem := why_not_version(version)) is not None:
         return pickle.dumps((number, GroupAnswer(problem=problem)))
-    answer = resolve_group(pickle.loads(plan), number, pickle.loads(work))  # noqa: S301  # our own driver's
+    answer = answer_group(pickle.loads(plan), number, pickle.loads(work))  # noqa: S301  # our own driver's
     return pickle.dumps((number, answer))
 
 
-def resolve_group(plan: ResolvePlan, number: int, work: Sequence[FileWork]) -> GroupAnswer:
+def answer_group(plan: SearchPlan, number: int, work: Sequence[FileWork]) -> GroupAnswer:
     """Look for keys in some data files, and return what was found and written.
 
     Args:
@@ -87,7 +87,7 @@ class _Found:
 
 
 class _Task:
-    def __init__(self, plan: ResolvePlan, attempt: TaskAttempt) -> None:
+    def __init__(self, plan: SearchPlan, attempt: TaskAttempt) -> None:
         self._plan = plan
         self._io: FileIO = file_io(plan.writing.io_properties, plan.writing.location)
         self._matcher = Matcher(self._io, plan.key_types, SequenceRule.of(plan.writing))
@@ -95,7 +95,7 @@ class _Task:
         prefix, writing = name_prefix(plan.writing, attempt), plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
         self._paths = FilePaths(places, writing.schema, prefix, are_deletes=True)
-        self._marks: list[Marks] = []
+        self._written_deletes: list[WrittenDeletes] = []
         self._rewritten: list[DataFile] = []
         self._waiting: list[HiddenRows] = []
         self._waiting_count = 0
@@ -115,14 +115,14 @@ class _Task:
                         late_keys=found.late_keys,
                     )
                 )
-            self._write_marks()
+            self._write_deletes()
         fault_point(FaultPoint.TASK_WRITTEN)
         read_bytes = self._matcher.read_bytes + self._rewriter.read_bytes
-        return GroupAnswer(files=tuple(answers), marks=tuple(self._marks), read_bytes=read_bytes)
+        return GroupAnswer(files=tuple(answers), written_deletes=tuple(self._written_deletes), read_bytes=read_bytes)
 
     def discard(self) -> None:
         """Delete every file of this attempt."""
-        written = [*(marks.file for marks in self._marks), *self._rewritten]
+        written = [*(deletes.file for deletes in self._written_deletes), *self._rewritten]
         delete_files(self._io, [file.file_path for file in written], Proof.TASK_FAILED)
 
     def _find(self, work: Sequence[FileWork]) -> Iterator[_Found]:
@@ -147,7 +147,7 @@ class _Task:
             self._waiting.append(HiddenRows(data_file=found.work.data_file, positions=found.positions))
             self._waiting_count += len(found.positions)
             if self._waiting_count > MOST_POSITIONS or self._plan.is_by_file:
-                self._write_marks()
+                self._write_deletes()
             return None
         data_file = found.work.data_file
         spec, order = self._plan.specs[data_file.spec_id], self._plan.sort_orders.get(data_file.sort_order_id or 0)
@@ -156,13 +156,15 @@ class _Task:
         self._rewritten += written
         return written
 
-    def _write_marks(self) -> None:
+    def _write_deletes(self) -> None:
         if not self._waiting:
             return
         first = self._waiting[0].data_file
         path = self._paths.next(self._plan.specs[first.spec_id], first.partition)
         file = write_position_deletes(self._io, path, self._waiting, self._plan.writing.write.files)
-        self._marks.append(Marks(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting)))
+        self._written_deletes.append(
+            WrittenDeletes(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting))
+        )
         self._waiting, self._waiting_count = [], 0
         fault_point(FaultPoint.FILE_CLOSED)
 

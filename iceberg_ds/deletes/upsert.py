@@ -36,8 +36,8 @@ from iceberg_ds.commit.overwrite import StaleWorkError
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes.index import KeySource, key_types
 from iceberg_ds.deletes.job import job_failure
-from iceberg_ds.deletes.search import Goal, KeySearch, ResolvedSwap
-from iceberg_ds.deletes.work import ResolvePlan, RowEncoding
+from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
+from iceberg_ds.deletes.work import RowEncoding, SearchPlan
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -246,26 +246,26 @@ class UpsertCommit:
     def _commit(self, commits: Sequence[TaskCommit], key_files: Sequence[DataFile]) -> UpsertResult:
         self._check_losers(commits)
         keys = tuple(KeySource(data_file=file, sequence_number=None) for file in key_files)
-        goal = Goal(
+        to_delete = KeysToDelete(
             paths=frozenset(),
             key_types=key_types([self._plan.schema], keys),
             written=keys,
             counts_stored=self._plan.write.changes is not None and self._plan.write.changes.counts_stored,
         )
-        swap = ResolvedSwap(goal, self._search) if keys else None
+        rewrite = RewriteByKeys(to_delete, self._search) if keys else None
         stale: StaleWorkError | None = None
         for number in range(ROUNDS):
             named = commits if number == 0 else _renamed(commits)
-            self._look_for_rows(goal, named)
+            self._look_for_rows(to_delete, named)
             try:
-                late_keys = self._search.resolution.late_keys
-                committed = commit_write(self._catalog, named, swap=swap, late_keys=late_keys)
+                late_keys = self._search.answers.late_keys
+                committed = commit_write(self._catalog, named, rewrite=rewrite, late_keys=late_keys)
             except StaleWorkError as problem:
                 logger.info("Searching %s again: %s", self._name, problem)
                 stale = problem
             except (CommitMessageError, DataFileError, RowCountError):
                 # Before the first request, only the files of the write's own tasks were deleted.
-                self._discard(self._search.resolution.added.files)
+                self._discard(self._search.answers.added.files)
                 raise
             else:
                 return self._result(commits, committed, 0 if late_keys is None else late_keys.num_rows)
@@ -294,13 +294,13 @@ class UpsertCommit:
                 f"be read again: {self._catalog.describe(problem)}."
             ) from None  # the cause's own text may have secrets
 
-    def _look_for_rows(self, goal: Goal, commits: Sequence[TaskCommit]) -> None:
+    def _look_for_rows(self, to_delete: KeysToDelete, commits: Sequence[TaskCommit]) -> None:
         try:
             table = self._catalog.find_table(self._identifier)
             if table is None:  # the commit creates the table, or says that it is gone
                 return
-            if (work := self._search.look(table, goal)) is not None:
-                self._search.run(work, ResolvePlan.of(self._plan, table.metadata, goal.key_types, self._encoding))
+            if (work := self._search.look(table, to_delete)) is not None:
+                self._search.run(work, SearchPlan.of(self._plan, table.metadata, to_delete.key_types, self._encoding))
         except BaseException:
             self._give_up(commits)
             raise
@@ -308,7 +308,7 @@ class UpsertCommit:
     def _give_up(self, commits: Sequence[TaskCommit]) -> None:
         """Delete what the tasks wrote; no commit has landed, and none can land any more."""
         self._discard([file for commit in commits for file in commit.data_files])
-        self._discard(self._search.resolution.added.files)
+        self._discard(self._search.answers.added.files)
 
     def _discard(self, files: Sequence[DataFile]) -> None:
         """Delete files that no table refers to; log the files that stay because their storage cannot be opened."""
@@ -330,7 +330,7 @@ class UpsertCommit:
             return self._catalog.storage_of(path)
 
     def _result(self, commits: Sequence[TaskCommit], committed: CommitResult, late_count: int) -> UpsertResult:
-        found = self._search.resolution
+        found = self._search.answers
         if committed.snapshot_id is None:
             return UpsertResult(
                 table=self._name,

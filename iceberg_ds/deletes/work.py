@@ -78,7 +78,7 @@ class FileWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvePlan:
+class SearchPlan:
     """Everything that tasks are told of a search.
 
     Attributes:
@@ -98,7 +98,7 @@ class ResolvePlan:
     @classmethod
     def of(
         cls, writing: WritePlan, metadata: TableMetadata, key_types: Mapping[int, IcebergType], encoding: RowEncoding
-    ) -> ResolvePlan:
+    ) -> SearchPlan:
         """Return the plan of a search in the table with this metadata.
 
         Files are rewritten with the columns of the table, even if the rows that replace theirs have other columns.
@@ -145,7 +145,7 @@ class FileAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class WrittenDeletes:
     """A position delete file that a task wrote.
 
     Attributes:
@@ -163,12 +163,12 @@ class GroupAnswer:
 
     Attributes:
         files: One answer for each data file; empty if the task failed.
-        marks: Position delete files that the task wrote.
+        written_deletes: Position delete files that the task wrote.
         read_bytes: Compressed bytes of the columns that the task read.
         problem: Why the task failed, or None if it did not fail; a failed task has deleted its files.
     """
 
     files: tuple[FileAnswer, ...] = ()
-    marks: tuple[Marks, ...] = ()
+    written_deletes: tuple[WrittenDeletes, ...] = ()
     read_bytes: int = 0
     problem: str | None = None

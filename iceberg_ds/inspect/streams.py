@@ -21,12 +21,12 @@ from iceberg_ds.snapshots.txn import (
     EPOCHS,
     STREAM_PREFIX,
     TXNS,
-    Mark,
-    MarkKind,
-    find_all_marks,
+    TxnKind,
+    TxnMarker,
+    find_all_markers,
     find_stream,
     named_properties,
-    read_mark,
+    read_marker,
 )
 
 _OWN_ENGINE = "icebergsink"
@@ -37,7 +37,7 @@ _KINDS = (EPOCHS, TXNS)
 class Writer:
     """A writer of numbered writes: a streaming query, or an application that writes batches."""
 
-    kind: MarkKind
+    kind: TxnKind
     name: str
 
     def describe(self, number: int) -> str:
@@ -197,7 +197,7 @@ class PropertyMark:
 
     branch: str
     writer: Writer
-    mark: Mark
+    mark: TxnMarker
 
 
 def property_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> tuple[list[PropertyMark], list[str]]:
@@ -206,7 +206,7 @@ def property_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) ->
     for branch, kind in itertools.product((found.branch for found in branches), _KINDS):
         for name, text in named_properties(metadata, kind.property_prefix, branch):
             try:
-                mark = read_mark(kind, text)
+                mark = read_marker(kind, text)
             except (ValueError, KeyError, TypeError):
                 problems.append(f"property {branch_property(kind.property_prefix, branch, name)} is no mark of a write")
                 continue
@@ -239,12 +239,12 @@ def unrecorded_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) 
         f"branch '{branch.branch}' has {Writer(kind=kind, name=writer).describe(marks.last.number)} (snapshot "
         f"{marks.last.snapshot_id})"
         for branch, kind in itertools.product(branches, _KINDS)
-        for writer, marks in find_all_marks(BranchHistory(metadata, branch.branch), kind).items()
+        for writer, marks in find_all_markers(BranchHistory(metadata, branch.branch), kind).items()
         if marks.last is not None and not marks.is_recorded and _is_own(branch, marks.last)
     ]
 
 
-def _is_own(branch: BranchWrites, mark: Mark) -> bool:
+def _is_own(branch: BranchWrites, mark: TxnMarker) -> bool:
     return any(landed.is_own and landed.snapshot_id == mark.snapshot_id for landed in branch.writes)
 
 

@@ -28,18 +28,18 @@ from iceberg_ds.snapshots.refs import (
 )
 from iceberg_ds.snapshots.txn import (
     EPOCHS,
-    Mark,
-    Marks,
-    QueryMark,
-    StrayMark,
+    QueryMarker,
+    StrayMarker,
+    TxnMarker,
+    TxnMarkers,
     find_last_epoch,
-    find_marks,
+    find_markers,
     find_stream,
     has_committed,
     is_number,
     kind_of,
     last_of_others,
-    mark_in,
+    marker_in,
     named_queries,
     next_record,
     writer_in,
@@ -121,7 +121,7 @@ class Holder:
     """
 
     query_id: str
-    mark: Mark | None
+    mark: TxnMarker | None
     was_accepted: bool
 
 
@@ -141,8 +141,8 @@ class StatusCheck:
 
     status: CommitStatus
     is_final: bool
-    mark: Mark | None = None
-    stray: StrayMark | None = None
+    mark: TxnMarker | None = None
+    stray: StrayMarker | None = None
     is_recorded: bool = True
     holder: Holder | None = None
 
@@ -171,7 +171,7 @@ def check_commit_status(
     if numbered is None:
         return StatusCheck(status=_trace(metadata, write.branch, attempts, shares_manifest), is_final=is_final)
     history = BranchHistory(metadata, _base(metadata, write))
-    marks = find_marks(history, kind_of(numbered), numbered.writer)
+    marks = find_markers(history, kind_of(numbered), numbered.writer)
     mark, stray = marks.last, marks.stray
     known = [found for found in (mark, None if stray is None else stray.mark) if found is not None]
     if any(found.snapshot_id == write.snapshot_id for found in known):  # landed, and expired since
@@ -199,7 +199,7 @@ def _by_marks(
     write: WriteIdentity,
     numbered: NumberedWrite,
     attempts: Sequence[Attempt],
-    marks: Marks,
+    marks: TxnMarkers,
 ) -> CommitStatus:
     """Return the status that the writer's marks tell, none of which is the mark of this write."""
     mark, stray = marks.last, marks.stray
@@ -213,7 +213,7 @@ def _by_marks(
     return CommitStatus.FENCED if is_fenced else CommitStatus.REPLAYED
 
 
-def _picked(history: BranchHistory, numbered: NumberedWrite, last: Mark | None) -> Mark | None:
+def _picked(history: BranchHistory, numbered: NumberedWrite, last: TxnMarker | None) -> TxnMarker | None:
     """Return the mark of this very write if its snapshot was cherry-picked, or None.
 
     Iceberg's procedure makes a new snapshot with the files of the picked snapshot, but without its mark. The picked
@@ -227,7 +227,7 @@ def _picked(history: BranchHistory, numbered: NumberedWrite, last: Mark | None) 
         source = _source(history.metadata, snapshot)
         if source is None or writer_in(source, kind) != numbered.writer:
             continue
-        if (mark := mark_in(source, kind)).number == numbered.number:
+        if (mark := marker_in(source, kind)).number == numbered.number:
             return replace(mark, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
     return None
 
@@ -249,7 +249,7 @@ def is_picked(snapshot: Snapshot) -> bool:
     return _PICKED_KEY in summary_entries(snapshot)
 
 
-def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMark | None:
+def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMarker | None:
     """Return the query that this one may have unknowingly taken over from, for the first epoch that it lands.
 
     A wiped checkpoint makes a new query, which writes all rows of its source again. The table cannot tell it
@@ -290,7 +290,7 @@ def _other_holder(metadata: TableMetadata, write: WriteIdentity) -> Holder | Non
     return Holder(query_id=record.query_id, mark=last, was_accepted=record.was_accepted)
 
 
-def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: Mark) -> bool:
+def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: TxnMarker) -> bool:
     """Return whether the run that landed our epoch cannot be one that died before ours began.
 
     Spark repeats an epoch only as the first one of a run. If our run has committed before, and another run

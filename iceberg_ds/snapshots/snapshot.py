@@ -63,7 +63,7 @@ from iceberg_ds.snapshots.refs import (
     contains,
     write_base,
 )
-from iceberg_ds.snapshots.txn import Mark, summary_mark
+from iceberg_ds.snapshots.txn import TxnMarker, marker_summary
 from iceberg_ds.snapshots.txn_properties import record_write
 from iceberg_ds.table.partitioning import partition_path, place_of
 from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest
@@ -208,7 +208,7 @@ def new_snapshot(
         manifest_list: The path where its manifest list will be.
     """
     parent = write_base(metadata, write.route)
-    marks = summary_mark(write.numbered) if write.numbered else {}
+    marks = marker_summary(write.numbered) if write.numbered else {}
     if write.numbered and write.route.converts:
         marks[STAGED_FOR_KEY] = str(write.route.publish_to)
     marks |= _builds_on(metadata, write)
@@ -250,7 +250,7 @@ def commit_request(  # noqa: PLR0913  # most are given by name
     snapshot: Snapshot,
     *,
     is_new: bool,
-    last: Mark | None = None,
+    last: TxnMarker | None = None,
     record_count: int | None = None,
 ) -> CommitRequest:
     """Return the request that adds `snapshot`, records the write, and creates the table if `is_new`.

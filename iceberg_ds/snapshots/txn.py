@@ -42,7 +42,7 @@ STREAM_PREFIX = "icebergsink.stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkKind:
+class TxnKind:
     """Where the marks of one kind of writer are kept.
 
     Attributes:
@@ -58,13 +58,13 @@ class MarkKind:
     number_key: str
 
 
-EPOCHS = MarkKind(
+EPOCHS = TxnKind(
     property_prefix="icebergsink.last-epoch",
     number_entry="epoch-id",
     writer_key="spark.sql.streaming.queryId",
     number_key="spark.sql.streaming.epochId",
 )
-TXNS = MarkKind(
+TXNS = TxnKind(
     property_prefix="icebergsink.last-txn",
     number_entry="version",
     writer_key="icebergsink.txn-app-id",
@@ -73,7 +73,7 @@ TXNS = MarkKind(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class TxnMarker:
     """The record of one landed write.
 
     Attributes:
@@ -98,7 +98,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrayMark:
+class StrayMarker:
     """A mark in a table property that proves nothing, because the branch does not have its snapshot.
 
     Attributes:
@@ -107,13 +107,13 @@ class StrayMark:
         key: Name of the property.
     """
 
-    mark: Mark
+    mark: TxnMarker
     branch: str
     key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class TxnMarkers:
     """What a branch tells of one writer.
 
     Attributes:
@@ -122,12 +122,12 @@ class Marks:
         is_recorded: Whether the table property holds `last`; else only the summary of its snapshot does, if any.
     """
 
-    last: Mark | None = None
-    stray: StrayMark | None = None
+    last: TxnMarker | None = None
+    stray: StrayMarker | None = None
     is_recorded: bool = False
 
 
-def kind_of(write: NumberedWrite) -> MarkKind:
+def kind_of(write: NumberedWrite) -> TxnKind:
     """Return the kind of writer that `write` comes from."""
     return EPOCHS if isinstance(write, EpochId) else TXNS
 
@@ -146,14 +146,14 @@ def split_name(prefix: str, key: str) -> tuple[str, str] | None:
     return (branch, unquote(name)) if dot and key.startswith(f"{prefix}.") else None
 
 
-def recorded_marks(metadata: TableMetadata, branch: str, kind: MarkKind) -> Iterator[tuple[str, Mark]]:
+def recorded_markers(metadata: TableMetadata, branch: str, kind: TxnKind) -> Iterator[tuple[str, TxnMarker]]:
     """Yield each writer that has a table property for a branch, and the mark in it; malformed ones are skipped."""
     for writer, text in named_properties(metadata, kind.property_prefix, branch):
         with suppress(ValueError, KeyError, TypeError):
-            yield writer, read_mark(kind, text)
+            yield writer, read_marker(kind, text)
 
 
-def property_mark(kind: MarkKind, branch: str, writer: str, mark: Mark) -> dict[str, str]:
+def marker_property(kind: TxnKind, branch: str, writer: str, mark: TxnMarker) -> dict[str, str]:
     """Return the table property that records `mark`."""
     value: dict[str, object] = {
         kind.number_entry: mark.number,
@@ -173,73 +173,73 @@ def property_mark(kind: MarkKind, branch: str, writer: str, mark: Mark) -> dict[
     return {branch_property(kind.property_prefix, branch, writer): json.dumps(value)}
 
 
-def summary_mark(write: NumberedWrite) -> dict[str, str]:
+def marker_summary(write: NumberedWrite) -> dict[str, str]:
     """Return the snapshot summary entries that record `write`."""
     kind = kind_of(write)
     run = {RUN_ID_KEY: write.run_id} if isinstance(write, EpochId) and write.run_id is not None else {}
     return {kind.writer_key: write.writer, kind.number_key: str(write.number), **run}
 
 
-def find_last_mark(metadata: TableMetadata, branch: str, kind: MarkKind, writer: str) -> Mark | None:
+def find_last_marker(metadata: TableMetadata, branch: str, kind: TxnKind, writer: str) -> TxnMarker | None:
     """Return the newest mark of `writer` that counts on `branch`, or None if it never committed there."""
-    return find_marks(BranchHistory(metadata, branch), kind, writer).last
+    return find_markers(BranchHistory(metadata, branch), kind, writer).last
 
 
-def find_marks(history: BranchHistory, kind: MarkKind, writer: str) -> Marks:
+def find_markers(history: BranchHistory, kind: TxnKind, writer: str) -> TxnMarkers:
     """Return what a branch tells of `writer`.
 
     Raises:
         UnsupportedTableError: The writer's table property is not a mark.
     """
     recorded = _recorded(history, kind, writer)
-    newest: Mark | None = None
+    newest: TxnMarker | None = None
     for snapshot in history:
         if newest is None and writer_in(snapshot, kind) == writer:
-            newest = mark_in(snapshot, kind)
+            newest = marker_in(snapshot, kind)
         is_recorded = recorded is not None and snapshot.snapshot_id == recorded.snapshot_id
         if is_recorded or (newest is not None and (recorded is None or recorded.number <= newest.number)):
             return _newer(recorded if is_recorded else None, newest)
-    of_main = find_marks(history.main, kind, writer).last if history.ends_within_main else None
+    of_main = find_markers(history.main, kind, writer).last if history.ends_within_main else None
     newest = newest or _behind_both(history, of_main)
     if recorded is None or (newest is not None and recorded.number <= newest.number):
-        return Marks(last=newest)
+        return TxnMarkers(last=newest)
     if not is_stray(history, recorded, of_main):
         return _newer(recorded, newest)
-    return Marks(last=newest, stray=_stray(history.branch, kind, writer, recorded))
+    return TxnMarkers(last=newest, stray=_stray(history.branch, kind, writer, recorded))
 
 
-def find_all_marks(history: BranchHistory, kind: MarkKind) -> dict[str, Marks]:
+def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMarkers]:
     """Return what a branch tells of every writer of this kind that it knows.
 
     Malformed properties are ignored. The branch's history is read only once, however many writers there are.
     """
-    newest: dict[str, Mark] = {}
+    newest: dict[str, TxnMarker] = {}
     for snapshot in history:
         if (writer := writer_in(snapshot, kind)) is not None and writer not in newest:
-            newest[writer] = mark_in(snapshot, kind)
-    of_main = marks_of_main(history, kind)
+            newest[writer] = marker_in(snapshot, kind)
+    of_main = markers_of_main(history, kind)
     for writer, mark in of_main.items():
         if writer not in newest and (behind_both := _behind_both(history, mark)) is not None:
             newest[writer] = behind_both
-    found = {writer: Marks(last=mark) for writer, mark in newest.items()}
-    for writer, recorded in recorded_marks(history.metadata, history.branch, kind):
+    found = {writer: TxnMarkers(last=mark) for writer, mark in newest.items()}
+    for writer, recorded in recorded_markers(history.metadata, history.branch, kind):
         last = newest.get(writer)
         if history.shows(recorded.snapshot_id) or not is_stray(history, recorded, of_main.get(writer)):
             found[writer] = _newer(recorded, last)
         elif last is None or last.number < recorded.number:
-            found[writer] = Marks(last=last, stray=_stray(history.branch, kind, writer, recorded))
+            found[writer] = TxnMarkers(last=last, stray=_stray(history.branch, kind, writer, recorded))
     return found
 
 
-def marks_of_main(history: BranchHistory, kind: MarkKind) -> dict[str, Mark]:
+def markers_of_main(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMarker]:
     """Return the newest mark of every writer on `main`, for a branch that ends within `main`; else nothing."""
     if not history.ends_within_main:
         return {}
-    marks = find_all_marks(history.main, kind)
+    marks = find_all_markers(history.main, kind)
     return {writer: found.last for writer, found in marks.items() if found.last is not None}
 
 
-def _behind_both(history: BranchHistory, of_main: Mark | None) -> Mark | None:
+def _behind_both(history: BranchHistory, of_main: TxnMarker | None) -> TxnMarker | None:
     """Return a mark of `main` if its snapshot lies behind the end of what a branch that ends within `main` shows.
 
     A user may have forked the branch from `main`, or moved it there, after history had expired: then it has the rows
@@ -248,12 +248,12 @@ def _behind_both(history: BranchHistory, of_main: Mark | None) -> Mark | None:
     return None if of_main is None or history.main.shows(of_main.snapshot_id) else of_main
 
 
-def _recorded(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | None:
+def _recorded(history: BranchHistory, kind: TxnKind, writer: str) -> TxnMarker | None:
     key = branch_property(kind.property_prefix, history.branch, writer)
     if (text := history.metadata.properties.get(key)) is None:
         return None
     try:
-        return read_mark(kind, text)
+        return read_marker(kind, text)
     except (ValueError, KeyError, TypeError) as malformed:
         raise UnsupportedTableError(
             f"Cannot tell what {writer} has committed to branch '{history.branch}': table property '{key}' is no mark "
@@ -261,17 +261,17 @@ def _recorded(history: BranchHistory, kind: MarkKind, writer: str) -> Mark | Non
         ) from malformed
 
 
-def _newer(recorded: Mark | None, newest: Mark | None) -> Marks:
+def _newer(recorded: TxnMarker | None, newest: TxnMarker | None) -> TxnMarkers:
     if recorded is not None and (newest is None or newest.number <= recorded.number):
-        return Marks(last=replace(recorded, is_disproved=False), is_recorded=True)
-    return Marks(last=newest)
+        return TxnMarkers(last=replace(recorded, is_disproved=False), is_recorded=True)
+    return TxnMarkers(last=newest)
 
 
-def _stray(branch: str, kind: MarkKind, writer: str, mark: Mark) -> StrayMark:
-    return StrayMark(mark=mark, branch=branch, key=branch_property(kind.property_prefix, branch, writer))
+def _stray(branch: str, kind: TxnKind, writer: str, mark: TxnMarker) -> StrayMarker:
+    return StrayMarker(mark=mark, branch=branch, key=branch_property(kind.property_prefix, branch, writer))
 
 
-def is_stray(history: BranchHistory, mark: Mark, of_main: Mark | None) -> bool:
+def is_stray(history: BranchHistory, mark: TxnMarker, of_main: TxnMarker | None) -> bool:
     """Return whether a branch has no claim to a mark whose snapshot it does not show.
 
     A commit that saw this has recorded it, because later on history does not tell. What lies behind the end of a
@@ -292,7 +292,7 @@ def is_stray(history: BranchHistory, mark: Mark, of_main: Mark | None) -> bool:
     return of_main is None or of_main.number < mark.number
 
 
-def read_mark(kind: MarkKind, text: str) -> Mark:
+def read_marker(kind: TxnKind, text: str) -> TxnMarker:
     """Return the mark that a table property records.
 
     Raises:
@@ -302,7 +302,7 @@ def read_mark(kind: MarkKind, text: str) -> Mark:
     numbers = (value[kind.number_entry], value["snapshot-id"], value["timestamp-ms"], value.get("sequence-number", 0))
     if not all(type(number) is int and 0 <= number <= _HIGHEST for number in numbers):
         raise ValueError(f"no numbers: {numbers}")
-    return Mark(
+    return TxnMarker(
         number=value[kind.number_entry],
         snapshot_id=value["snapshot-id"],
         timestamp_ms=_of_a_calendar(value["timestamp-ms"]),
@@ -314,7 +314,7 @@ def read_mark(kind: MarkKind, text: str) -> Mark:
     )
 
 
-def writer_in(snapshot: Snapshot, kind: MarkKind) -> str | None:
+def writer_in(snapshot: Snapshot, kind: TxnKind) -> str | None:
     """Return which writer of this kind left its mark in a snapshot's summary, or None.
 
     A summary without a number, or with a malformed one, has no mark.
@@ -333,10 +333,10 @@ def is_number(text: str | None) -> bool:
     return len(text) <= len(str(_HIGHEST)) and int(text) <= _HIGHEST
 
 
-def mark_in(snapshot: Snapshot, kind: MarkKind) -> Mark:
+def marker_in(snapshot: Snapshot, kind: TxnKind) -> TxnMarker:
     """Return the mark in the summary of a snapshot that has one of this kind."""
     entries = summary_entries(snapshot)
-    return Mark(
+    return TxnMarker(
         number=int(entries.get(kind.number_key) or 0),
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=_of_a_calendar(snapshot.timestamp_ms),
@@ -355,7 +355,7 @@ EPOCH_ID_KEY = EPOCHS.number_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryMark:
+class QueryMarker:
     """A query and the last mark that it left on a branch.
 
     Attributes:
@@ -364,7 +364,7 @@ class QueryMark:
     """
 
     query_id: str
-    mark: Mark
+    mark: TxnMarker
 
 
 def property_key(branch: str, query_id: str) -> str:
@@ -372,26 +372,26 @@ def property_key(branch: str, query_id: str) -> str:
     return branch_property(EPOCHS.property_prefix, branch, query_id)
 
 
-def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> Mark | None:
+def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> TxnMarker | None:
     """Return the newest epoch that `query_id` committed to `branch`, or None if it never did."""
-    return find_last_mark(metadata, branch, EPOCHS, query_id)
+    return find_last_marker(metadata, branch, EPOCHS, query_id)
 
 
-def last_of_others(metadata: TableMetadata, branch: str, known: frozenset[str]) -> QueryMark | None:
+def last_of_others(metadata: TableMetadata, branch: str, known: frozenset[str]) -> QueryMarker | None:
     """Return the query that committed last to `branch`, or None; queries whose ids are `known` do not count."""
     others = (found for found in _queries(metadata, branch) if found.query_id not in known)
     return max(others, key=lambda found: (found.mark.timestamp_ms, found.mark.number), default=None)
 
 
-def _queries(metadata: TableMetadata, branch: str) -> Iterator[QueryMark]:
-    for query_id, mark in recorded_marks(metadata, branch, EPOCHS):
-        yield QueryMark(query_id=query_id, mark=mark)
+def _queries(metadata: TableMetadata, branch: str) -> Iterator[QueryMarker]:
+    for query_id, mark in recorded_markers(metadata, branch, EPOCHS):
+        yield QueryMarker(query_id=query_id, mark=mark)
     for snapshot in branch_history(metadata, branch):  # the JVM sink leaves no property
         if (writer := writer_in(snapshot, EPOCHS)) is not None:
-            yield QueryMark(query_id=writer, mark=mark_in(snapshot, EPOCHS))
+            yield QueryMarker(query_id=writer, mark=marker_in(snapshot, EPOCHS))
 
 
-def run_before(last: Mark | None, run_id: str | None) -> str | None:
+def run_before(last: TxnMarker | None, run_id: str | None) -> str | None:
     """Return which other run committed last, for the mark that `run_id` leaves after `last`."""
     if last is None:
         return None

@@ -35,20 +35,20 @@ from iceberg_ds.snapshots.txn import (
     EPOCHS,
     STREAM_PREFIX,
     TXNS,
-    Mark,
-    MarkKind,
-    Marks,
-    find_all_marks,
+    TxnKind,
+    TxnMarker,
+    TxnMarkers,
+    find_all_markers,
     find_stream,
     is_number,
     is_stray,
     kind_of,
-    mark_in,
-    marks_of_main,
+    marker_in,
+    marker_property,
+    markers_of_main,
     named_properties,
     next_record,
-    property_mark,
-    recorded_marks,
+    recorded_markers,
     run_before,
     split_name,
     stream_property,
@@ -90,7 +90,7 @@ def record_write(
     metadata: TableMetadata,
     write: WriteIdentity,
     snapshot: Snapshot,
-    last: Mark | None,
+    last: TxnMarker | None,
     record_count: int | None = None,
 ) -> PropertyChange:
     """Return the properties that record `write`, to be set in the same request as its rows.
@@ -117,18 +117,18 @@ def record_write(
     )
 
 
-def published_marks(metadata: TableMetadata, branch: str, to: str) -> PropertyChange:
+def published_markers(metadata: TableMetadata, branch: str, to: str) -> PropertyChange:
     """Return the properties that branch `to` gets when it is fast-forwarded to `branch`: each writer's newer mark."""
     history, target = BranchHistory(metadata, branch), BranchHistory(metadata, to)
     disproved, removals = _disproved(target)
     values = {**disproved, **_streams_of(metadata, branch, to)}
     for kind in _KINDS:
-        present = find_all_marks(target, kind)
-        for writer, marks in find_all_marks(history, kind).items():
-            known = present.get(writer, Marks())
+        present = find_all_markers(target, kind)
+        for writer, marks in find_all_markers(history, kind).items():
+            known = present.get(writer, TxnMarkers())
             recorded = known.last if known.is_recorded else None
             if marks.last is not None and (recorded is None or recorded.number < marks.last.number):
-                values |= property_mark(kind, to, writer, marks.last)
+                values |= marker_property(kind, to, writer, marks.last)
     return PropertyChange(values=values, removals=tuple(sorted(removals)))
 
 
@@ -137,15 +137,15 @@ def published_record(branch: str, to: str, snapshot_id: int) -> dict[str, str]:
     return {branch_property(PUBLISHED_PREFIX, to, branch): str(snapshot_id)}
 
 
-def dropped_marks(metadata: TableMetadata, branch: str) -> PropertyChange:
+def dropped_markers(metadata: TableMetadata, branch: str) -> PropertyChange:
     """Return the removal of all properties that belong to `branch`."""
     names = (key for key in metadata.properties if branch in _branches_of(key))
     return PropertyChange(removals=tuple(names))
 
 
-def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: Mark | None, record_count: int | None) -> Mark:
+def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: TxnMarker | None, record_count: int | None) -> TxnMarker:
     run_id = numbered.run_id if isinstance(numbered, EpochId) else None
-    return Mark(
+    return TxnMarker(
         number=numbered.number,
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
@@ -157,9 +157,9 @@ def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: Mark | None, record
 
 
 def _own(
-    metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWrite, mark: Mark, base: str
+    metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWrite, mark: TxnMarker, base: str
 ) -> dict[str, str]:
-    values = property_mark(kind_of(numbered), write.branch, numbered.writer, mark)
+    values = marker_property(kind_of(numbered), write.branch, numbered.writer, mark)
     if write.stream is not None:
         before = find_stream(metadata, base, write.stream.name)
         record = next_record(before, write.stream, numbered.writer)
@@ -173,9 +173,9 @@ def _taken_over(history: BranchHistory, branch: str) -> tuple[dict[str, str], se
     metadata = history.metadata
     values = _streams_of(metadata, history.branch, branch)
     for kind in _KINDS:
-        for writer, marks in find_all_marks(history, kind).items():
+        for writer, marks in find_all_markers(history, kind).items():
             if marks.last is not None:
-                values |= property_mark(kind, branch, writer, marks.last)
+                values |= marker_property(kind, branch, writer, marks.last)
     stale = {
         branch_property(prefix, branch, name)
         for prefix in (*(kind.property_prefix for kind in _KINDS), STREAM_PREFIX)
@@ -202,11 +202,11 @@ def _disproved(history: BranchHistory) -> tuple[dict[str, str], set[str]]:
         if not unseen:
             break
     values: dict[str, str] = {}
-    of_main = {kind: marks_of_main(history, kind) for kind in _KINDS} if unseen else {}
+    of_main = {kind: markers_of_main(history, kind) for kind in _KINDS} if unseen else {}
     for kind, writer, mark in marks:
         is_disproved = mark.snapshot_id in unseen and is_stray(history, mark, of_main[kind].get(writer))
         if is_disproved != mark.is_disproved:
-            values |= property_mark(kind, branch, writer, replace(mark, is_disproved=is_disproved))
+            values |= marker_property(kind, branch, writer, replace(mark, is_disproved=is_disproved))
     gone = {
         key
         for key, snapshot_id in published.items()
@@ -229,26 +229,26 @@ def met_in_history(history: BranchHistory) -> dict[str, str]:
     """
     recorded = {(kind, writer): mark for kind, writer, mark in _recorded(history)}
     named = {mark.snapshot_id for mark in recorded.values()}
-    newest: dict[tuple[MarkKind, str], Mark] = {}
+    newest: dict[tuple[TxnKind, str], TxnMarker] = {}
     for snapshot in history:
         if snapshot.snapshot_id in named:
             break
         for kind in _KINDS:
             if (writer := writer_in(snapshot, kind)) is not None:
-                newest.setdefault((kind, writer), mark_in(snapshot, kind))
+                newest.setdefault((kind, writer), marker_in(snapshot, kind))
     for kind, writer, mark in _behind_a_fork(history, recorded):
         newest.setdefault((kind, writer), mark)
     values: dict[str, str] = {}
     for (kind, writer), mark in newest.items():
         known = recorded.get((kind, writer))
         if known is None or known.number < mark.number:
-            values |= property_mark(kind, history.branch, writer, mark)
+            values |= marker_property(kind, history.branch, writer, mark)
     return values
 
 
 def _behind_a_fork(
-    history: BranchHistory, recorded: Mapping[tuple[MarkKind, str], Mark]
-) -> Iterator[tuple[MarkKind, str, Mark]]:
+    history: BranchHistory, recorded: Mapping[tuple[TxnKind, str], TxnMarker]
+) -> Iterator[tuple[TxnKind, str, TxnMarker]]:
     """Yield the marks of `main` that lie behind the end of a branch, and that the branch has no property for.
 
     The property of `main` tells of them until the same writer commits to `main` again.
@@ -258,19 +258,19 @@ def _behind_a_fork(
     for kind in _KINDS:
         missing = {
             writer
-            for writer, mark in recorded_marks(history.metadata, MAIN_BRANCH, kind)
+            for writer, mark in recorded_markers(history.metadata, MAIN_BRANCH, kind)
             if (known := recorded.get((kind, writer))) is None or known.number < mark.number
         }
-        marks = marks_of_main(history, kind) if missing else {}  # without need, no history is read to its end
+        marks = markers_of_main(history, kind) if missing else {}  # without need, no history is read to its end
         for writer in sorted(missing & marks.keys()):
             if not history.main.shows(marks[writer].snapshot_id):
                 yield kind, writer, marks[writer]
 
 
-def _recorded(history: BranchHistory) -> Iterator[tuple[MarkKind, str, Mark]]:
+def _recorded(history: BranchHistory) -> Iterator[tuple[TxnKind, str, TxnMarker]]:
     """Yield the marks that a branch has in table properties, of every kind and writer."""
     for kind in _KINDS:
-        for writer, mark in recorded_marks(history.metadata, history.branch, kind):
+        for writer, mark in recorded_markers(history.metadata, history.branch, kind):
             yield kind, writer, mark
 
 

@@ -239,7 +239,8 @@ LANDING = (
         file="snapshots/txn_properties.py",
         before="            recorded = known.last if known.is_recorded else None\n            if marks.last",
         after=(
-            "            recorded = None\n            marks = Marks(last=marks.stray.mark) if marks.stray else marks\n"
+            "            recorded = None\n            marks = TxnMarkers(last=marks.stray.mark) if marks.stray "
+            "else marks\n"
             "            if marks.last"
         ),
         tests=(_STRAY + "test_stray_mark_is_not_published",),
@@ -275,8 +276,8 @@ LANDING = (
     Mutation(
         name="a version that was cherry-picked is added again",
         file="snapshots/commit_status.py",
-        before="        if (mark := mark_in(source, kind)).number == numbered.number:",
-        after="        if (mark := mark_in(source, kind)).number == -1:",
+        before="        if (mark := marker_in(source, kind)).number == numbered.number:",
+        after="        if (mark := marker_in(source, kind)).number == -1:",
         tests=(_STRAY + "test_version_that_somebody_cherry_picked_is_not_added_twice",),
     ),
     Mutation(
@@ -310,7 +311,7 @@ LANDING = (
     Mutation(
         name="the mark is not written into the snapshot's summary",
         file="snapshots/snapshot.py",
-        before="marks = summary_mark(write.numbered) if write.numbered else {}",
+        before="marks = marker_summary(write.numbered) if write.numbered else {}",
         after="marks: dict[str, str] = {}",
         tests=(_LOOP + "test_epoch_is_skipped_when_its_property_was_lost",),
         spark_tests=(_REPLAYS + "test_replay_without_property_commits_once",),
@@ -405,8 +406,8 @@ LANDING = (
     Mutation(
         name="a skipped epoch leaves its files",
         file="commit/snapshot_update.py",
-        before="        self._delete_if(finding, table)\n        if not finding.is_recorded:",
-        after="        if not finding.is_recorded:",
+        before="        self._delete_if(finding, table)\n        self._record(table, finding)",
+        after="        self._record(table, finding)",
         tests=(_LOOP + "test_replayed_epoch_is_skipped_and_its_files_deleted",),
     ),
     Mutation(

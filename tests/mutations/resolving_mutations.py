@@ -213,7 +213,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a conversion lands though another one has dropped all deletes",
         file="deletes/search.py",
-        before="if not self._goal.is_whole(read.files):",
+        before="if not self._to_delete.is_whole(read.files):",
         after="if self._goal is None:",
         tests=(
             _CONVERTING + "test_two_conversions_at_once_leave_each_row_once",
@@ -244,8 +244,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="what was found by deletes that were taken back is committed with the others",
         file="deletes/convert.py",
-        before="if goal is None or not goal.is_whole(self._search.read(table).files):",
-        after="if goal is None:",
+        before="if to_delete is None or not to_delete.is_whole(self._search.read(table).files):",
+        after="if to_delete is None:",
         tests=(_CONVERTING + "test_deletes_that_are_taken_back_meanwhile_hide_nothing",),
     ),
     Mutation(
@@ -265,7 +265,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a conversion drops the deletes and hides no rows",
         file="deletes/search.py",
-        before="delete_files=tuple(marks.file for marks in self._marks))",
+        before="delete_files=tuple(deletes.file for deletes in self._written_deletes))",
         after="delete_files=())",
         tests=("faults/test_conversion_kills.py::test_conversion_that_is_killed_changes_no_row",),
     ),
@@ -327,8 +327,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a newer row that is deleted by key hides late ones",
         file="deletes/search.py",
-        before="if goal.counts_stored and live.equalities:",
-        after="if goal.counts_stored and live.equalities is None:",
+        before="if to_delete.counts_stored and live.equalities:",
+        after="if to_delete.counts_stored and live.equalities is None:",
         tests=(_LATE + "test_branch_with_deletes_by_keys_is_refused",),
     ),
     Mutation(
@@ -404,7 +404,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="marks and rewritten files that the driver does not see are committed",
         file="commit/commit.py",
-        before="added, *([] if swap is None else [swap.added]))",
+        before="added, *([] if rewrite is None else [rewrite.added]))",
         after="added)",
         tests=(_COMMITTING + "test_marks_and_rewritten_files_that_the_driver_does_not_see_are_not_committed",),
     ),

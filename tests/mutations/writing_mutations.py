@@ -103,7 +103,7 @@ WRITING = (
     Mutation(
         name="types are replaced under rows that others appended meanwhile",
         file="commit/requests.py",
-        before="    if _keeps_rows(replacement):",
+        before="    if _keeps_rows(filtered):",
         after="    if not change:",
         tests=(_TYPES + "test_rows_that_others_append_meanwhile_keep_their_values",),
     ),
@@ -600,7 +600,7 @@ WRITING = (
     Mutation(
         name="manifests are not counted",
         file="commit/producer.py",
-        before="        self._check_rows(ours, added, replacement, again)\n",
+        before="        self._check_rows(ours, added, filtered, again)\n",
         after="",
         tests=(
             _COUNTS + "test_file_that_no_manifest_lists_is_missed",

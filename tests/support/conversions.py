@@ -15,8 +15,8 @@ from support.keyed_messages import COLUMNS
 from support.keyed_reader import Listed, listed, rows_of
 from support.tables import Sink, write_batches
 
-from iceberg_ds.commit.commit import commit_swap
-from iceberg_ds.commit.overwrite import ReplacedManifest, Replacement
+from iceberg_ds.commit.commit import commit_rewrite
+from iceberg_ds.commit.overwrite import FilteredManifest, FilteredManifests
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.convert import Conversion, ConvertResult
 from iceberg_ds.deletes.index import only_path
@@ -96,7 +96,7 @@ class Compaction:
         """Where the data files are."""
         return frozenset(found.path for found in self.files)
 
-    def replacement(self, table: Table) -> Replacement:
+    def filtered(self, table: Table) -> FilteredManifests:
         """Return what it drops.
 
         Raises:
@@ -111,8 +111,8 @@ class Compaction:
                 untouched.append(manifest)
                 continue
             kept = tuple(entry for entry in entries if entry not in dropped)
-            replaced.append(ReplacedManifest(manifest=manifest, kept=kept, dropped=tuple(dropped), listed_rows=None))
-        return Replacement(untouched=tuple(untouched), replaced=tuple(replaced))
+            replaced.append(FilteredManifest(manifest=manifest, kept=kept, dropped=tuple(dropped), listed_rows=None))
+        return FilteredManifests(untouched=tuple(untouched), replaced=tuple(replaced))
 
     def _validate(self, table: Table) -> None:
         """Look for what Java looks for (`BaseRewriteFiles.validate`), and for nothing else.
@@ -163,10 +163,10 @@ def compact(sink: Sink, begun: Table | None = None, *, keeps_numbers: bool = Tru
     assert head is not None
     plan = sink.plan(COLUMNS)
     files = write_batches(plan, rows_of(base), COLUMNS, partition_id=uuid.uuid4().int % 10_000)
-    swap = Compaction(
+    rewrite = Compaction(
         files=listed(base)[DataFileContent.DATA],
         added=Added(tuple(files)),
         base=head,
         sequence_numbers={file.file_path: head.sequence_number or 0 for file in files} if keeps_numbers else {},
     )
-    commit_swap(sink.catalog, plan.write, swap)
+    commit_rewrite(sink.catalog, plan.write, rewrite)

@@ -23,7 +23,7 @@ from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes import search
 from iceberg_ds.deletes import upsert as committing
 from iceberg_ds.deletes import upsert as upserting
-from iceberg_ds.deletes.search import ResolvedSwap
+from iceberg_ds.deletes.search import RewriteByKeys
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import (
     CatalogError,
@@ -312,10 +312,10 @@ def test_marks_and_rewritten_files_that_the_driver_does_not_see_are_not_committe
     messages = keyed_tasks(plan, *apart(SECOND))
     before = stored_files(keyed.table().location()) - set(paths_of(messages))
 
-    def commit(*arguments: Any, swap: ResolvedSwap, **others: Any) -> CommitResult:
-        with local(swap.added.files[0].file_path).open("ab") as file:
+    def commit(*arguments: Any, rewrite: RewriteByKeys, **others: Any) -> CommitResult:
+        with local(rewrite.added.files[0].file_path).open("ab") as file:
             file.write(b"x")
-        return commit_write(*arguments, swap=swap, **others)
+        return commit_write(*arguments, rewrite=rewrite, **others)
 
     monkeypatch.setattr(committing, "commit_write", commit)
 

@@ -33,10 +33,9 @@ from support.keyed_reader import listed, rows_of
 from support.tables import NAME, Sink, epoch, local, rows, write_batches
 
 import iceberg_ds
-from iceberg_ds.commit.commit import commit_swap
+from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes import search
-from iceberg_ds.deletes import search as swap
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import CommitConflictError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint
@@ -267,7 +266,7 @@ def test_manifests_of_many_epochs_become_few(sink: Sink) -> None:
 
 def test_manifests_do_not_become_too_large(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that want one file would read the list of all of them."""
-    monkeypatch.setattr(swap, "MANIFEST_ENTRIES", 3)
+    monkeypatch.setattr(search, "MANIFEST_ENTRIES", 3)
     make(sink)
 
     convert(sink)
@@ -489,7 +488,7 @@ def test_search_is_not_repeated_for_files_that_stay(sink: Sink, encoding: RowEnc
         assert base is not None
         compaction = Compaction(files=[found], added=Added(tuple(files)), base=base, sequence_numbers=numbers)
         write = replace(plan.write, changes=None, delete_spec_id=None)
-        commit_swap(sink.catalog, write, compaction)
+        commit_rewrite(sink.catalog, write, compaction)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "resolve", noting)

@@ -14,7 +14,7 @@ from iceberg_ds._version import __version__
 from iceberg_ds.deletes import job
 from iceberg_ds.deletes.job import grouped, resolve
 from iceberg_ds.deletes.tasks import answer_of_task
-from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, ResolvePlan
+from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan
 
 MB = 1024 * 1024
 
@@ -85,16 +85,16 @@ def test_nothing_is_no_task() -> None:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> ResolvePlan:
+def plan(tmp_path: Path) -> SearchPlan:
     """Return the plan of a search."""
-    return ResolvePlan(writing=keyed_plan(tmp_path), specs={}, key_types={})
+    return SearchPlan(writing=keyed_plan(tmp_path), specs={}, key_types={})
 
 
-def test_failed_tasks_are_tried_again_alone(plan: ResolvePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_tasks_are_tried_again_alone(plan: SearchPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """One lost connection would throw away the work of all tasks."""
     runs: list[list[str]] = []
 
-    def answer(_: ResolvePlan, __: int, group: list[FileWork]) -> GroupAnswer:
+    def answer(_: SearchPlan, __: int, group: list[FileWork]) -> GroupAnswer:
         path = group[0].path
         runs.append([item.path for item in group])
         if path == "001" and len(runs) <= 4:
@@ -111,7 +111,7 @@ def test_failed_tasks_are_tried_again_alone(plan: ResolvePlan, monkeypatch: pyte
     assert all(found.problem is None for found in answers)
 
 
-def test_task_that_fails_each_time_says_why(plan: ResolvePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_that_fails_each_time_says_why(plan: SearchPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """A conversion would go on without some files."""
     monkeypatch.setattr(job, "resolve_group", lambda *_: GroupAnswer(problem="lost"))
 
@@ -120,7 +120,7 @@ def test_task_that_fails_each_time_says_why(plan: ResolvePlan, monkeypatch: pyte
     assert [found.problem for found in answers] == ["lost"]
 
 
-def test_other_version_on_an_executor_is_named(plan: ResolvePlan) -> None:
+def test_other_version_on_an_executor_is_named(plan: SearchPlan) -> None:
     """A user would read of attributes that some object does not have."""
     number, answer = pickle.loads(answer_of_task("0.0.1", b"not to be read", 3, b""))  # noqa: S301  # our own
 

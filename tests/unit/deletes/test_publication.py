@@ -499,10 +499,10 @@ def test_refused_right_says_where_the_rows_are(
 
 def test_task_that_fails_once_is_tried_again(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that does not answer once would fail the epoch."""
-    resolve_group, failures = job.resolve_group, iter([True])
+    answer_group, failures = job.answer_group, iter([True])
 
     def flaky(*arguments: Any) -> Any:
-        answer = resolve_group(*arguments)
+        answer = answer_group(*arguments)
         return replace(answer, problem="reset by peer", files=(), marks=()) if next(failures, False) else answer
 
     monkeypatch.setattr(job, "resolve_group", flaky)

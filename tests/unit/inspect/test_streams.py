@@ -10,7 +10,7 @@ from support.metadata import Past, line, metadata_of
 from support.tables import QUERY
 
 from iceberg_ds.inspect.streams import branch_writes, mark_problems, missing_epochs, order_problems
-from iceberg_ds.snapshots.txn import EPOCHS, TXNS, Mark, StreamRecord, property_mark, stream_property
+from iceberg_ds.snapshots.txn import EPOCHS, TXNS, StreamRecord, TxnMarker, marker_property, stream_property
 
 OTHER = "11111111-2222-4333-8444-555566667777"
 NEW_ENGINE = {"engine-name": "icebergsink"}
@@ -29,7 +29,7 @@ def stream(*numbers: int, query: str = QUERY) -> list[Past]:
 
 def mark(epoch_id: int, snapshot_id: int, branch: str = "main") -> Mapping[str, str]:
     """Return the property that marks an epoch."""
-    return property_mark(EPOCHS, branch, QUERY, Mark(number=epoch_id, snapshot_id=snapshot_id, timestamp_ms=1))
+    return marker_property(EPOCHS, branch, QUERY, TxnMarker(number=epoch_id, snapshot_id=snapshot_id, timestamp_ms=1))
 
 
 def problems(metadata: TableMetadata) -> list[str]:
@@ -141,7 +141,7 @@ def test_version_that_landed_twice_is_found() -> None:
 
 def test_mark_of_a_batch_that_disagrees_is_found() -> None:
     """A batch would be skipped that is not in the table."""
-    properties = property_mark(TXNS, "main", "daily.load", Mark(number=6, snapshot_id=1, timestamp_ms=1))
+    properties = marker_property(TXNS, "main", "daily.load", TxnMarker(number=6, snapshot_id=1, timestamp_ms=1))
     (problem,) = mark_faults(metadata_of(line(1, s1=version(5)), properties=properties))
 
     assert "names snapshot 1, which holds 5" in problem

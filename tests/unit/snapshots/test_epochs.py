@@ -13,13 +13,13 @@ from iceberg_ds.plan import EpochId
 from iceberg_ds.snapshots.refs import branch_head, branch_history
 from iceberg_ds.snapshots.txn import (
     EPOCHS,
-    Mark,
+    TxnMarker,
     find_last_epoch,
     has_committed,
+    marker_property,
+    marker_summary,
     property_key,
-    property_mark,
     run_before,
-    summary_mark,
 )
 
 OTHER = "another-query"
@@ -27,12 +27,14 @@ OTHER = "another-query"
 
 def summary(number: int, query_id: str = QUERY, run_id: str | None = None) -> dict[str, str]:
     """Return the summary entries of that epoch."""
-    return summary_mark(EpochId(query_id=query_id, epoch_id=number, run_id=run_id))
+    return marker_summary(EpochId(query_id=query_id, epoch_id=number, run_id=run_id))
 
 
 def recorded(number: int, snapshot_id: int, branch: str = "main", query_id: str = QUERY) -> dict[str, str]:
     """Return the property that records that epoch."""
-    return property_mark(EPOCHS, branch, query_id, Mark(number=number, snapshot_id=snapshot_id, timestamp_ms=START_MS))
+    return marker_property(
+        EPOCHS, branch, query_id, TxnMarker(number=number, snapshot_id=snapshot_id, timestamp_ms=START_MS)
+    )
 
 
 def last(metadata: TableMetadata, branch: str = "main") -> tuple[int, int] | None:
@@ -48,9 +50,9 @@ def test_summary_has_the_keys_of_icebergs_spark_runtime() -> None:
 
 def test_mark_comes_back_from_the_property_whole() -> None:
     """An error could not say which run committed what, and when."""
-    mark = Mark(number=7, snapshot_id=2**63 - 1, timestamp_ms=START_MS, run_id="r", previous_run_id="q")
+    mark = TxnMarker(number=7, snapshot_id=2**63 - 1, timestamp_ms=START_MS, run_id="r", previous_run_id="q")
 
-    metadata = metadata_of(after_expiry(9), properties=property_mark(EPOCHS, "main", QUERY, mark))
+    metadata = metadata_of(after_expiry(9), properties=marker_property(EPOCHS, "main", QUERY, mark))
 
     assert find_last_epoch(metadata, "main", QUERY) == mark
 
@@ -59,7 +61,7 @@ def test_mark_comes_back_from_the_summary_whole() -> None:
     """An error could not say which run committed what, and when."""
     metadata = metadata_of(line(1, 2, s2=summary(7, run_id="r")))
 
-    expected = Mark(number=7, snapshot_id=2, timestamp_ms=START_MS + 2, run_id="r", sequence_number=2)
+    expected = TxnMarker(number=7, snapshot_id=2, timestamp_ms=START_MS + 2, run_id="r", sequence_number=2)
     assert find_last_epoch(metadata, "main", QUERY) == expected
 
 
@@ -152,7 +154,7 @@ def test_mark_remembers_the_other_run(
     last_run: str | None, before_it: str | None, run: str, expected: str | None
 ) -> None:
     """A second live driver could not be told from a restart where snapshots have expired."""
-    last = Mark(number=1, snapshot_id=1, timestamp_ms=1, run_id=last_run, previous_run_id=before_it)
+    last = TxnMarker(number=1, snapshot_id=1, timestamp_ms=1, run_id=last_run, previous_run_id=before_it)
 
     assert run_before(last, run) == expected
     assert run_before(None, run) is None

@@ -12,7 +12,15 @@ from support.tables import QUERY
 
 from iceberg_ds.plan import EpochId, Route, StreamName, TxnId, WriteIdentity
 from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, check_commit_status, unknown_neighbour
-from iceberg_ds.snapshots.txn import EPOCHS, TXNS, Mark, StreamRecord, property_mark, stream_property, summary_mark
+from iceberg_ds.snapshots.txn import (
+    EPOCHS,
+    TXNS,
+    StreamRecord,
+    TxnMarker,
+    marker_property,
+    marker_summary,
+    stream_property,
+)
 
 OURS = OUR_SNAPSHOT
 HEAD = 2
@@ -54,23 +62,25 @@ def _attempt(parent_id: int | None, reply: Reply) -> Attempt:
 
 def epoch_summary(number: int, run_id: str | None = None) -> dict[str, str]:
     """Return the summary of a snapshot of our query."""
-    return summary_mark(EpochId(query_id=QUERY, epoch_id=number, run_id=run_id))
+    return marker_summary(EpochId(query_id=QUERY, epoch_id=number, run_id=run_id))
 
 
 def recorded(number: int, snapshot_id: int, run_id: str | None = None) -> dict[str, str]:
     """Return the property that records an epoch of our query."""
-    mark = Mark(number=number, snapshot_id=snapshot_id, timestamp_ms=START_MS, run_id=run_id)
-    return property_mark(EPOCHS, "main", QUERY, mark)
+    mark = TxnMarker(number=number, snapshot_id=snapshot_id, timestamp_ms=START_MS, run_id=run_id)
+    return marker_property(EPOCHS, "main", QUERY, mark)
 
 
 def txn_summary(version: int, app_id: str = APP) -> dict[str, str]:
     """Return the summary of a snapshot of an application."""
-    return summary_mark(TxnId(app_id=app_id, version=version))
+    return marker_summary(TxnId(app_id=app_id, version=version))
 
 
 def txn_recorded(version: int, snapshot_id: int, app_id: str = APP) -> dict[str, str]:
     """Return the property that records a version of an application."""
-    return property_mark(TXNS, "main", app_id, Mark(number=version, snapshot_id=snapshot_id, timestamp_ms=START_MS))
+    return marker_property(
+        TXNS, "main", app_id, TxnMarker(number=version, snapshot_id=snapshot_id, timestamp_ms=START_MS)
+    )
 
 
 def named(query_id: str, *, was_accepted: bool = False) -> dict[str, str]:
@@ -462,8 +472,8 @@ TXN = {
         is_final=True,
     ),
     "a query has this number as its epoch": Situation(
-        history=line(1, HEAD, s2=summary_mark(EpochId(query_id=APP, epoch_id=5))),
-        properties=property_mark(EPOCHS, "main", APP, Mark(number=5, snapshot_id=HEAD, timestamp_ms=START_MS)),
+        history=line(1, HEAD, s2=marker_summary(EpochId(query_id=APP, epoch_id=5))),
+        properties=marker_property(EPOCHS, "main", APP, TxnMarker(number=5, snapshot_id=HEAD, timestamp_ms=START_MS)),
         status=CommitStatus.ABSENT,
         is_final=True,
     ),
@@ -551,7 +561,7 @@ def test_no_file_is_read_while_the_metadata_tells() -> None:
 
 def test_marks_of_other_queries_do_not_count() -> None:
     """Two streams into one table would skip each other's epochs."""
-    summary = summary_mark(EpochId(query_id="another", epoch_id=9))
+    summary = marker_summary(EpochId(query_id="another", epoch_id=9))
     write = identity(epoch=EpochId(query_id=QUERY, epoch_id=5))
 
     finding = check_commit_status(metadata_of(line(1, HEAD, s2=summary)), write, (), lambda: False)
@@ -605,8 +615,8 @@ def named_epoch(*, accepts: bool = False) -> WriteIdentity:
 
 def test_holder_of_a_name_is_told_with_its_last_epoch() -> None:
     """A user could not tell from the error which checkpoint to restore."""
-    mark = Mark(number=41, snapshot_id=2, timestamp_ms=START_MS)
-    properties = named("other") | property_mark(EPOCHS, "main", "other", mark)
+    mark = TxnMarker(number=41, snapshot_id=2, timestamp_ms=START_MS)
+    properties = named("other") | marker_property(EPOCHS, "main", "other", mark)
 
     holder = check_commit_status(
         metadata_of(line(1, HEAD), properties=properties), named_epoch(), (), lambda: False
@@ -641,7 +651,7 @@ def test_version_is_looked_for_where_its_rows_would_come_from() -> None:
     assert status("audit", "main", "main") is CommitStatus.REPLAYED
 
 
-OTHERS = property_mark(EPOCHS, "main", "second", Mark(number=7, snapshot_id=9, timestamp_ms=START_MS + 50))
+OTHERS = marker_property(EPOCHS, "main", "second", TxnMarker(number=7, snapshot_id=9, timestamp_ms=START_MS + 50))
 
 
 @pytest.mark.parametrize(
@@ -650,11 +660,15 @@ OTHERS = property_mark(EPOCHS, "main", "second", Mark(number=7, snapshot_id=9, t
         pytest.param([], {}, None, None, id="an empty table"),
         pytest.param(line(1, HEAD), {}, None, None, id="a table of batches"),
         pytest.param(
-            line(1, s1=summary_mark(EpochId(query_id="jvm", epoch_id=3))), {}, None, ("jvm", 3), id="a summary"
+            line(1, s1=marker_summary(EpochId(query_id="jvm", epoch_id=3))), {}, None, ("jvm", 3), id="a summary"
         ),
         pytest.param(line(1), OTHERS, None, ("second", 7), id="a property"),
         pytest.param(
-            line(1, s1=summary_mark(EpochId(query_id="jvm", epoch_id=3))), OTHERS, None, ("second", 7), id="the newest"
+            line(1, s1=marker_summary(EpochId(query_id="jvm", epoch_id=3))),
+            OTHERS,
+            None,
+            ("second", 7),
+            id="the newest",
         ),
         pytest.param(line(1), OTHERS, STREAM_NAME, ("second", 7), id="a name now, none before"),
         pytest.param(

@@ -13,15 +13,15 @@ from support.tables import epoch
 from iceberg_ds.plan import Route, StreamName, TxnId, WriteIdentity
 from iceberg_ds.snapshots.refs import branch_property
 from iceberg_ds.snapshots.snapshot import new_snapshot
-from iceberg_ds.snapshots.txn import TXNS, Mark, StreamRecord, property_key, property_mark, stream_property
-from iceberg_ds.snapshots.txn_properties import PropertyChange, published_marks, record_write
+from iceberg_ds.snapshots.txn import TXNS, StreamRecord, TxnMarker, marker_property, property_key, stream_property
+from iceberg_ds.snapshots.txn_properties import PropertyChange, published_markers, record_write
 
 TWO_BRANCHES = [*line(1, 2), Past(snapshot_id=3, parent=1)]
 
 
 def txn(branch: str, app_id: str, version: int) -> dict[str, str]:
     """Return the property that records a version."""
-    return property_mark(TXNS, branch, app_id, Mark(number=version, snapshot_id=1, timestamp_ms=START_MS))
+    return marker_property(TXNS, branch, app_id, TxnMarker(number=version, snapshot_id=1, timestamp_ms=START_MS))
 
 
 def key(branch: str, app_id: str) -> str:
@@ -113,11 +113,11 @@ def test_published_branch_takes_the_newer_marks_along() -> None:
         branches={"main": 2, "audit": 3},
     )
 
-    change = published_marks(metadata, "audit", "main")
+    change = published_markers(metadata, "audit", "main")
 
     assert change.values.keys() == {key("main", "a"), key("main", "c")}
     assert change.values[key("main", "a")] == metadata.properties[key("audit", "a")]
-    assert published_marks(metadata_of(line(1)), "audit", "main").updates == ()
+    assert published_markers(metadata_of(line(1)), "audit", "main").updates == ()
 
 
 def test_name_of_a_stream_is_recorded_when_it_changes_and_then_no_more() -> None:
