@@ -74,8 +74,8 @@ $(SERVICES): .ci/services.py .ci/installing.py .ci/find_node.py $(TOOLS)
 .PHONY: services
 services: $(SERVICES) ## Build and fetch the real servers that tests start; needs Go and Maven
 
-$(CLASSES): tests/support/class_archive.py $(TOOLS)
-	@$(WITH_JAVA) $(BIN)/python tests/support/class_archive.py
+$(CLASSES): tests/support/spark/class_archive.py $(TOOLS)
+	@$(WITH_JAVA) $(BIN)/python tests/support/spark/class_archive.py
 	@touch $@
 
 .PHONY: classes

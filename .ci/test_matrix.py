@@ -44,7 +44,7 @@ QUICK = (
 CORE = (
     *QUICK,
     "tests/unit/table/test_casts.py",
-    "tests/unit/table/test_conform.py",
+    "tests/unit/table/test_conformed_batches.py",
     "tests/unit/writers/test_metrics.py",
     "tests/unit/table/test_partitioning.py",
     "tests/unit/table/test_spark_types.py",

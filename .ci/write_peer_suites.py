@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.peer_cases import PAGE, find_cases, verdict_page
+from support.peer.cases import PAGE, find_cases, verdict_page
 
 if __name__ == "__main__":
     PAGE.write_text(verdict_page(find_cases()))

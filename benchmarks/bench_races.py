@@ -21,10 +21,10 @@ from pathlib import Path
 from harness import HERE, Report, Sample, Settings, load_average, machine, parse_arguments, scratch_folder, write_report
 
 sys.path.append(str(HERE.parent / "tests"))  # the tests race through the same servers
-from support.catalog_services import serve_postgres, serve_rest_catalog
-from support.races import Leftovers, RacedCommit, all_ids, leftovers, race
-from support.services import serve_objects
-from support.tables import Sink, local
+from support.programs.races import Leftovers, RacedCommit, all_ids, leftovers, race
+from support.services.catalogs import serve_postgres, serve_rest_catalog
+from support.services.servers import serve_objects
+from support.tables.sink import Sink, local
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

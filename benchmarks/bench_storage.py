@@ -36,7 +36,7 @@ from harness import (
 )
 
 sys.path.append(str(HERE.parent / "tests"))  # the tests start the same server
-from support.services import ObjectStore, serve_objects
+from support.services.servers import ObjectStore, serve_objects
 
 QUESTION = "Which client writes a table's files to S3 best: Arrow's, s3fs or the sink's own?"
 USES = {"rounds": ""}

@@ -18,8 +18,8 @@ from harness import Sample, Settings, load_average
 from peer_place import NAMESPACE, Place
 from peer_shapes import SHAPES, Job, Shape
 from remote import Remote, RemoteError
-from support.bucket import Bucket
-from support.services import serve_objects
+from support.services.bucket import Bucket
+from support.services.servers import serve_objects
 
 TABLE = f"{NAMESPACE}.t"
 ONE_ROW = "one_row"

@@ -20,7 +20,7 @@ from peer_files import ManyFiles, check_table, create_table
 from peer_place import NAMESPACE, OWN_PYTHON, Place
 from pyiceberg.catalog import Catalog, load_catalog
 from remote import Remote
-from support.jvm_peer import CATALOG
+from support.peer.jvm_peer import CATALOG
 
 CONSECUTIVE = "commits in a row"
 

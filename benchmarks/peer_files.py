@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from remote import Remote
-from support.jvm_peer import CATALOG
+from support.peer.jvm_peer import CATALOG
 
 _TASKS = 50
 _PARTITION_COLUMN = 4  # field id of an integer of `commit_case.table_schema`

@@ -19,8 +19,8 @@ from remote import Remote
 sys.path.append(str(HERE.parent / "tests"))  # the tests have the same peer and servers
 sys.path.append(str(HERE.parent / ".ci"))
 from peer_environment import PACKAGES
-from support.jvm_peer import CATALOG, install_peer
-from support.services import ObjectStore, peer_s3
+from support.peer.jvm_peer import CATALOG, install_peer
+from support.services.servers import ObjectStore, peer_s3
 from test_matrix import Cell, highest_pyarrow
 
 NAMESPACE = "bench"

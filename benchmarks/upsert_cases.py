@@ -15,7 +15,7 @@ from typing import Any
 from harness import Sample, Settings, load_average
 from peer_place import NAMESPACE, Place
 from remote import Remote
-from support.jvm_peer import CATALOG
+from support.peer.jvm_peer import CATALOG
 
 TABLE = f"{NAMESPACE}.orders"
 AWAKE = f"{NAMESPACE}.awake"

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, Phase, settings
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 from sqlalchemy import Engine, create_engine, event
-from support.faulty_catalog import FaultyCatalog
-from support.tables import Sink, embedded_options
+from support.catalogs.faulty_catalog import FaultyCatalog
+from support.tables.sink import Sink, embedded_options
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings

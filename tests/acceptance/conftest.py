@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.jvm_peer import JvmPeer, shared_peer, stop_shared_peer
-from support.shared_catalog import SharedCatalog
+from support.catalogs.shared_catalog import SharedCatalog
+from support.peer.jvm_peer import JvmPeer, shared_peer, stop_shared_peer
 
 
 @pytest.fixture(scope="package")

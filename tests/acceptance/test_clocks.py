@@ -6,8 +6,8 @@ import time
 
 import pytest
 from pyspark.sql import types as spark
-from support.shared_catalog import SharedCatalog
-from support.tables import Row
+from support.catalogs.shared_catalog import SharedCatalog
+from support.tables.sink import Row
 
 from iceberg_ds.commit.fast_forward import publish_branch
 

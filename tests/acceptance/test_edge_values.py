@@ -19,9 +19,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
-from support.shared_catalog import SharedCatalog
-from support.spark_tables import read_with_chdb
-from support.tables import IDENTIFIER, Row, Sink, arrow_batch, local
+from support.catalogs.shared_catalog import SharedCatalog
+from support.spark.tables import read_with_chdb
+from support.tables.sink import IDENTIFIER, Row, Sink, arrow_batch, local
 
 from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.table.spark_types import iceberg_schema

@@ -21,9 +21,9 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from support.event_rows import EVENT, EVENT_COLUMNS, EVENT_SCHEMA, make_events
+from support.catalogs.shared_catalog import SharedCatalog, exact
 from support.exhaustive import few
-from support.shared_catalog import SharedCatalog, exact
+from support.tables.event_rows import EVENT, EVENT_COLUMNS, EVENT_SCHEMA, make_events
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import PartitionSpec
 from pyspark.sql import types as spark
+from support.catalogs.shared_catalog import SharedCatalog, differences
 from support.exhaustive import examples
-from support.shared_catalog import SharedCatalog, differences
-from support.spark_tables import Warehouse
-from support.strategies import Ranges, specs, texts, values
-from support.tables import NAME, Row
+from support.spark.tables import Warehouse
+from support.tables.sink import NAME, Row
+from support.tables.strategies import Ranges, specs, texts, values
 
 from iceberg_ds.table.spark_types import iceberg_schema
 

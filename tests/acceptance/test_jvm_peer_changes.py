@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import types as spark
-from support.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
+from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import few
-from support.jvm_peer import Row
-from support.shared_catalog import SharedCatalog
+from support.peer.jvm_peer import Row
+from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.conversions import ENCODINGS, convert, keyed_deletes
-from support.delete_files import delete_equal, with_ids
+from support.catalogs.shared_catalog import SharedCatalog
+from support.checks.reader import rows_of
 from support.exhaustive import few
-from support.keyed_reader import rows_of
-from support.shared_catalog import SharedCatalog
-from support.tables import NAME, Sink
+from support.keys.conversions import ENCODINGS, convert, keyed_deletes
+from support.tables.delete_files import delete_equal, with_ids
+from support.tables.sink import NAME, Sink
 
 import iceberg_ds
 from iceberg_ds.deletes.work import RowEncoding

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as spark
-from support.event_rows import struct
-from support.jvm_peer import Row
-from support.shared_catalog import SharedCatalog
-from support.spark_tables import read_with_chdb
-from support.tables import local
+from support.catalogs.shared_catalog import SharedCatalog
+from support.peer.jvm_peer import Row
+from support.spark.tables import read_with_chdb
+from support.tables.event_rows import struct
+from support.tables.sink import local
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
-from support.jvm_peer import CATALOG, PeerCatalog, shared_peer
-from support.keyed_machine import ID, LSN, REGION, REGIONS, KeyedTable, Row
-from support.tables import NAME
+from support.keys.machine import ID, LSN, REGION, REGIONS, KeyedTable, Row
+from support.peer.jvm_peer import CATALOG, PeerCatalog, shared_peer
+from support.tables.sink import NAME
 
 MODES = ("copy-on-write", "merge-on-read")
 # Of each key: its number, its region, and whether its row goes.

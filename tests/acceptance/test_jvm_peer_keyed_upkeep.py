@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import few
-from support.jvm_peer import PeerError
-from support.keyed_epochs import EPOCHS, LAYOUTS, check, expected, make, run
-from support.keyed_messages import keyed_tasks, plan_by_keys
-from support.shared_catalog import SharedCatalog
-from support.spark_process import wait_until
-from support.tables import Sink, epoch, local
+from support.keys.epochs import EPOCHS, LAYOUTS, check, expected, make, run
+from support.keys.messages import keyed_tasks, plan_by_keys
+from support.peer.jvm_peer import PeerError
+from support.spark.process import wait_until
+from support.tables.sink import Sink, epoch, local
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 from pyspark.sql import types as spark
-from support.delete_soundness import check_deletes
+from support.catalogs.shared_catalog import SharedCatalog
+from support.checks.delete_soundness import check_deletes
 from support.exhaustive import each_value, few
-from support.keyed_epochs import EPOCHS, LAYOUTS, check, expected, make, run
-from support.shared_catalog import SharedCatalog
-from support.tables import NAME
+from support.keys.epochs import EPOCHS, LAYOUTS, check, expected, make, run
+from support.tables.sink import NAME
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import types as spark
-from support.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
+from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import few
-from support.jvm_peer import Row
-from support.shared_catalog import SharedCatalog
-from support.tables import epoch, local
+from support.peer.jvm_peer import Row
+from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
+from support.tables.sink import epoch, local
 
 from iceberg_ds.snapshots import manifest_merge
 from iceberg_ds.writers import reporting

@@ -6,10 +6,10 @@ import math
 
 import pytest
 from pyspark.sql import types as spark
-from support.event_rows import struct
+from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import each_value
-from support.jvm_peer import Row
-from support.shared_catalog import SharedCatalog
+from support.peer.jvm_peer import Row
+from support.tables.event_rows import struct
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 

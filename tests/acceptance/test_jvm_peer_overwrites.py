@@ -9,10 +9,10 @@ import pytest
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyspark.sql import types as spark
-from support.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
+from support.catalogs.shared_catalog import SharedCatalog, exact
 from support.exhaustive import each_value, few
-from support.jvm_peer import Row
-from support.shared_catalog import SharedCatalog, exact
+from support.peer.jvm_peer import Row
+from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
 
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.planning.plan_write import WriteMode, plan_write

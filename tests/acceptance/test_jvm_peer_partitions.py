@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from pyiceberg.types import TimeType
-from support.conversions import convert
-from support.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition
+from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import few
-from support.shared_catalog import SharedCatalog
-from support.tables import NAME
+from support.keys.conversions import convert
+from support.tables.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition
+from support.tables.sink import NAME
 
 from iceberg_ds.deletes.search import SnapshotReader
 

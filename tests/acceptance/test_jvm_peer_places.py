@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import types as spark
-from support.shared_catalog import SharedCatalog
+from support.catalogs.shared_catalog import SharedCatalog
 
 from iceberg_ds.errors import IcebergSinkError
 

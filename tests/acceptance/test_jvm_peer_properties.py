@@ -8,12 +8,12 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql import types as spark
-from support.event_rows import struct
+from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import few
-from support.jvm_peer import JvmPeer, PeerCatalog, PeerError
-from support.metadata import ID_AND_NAME
-from support.shared_catalog import SharedCatalog
-from support.tables import SCHEMA, rows
+from support.peer.jvm_peer import JvmPeer, PeerCatalog, PeerError
+from support.tables.event_rows import struct
+from support.tables.metadata import ID_AND_NAME
+from support.tables.sink import SCHEMA, rows
 
 from iceberg_ds.options.table_properties import COLUMN_TYPES, NOT_OF_NEW_TABLES, RESERVED, TYPES, new_table_properties
 from iceberg_ds.table.names import METADATA_COLUMNS

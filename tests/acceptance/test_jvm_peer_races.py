@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 from pyiceberg.manifest import DataFileContent
-from support.conversions import convert, keyed_deletes, meanwhile
-from support.delete_files import delete_positions
+from support.checks.reader import listed, rows_of
 from support.exhaustive import few
-from support.held_commits import Held, HeldCatalog, serve_held_catalog
-from support.jvm_peer import CATALOG, JvmPeer
-from support.keyed_epochs import LAYOUTS
-from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.keyed_reader import listed, rows_of
-from support.publications import applied, tasks
-from support.tables import Sink
-from support.upserts import apart, upsert
+from support.keys.conversions import convert, keyed_deletes, meanwhile
+from support.keys.epochs import LAYOUTS
+from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.keys.publications import applied, tasks
+from support.keys.upserts import apart, upsert
+from support.peer.held_commits import Held, HeldCatalog, serve_held_catalog
+from support.peer.jvm_peer import CATALOG, JvmPeer
+from support.tables.delete_files import delete_positions
+from support.tables.sink import Sink
 
 import iceberg_ds
 from iceberg_ds.errors import CommitConflictError

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import few
-from support.jvm_peer_streams import SharedStream, Writer
-from support.shared_catalog import SharedCatalog
-from support.spark_session import shared_session, stop_shared_session
-from support.stream_runs import ROWS_PER_FILE, Stream
+from support.peer.jvm_peer_streams import SharedStream, Writer
+from support.spark.session import shared_session, stop_shared_session
+from support.spark.stream_runs import ROWS_PER_FILE, Stream
 
 from iceberg_ds.snapshots.txn import property_key
 

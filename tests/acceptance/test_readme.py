@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.spark_session import prepare_environment, spare_defaults
-from support.spark_tables import Warehouse, read_with_chdb
+from support.spark.session import prepare_environment, spare_defaults
+from support.spark.tables import Warehouse, read_with_chdb
 
 from iceberg_ds.options.other_writers import foreign_table
 from iceberg_ds.options.sink_options import options_table

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from support.service_fixtures import CATALOGS
+from support.services.fixtures import CATALOGS
 
 REPOSITORY = Path(__file__).parents[2]
 SUPPORT = REPOSITORY / "docs" / "support.md"

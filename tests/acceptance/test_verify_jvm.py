@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.damage import Listing
+from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import few
-from support.shared_catalog import SharedCatalog
-from support.tables import NAME, local
+from support.tables.damage import Listing
+from support.tables.sink import NAME, local
 
 import iceberg_ds
 from iceberg_ds.inspect.orphans import VerifyResult

@@ -1,6 +1,6 @@
 """The program of a driver in a chaos run: keeps streams and writers of batches going, whatever becomes of them.
 
-`python -m chaos.driver FOLDER MASTER ANSWERS CONF`, as `support.spark_process` starts it. Reads commands from
+`python -m chaos.driver FOLDER MASTER ANSWERS CONF`, as `support.spark.process` starts it. Reads commands from
 standard input, one JSON object a line, and answers each. A query that ends with an error is told of and started
 again, unless its checkpoint has been refused: then it waits for somebody who puts the checkpoint right.
 """
@@ -23,8 +23,8 @@ from chaos.events import Event, Kind, tell
 from chaos.sink import ChaosSink, options
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from support.spark_jobs import SCHEMA, numbered, write_source
-from support.spark_session import start_session
+from support.spark.jobs import SCHEMA, numbered, write_source
+from support.spark.session import start_session
 
 TABLE = "db.t"
 FILES_PER_EPOCH = 2

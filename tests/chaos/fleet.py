@@ -21,8 +21,8 @@ from chaos.checkpoint import Checkpoint
 from chaos.driver import FILES_PER_EPOCH, BatchSpec, StreamSpec
 from chaos.orders import Place, place_of
 from chaos.world import World
-from support.spark_jobs import write_source
-from support.spark_process import SparkProcess, _find
+from support.spark.jobs import write_source
+from support.spark.process import SparkProcess, _find
 
 ROWS_PER_FILE = 10
 ROWS_PER_BATCH = 20

@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
-from support.jvm_peer import JvmPeer, PeerCatalog
+from support.peer.jvm_peer import JvmPeer, PeerCatalog
 
 _NAME = "db.t"
 _TRIES = 5

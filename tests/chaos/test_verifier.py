@@ -11,7 +11,7 @@ from chaos.avro import AvroError, read_avro
 from chaos.reader import Row, TableFiles
 from chaos.verifier import Sources, Verdict, verify
 from pyspark.sql import types as spark
-from support.tables import Sink, epoch
+from support.tables.sink import Sink, epoch
 
 
 def _rows(*ids: int) -> frozenset[Row]:

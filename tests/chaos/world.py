@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import psycopg2
 from chaos.proxy import Away, Proxy, serve_proxy
 from chaos.reader import TableFiles
-from support.catalog_services import serve_postgres, serve_rest_catalog
-from support.services import ObjectStore, serve_objects
+from support.services.catalogs import serve_postgres, serve_rest_catalog
+from support.services.servers import ObjectStore, serve_objects
 
 CATALOGS = ("sqlite", "rest", "postgres")
 _LOCK_WAIT_S = 2

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.spark_fixtures import _spark_of_this_process, house
-from support.spark_session import shared_session
-from support.stream_runs import Stream
+from support.spark.fixtures import _spark_of_this_process, house
+from support.spark.session import shared_session
+from support.spark.stream_runs import Stream
 
 __all__ = ["_spark_of_this_process", "house", "retrying_spark", "spark", "stream"]
 

@@ -23,9 +23,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from support.spark_jobs import dump
-from support.spark_process import SparkProcess
-from support.stream_runs import FILES_PER_EPOCH, Stream
+from support.spark.jobs import dump
+from support.spark.process import SparkProcess
+from support.spark.stream_runs import FILES_PER_EPOCH, Stream
 
 # More epochs than any round gets through, so that every kill meets a stream at work.
 EPOCHS_AHEAD = 30

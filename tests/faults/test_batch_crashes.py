@@ -8,13 +8,13 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from support.checks.invariants import unreferenced_files
 from support.exhaustive import few
-from support.faults_in_spark import Action, Fault, Point
-from support.hooked_sink import HookedSink
-from support.invariants import unreferenced_files
-from support.spark_jobs import BatchJob, dump
-from support.spark_process import SparkProcess
-from support.spark_tables import Warehouse
+from support.hooks.faults import Action, Fault, Point
+from support.hooks.hooked_sink import HookedSink
+from support.spark.jobs import BatchJob, dump
+from support.spark.process import SparkProcess
+from support.spark.tables import Warehouse
 
 from iceberg_ds.fault_points import FaultPoint
 

@@ -14,11 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
-from support.invariants import unreferenced_files
-from support.spark_jobs import BatchJob, numbered
-from support.spark_process import wait_until
-from support.spark_tables import Warehouse
-from support.stream_upstream import HeldBack, finished_tasks
+from support.checks.invariants import unreferenced_files
+from support.spark.jobs import BatchJob, numbered
+from support.spark.process import wait_until
+from support.spark.stream_upstream import HeldBack, finished_tasks
+from support.spark.tables import Warehouse
 
 ROWS = 10
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from support.hooked_sink import HookedSink
-from support.spark_process import wait_until
-from support.spark_tables import Warehouse
+from support.hooks.hooked_sink import HookedSink
+from support.spark.process import wait_until
+from support.spark.tables import Warehouse
 
 
 def test_continuous_trigger_never_records_an_epoch(house: Warehouse, spark: SparkSession, tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.conversions import ENCODINGS, convert, keyed_deletes
-from support.converter import die_in_conversion
-from support.invariants import check_sound, unreferenced_files
-from support.keyed_messages import KEYED_SCHEMA, keyed_tasks, plan_by_keys
-from support.keyed_reader import rows_of
-from support.tables import NAME, Sink, epoch
+from support.checks.invariants import check_sound, unreferenced_files
+from support.checks.reader import rows_of
+from support.keys.conversions import ENCODINGS, convert, keyed_deletes
+from support.keys.messages import KEYED_SCHEMA, keyed_tasks, plan_by_keys
+from support.programs.converter import die_in_conversion
+from support.tables.sink import NAME, Sink, epoch
 
 import iceberg_ds
 from iceberg_ds.deletes.work import RowEncoding

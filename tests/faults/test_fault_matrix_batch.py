@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from support.exhaustive import drawn, one_of_each
-from support.fault_catalog_cells import CALLS_OF, KINDS_OF_CELLS, Cell, Ground, cells, check_cell
-from support.fault_kinds import COMMIT_KINDS, KINDS, READ_KINDS, SERVER_ERRORS, Effect, Way
-from support.fault_operations import Mode, Operation, Phase
+from support.faults.catalog_cells import CALLS_OF, KINDS_OF_CELLS, Cell, Ground, cells, check_cell
+from support.faults.kinds import COMMIT_KINDS, KINDS, READ_KINDS, SERVER_ERRORS, Effect, Way
+from support.faults.operations import Mode, Operation, Phase
 
 
 @pytest.fixture(scope="module")

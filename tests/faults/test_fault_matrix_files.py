@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.exhaustive import one_of_each
-from support.fault_io import Doing, FileKind
-from support.fault_io_cells import DONE_BY, KINDS_OF_CELLS, Cell, cells, trial_of
-from support.fault_operations import Mode, Operation, Phase
-from support.fault_writes import ids_of_clickhouse
+from support.faults.io import Doing, FileKind
+from support.faults.io_cells import DONE_BY, KINDS_OF_CELLS, Cell, cells, trial_of
+from support.faults.operations import Mode, Operation, Phase
+from support.faults.writes import ids_of_clickhouse
 
 pytestmark = pytest.mark.usefixtures("waits")
 

@@ -14,11 +14,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from support.exhaustive import few
-from support.faults_in_spark import Action, Fault
-from support.hooked_sink import HookedSink
-from support.spark_jobs import BatchJob
-from support.spark_tables import Warehouse, read_with_chdb
-from support.stream_runs import Stream
+from support.hooks.faults import Action, Fault
+from support.hooks.hooked_sink import HookedSink
+from support.spark.jobs import BatchJob
+from support.spark.stream_runs import Stream
+from support.spark.tables import Warehouse, read_with_chdb
 
 from iceberg_ds.fault_points import FaultPoint
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.fault_proxy import serve_faults
-from support.fault_store_cells import READING, WRITING, Cell, Ground, cells
-from support.services import serve_objects
-from support.tables import FOLDERS_OF_STORES
+from support.faults.proxy import serve_faults
+from support.faults.store_cells import READING, WRITING, Cell, Ground, cells
+from support.services.servers import serve_objects
+from support.tables.sink import FOLDERS_OF_STORES
 
 pytestmark = pytest.mark.usefixtures("waits")
 

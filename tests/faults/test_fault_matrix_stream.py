@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.exhaustive import one_of_each
-from support.fault_catalog_cells import KINDS_OF_CELLS, Cell, Ground, cells, check_cell
-from support.fault_operations import Mode
+from support.faults.catalog_cells import KINDS_OF_CELLS, Cell, Ground, cells, check_cell
+from support.faults.operations import Mode
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.exhaustive import EXHAUSTIVE
-from support.fault_catalog_cells import Cell, Ground, check_cell
-from support.fault_io_cells import trial_of
-from support.fault_operations import Mode, Phase
-from support.fault_upsert_cells import FileCell, catalog_cells, differs_in_upserts, file_cells
+from support.faults.catalog_cells import Cell, Ground, check_cell
+from support.faults.io_cells import trial_of
+from support.faults.operations import Mode, Phase
+from support.faults.upsert_cells import FileCell, catalog_cells, differs_in_upserts, file_cells
 
 pytestmark = pytest.mark.usefixtures("waits")
 

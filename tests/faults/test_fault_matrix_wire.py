@@ -7,12 +7,12 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from support.catalog_services import serve_rest_reference
 from support.exhaustive import one_of_each
-from support.fault_operations import Mode, Operation, Phase
-from support.fault_proxy import serve_faults
-from support.fault_wire_cells import ASKED_BY, KINDS_OF_CELLS, Cell, Ground, cells
-from support.fault_writes import ids_of_clickhouse
+from support.faults.operations import Mode, Operation, Phase
+from support.faults.proxy import serve_faults
+from support.faults.wire_cells import ASKED_BY, KINDS_OF_CELLS, Cell, Ground, cells
+from support.faults.writes import ids_of_clickhouse
+from support.services.catalogs import serve_rest_reference
 
 pytestmark = pytest.mark.usefixtures("waits")
 

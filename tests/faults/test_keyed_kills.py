@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.invariants import check_sound, unreferenced_files
-from support.keyed_committer import die_in_commit
-from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.keyed_reader import rows_of
-from support.spark_tables import read_with_chdb
-from support.tables import NAME, Sink, epoch, local, paths_of
+from support.checks.invariants import check_sound, unreferenced_files
+from support.checks.reader import rows_of
+from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.programs.committer import die_in_commit
+from support.spark.tables import read_with_chdb
+from support.tables.sink import NAME, Sink, epoch, local, paths_of
 
 import iceberg_ds
 from iceberg_ds.errors import RefusedRowsError

@@ -8,11 +8,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from support.exhaustive import few
-from support.faults_in_spark import Action, Fault, Point
-from support.keyed_streams import FEED, KeyedStream, check_tidy, rows_after, rows_in
-from support.publications import STAGING, keyed_deletes_of
-from support.spark_jobs import dump
-from support.spark_process import SparkProcess
+from support.hooks.faults import Action, Fault, Point
+from support.keys.publications import STAGING, keyed_deletes_of
+from support.keys.streams import FEED, KeyedStream, check_tidy, rows_after, rows_in
+from support.spark.jobs import dump
+from support.spark.process import SparkProcess
 
 from iceberg_ds.fault_points import FaultPoint
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from support.checks.invariants import unreferenced_files
 from support.exhaustive import few
-from support.faults_in_spark import Action, Fault, Point
-from support.hooked_sink import HookedSink
-from support.invariants import unreferenced_files
-from support.spark_jobs import SCHEMA, BatchJob, dump, numbered, remove_last_commit, write_source
-from support.spark_process import SparkProcess
-from support.spark_tables import FORMAT, Warehouse
-from support.stream_runs import Stream
+from support.hooks.faults import Action, Fault, Point
+from support.hooks.hooked_sink import HookedSink
+from support.spark.jobs import SCHEMA, BatchJob, dump, numbered, remove_last_commit, write_source
+from support.spark.process import SparkProcess
+from support.spark.stream_runs import Stream
+from support.spark.tables import FORMAT, Warehouse
 
 TIMEOUT_S = 300
 ROWS = 100

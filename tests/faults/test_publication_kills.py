@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.conversions import compact
-from support.invariants import check_sound, unreferenced_files
-from support.keyed_committer import die_in_commit
-from support.keyed_messages import KEYED_SCHEMA, Event
-from support.publications import STAGING, applied, check_main, put, tasks
-from support.tables import NAME, Sink
+from support.checks.invariants import check_sound, unreferenced_files
+from support.keys.conversions import compact
+from support.keys.messages import KEYED_SCHEMA, Event
+from support.keys.publications import STAGING, applied, check_main, put, tasks
+from support.programs.committer import die_in_commit
+from support.tables.sink import NAME, Sink
 
 import iceberg_ds
 from iceberg_ds.fault_points import FaultPoint

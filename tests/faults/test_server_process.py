@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.server_process import HOST, Server, ServerError, accepts, free_port
-from support.spark_process import wait_until
+from support.services.server_process import HOST, Server, ServerError, accepts, free_port
+from support.spark.process import wait_until
 
 _TESTS = Path(__file__).parents[1]
 _STARTER = """
 import sys, time
 from pathlib import Path
-from support.server_process import Server, accepts
+from support.services.server_process import Server, accepts
 port, log = int(sys.argv[1]), Path(sys.argv[2])
 command = [sys.executable, "-m", "http.server", str(port), "--bind", sys.argv[3]]
 with Server(name="a server", command=command, log=log, is_ready=lambda: accepts(port)).running():

@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from support.exhaustive import EXHAUSTIVE, few
-from support.faults_in_spark import Action, Fault, Point
-from support.spark_jobs import dump
-from support.spark_process import SparkProcess
-from support.stream_runs import Stream
+from support.hooks.faults import Action, Fault, Point
+from support.spark.jobs import dump
+from support.spark.process import SparkProcess
+from support.spark.stream_runs import Stream
 
 from iceberg_ds.fault_points import FaultPoint
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from support.spark_jobs import dump
-from support.spark_process import SparkProcess
-from support.stream_runs import Stream
+from support.spark.jobs import dump
+from support.spark.process import SparkProcess
+from support.spark.stream_runs import Stream
 
 NAME = {"stream_name": "orders"}
 

@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from support.faults_in_spark import Action, Fault, Point
-from support.spark_jobs import dump, remove_last_commit
-from support.spark_process import SparkProcess, wait_until
-from support.stream_runs import Stream
+from support.hooks.faults import Action, Fault, Point
+from support.spark.jobs import dump, remove_last_commit
+from support.spark.process import SparkProcess, wait_until
+from support.spark.stream_runs import Stream
 
 from iceberg_ds.snapshots.txn import property_key
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.manifest import DataFileContent
-from support.invariants import live_entries, unreferenced_files
-from support.keyed_streams import FEED, Epoch, rows_after, rows_in
-from support.spark_tables import Warehouse
-from support.tables import local
-from support.upserter import TABLE, Upsert, die_in_upsert
-from support.upserts import ENCODINGS
+from support.checks.invariants import live_entries, unreferenced_files
+from support.keys.streams import FEED, Epoch, rows_after, rows_in
+from support.keys.upserts import ENCODINGS
+from support.programs.upserter import TABLE, Upsert, die_in_upsert
+from support.spark.tables import Warehouse
+from support.tables.sink import local
 
 import iceberg_ds
 from iceberg_ds.deletes.work import RowEncoding

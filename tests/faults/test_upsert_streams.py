@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyiceberg.manifest import DataFileContent
 from pyspark.sql import SparkSession
-from support.faults_in_spark import Action, Fault
-from support.keyed_reader import listed
-from support.keyed_streams import FEED, KeyedStream, rows_after
-from support.spark_jobs import dump
-from support.spark_process import SparkProcess
+from support.checks.reader import listed
+from support.hooks.faults import Action, Fault
+from support.keys.streams import FEED, KeyedStream, rows_after
+from support.spark.jobs import dump
+from support.spark.process import SparkProcess
 
 from iceberg_ds.fault_points import FaultPoint
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.service_fixtures import object_store
-from support.spark_fixtures import _spark_of_this_process, spark
+from support.services.fixtures import object_store
+from support.spark.fixtures import _spark_of_this_process, spark
 
 __all__ = ["_spark_of_this_process", "object_store", "spark"]

@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 from pyiceberg.table.metadata import TableMetadataCommonFields, TableMetadataUtil
 from sqlalchemy import Engine, event
-from support.bucket import Bucket
-from support.rest_fake import RestFake
+from support.catalogs.rest_fake import RestFake
+from support.services.bucket import Bucket
 
 # The ends of the names of the sink's objects, and what they are.
 _OBJECTS = {".metadata.json": "table metadata", ".parquet": "data file"}

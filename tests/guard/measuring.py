@@ -29,9 +29,9 @@ from guard.history import age
 from guard.steps import Rows, Sizes, Watch, batch_write, micro_batch, plan_stream
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.utils.config import Config
-from support.bucket import Bucket
-from support.rest_fake import RestFake, serve_rest_fake
-from support.services import ObjectStore
+from support.catalogs.rest_fake import RestFake, serve_rest_fake
+from support.services.bucket import Bucket
+from support.services.servers import ObjectStore
 
 Figures = dict[str, int]
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from guard import limits
 from guard.limits import MEASURED, growths, limit_of, sunk
 from guard.measuring import MEASURES, Place, measure
-from support.services import serve_objects
+from support.services.servers import serve_objects
 
 _TABLE = re.compile(r"^MEASURED: dict\[str, int\] = \{\n.*?^\}\n", re.DOTALL | re.MULTILINE)
 

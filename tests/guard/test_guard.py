@@ -14,7 +14,7 @@ import pytest
 from guard.limits import MEASURED, growths, limit_of, sunk
 from guard.measuring import FORBIDDEN, MEASURES, ON_HISTORY, ON_REST_HISTORY, Figures, Place, measure
 from guard.show import table, write
-from support.services import ObjectStore
+from support.services.servers import ObjectStore
 
 # The whole table is in each metadata file, and PyIceberg makes an object of each snapshot in it.
 GROWS_WITH_HISTORY = {"commit: table metadata bytes", "commit: Python calls", "plan: Python calls"}

@@ -10,8 +10,8 @@ from guard.limits import MEASURED
 from guard.measuring import options_on_s3
 from guard.steps import SCHEMA
 from pyspark.sql import SparkSession
-from support.bucket import Bucket
-from support.services import ObjectStore
+from support.services.bucket import Bucket
+from support.services.servers import ObjectStore
 
 
 def test_spark_asks_the_store_for_what_the_guard_counts(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.spark_session import shared_session
-from support.spark_tables import Warehouse
+from support.spark.session import shared_session
+from support.spark.tables import Warehouse
 
 _CHANGED_BY_TESTS = ("spark.sql.preserveCharVarcharTypeInfo", "spark.sql.session.timeZone")
 

@@ -10,9 +10,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
-from support.invariants import referenced_files, stored_files
-from support.spark_jobs import numbered
-from support.spark_tables import Warehouse
+from support.checks.invariants import referenced_files, stored_files
+from support.spark.jobs import numbered
+from support.spark.tables import Warehouse
 
 NESTED = "id BIGINT, place STRUCT<city: STRING, at: STRUCT<x: INT, y: INT>>"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
-from support.faults_in_spark import Action, Fault, Point
-from support.invariants import unreferenced_files
-from support.spark_jobs import dump, numbered, write_source
-from support.spark_process import SparkProcess
-from support.spark_tables import Warehouse
-from support.stream_runs import Stream
+from support.checks.invariants import unreferenced_files
+from support.hooks.faults import Action, Fault, Point
+from support.spark.jobs import dump, numbered, write_source
+from support.spark.process import SparkProcess
+from support.spark.stream_runs import Stream
+from support.spark.tables import Warehouse
 
 import iceberg_ds
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY

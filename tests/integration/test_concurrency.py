@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.exhaustive import few
-from support.races import all_ids, leftovers, race, wins
-from support.spark_jobs import numbered
-from support.spark_tables import Warehouse
+from support.programs.races import all_ids, leftovers, race, wins
+from support.spark.jobs import numbered
+from support.spark.tables import Warehouse
 
 import iceberg_ds
 

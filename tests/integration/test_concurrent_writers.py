@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.faults_in_spark import Action, Fault, Point
-from support.hooked_sink import HookedSink
-from support.invariants import unreferenced_files
-from support.keyed_streams import rows_in
-from support.spark_jobs import BatchJob, StreamJob, dump, write_source
-from support.spark_process import SparkProcess, wait_until
-from support.spark_tables import Warehouse
+from support.checks.invariants import unreferenced_files
+from support.hooks.faults import Action, Fault, Point
+from support.hooks.hooked_sink import HookedSink
+from support.keys.streams import rows_in
+from support.spark.jobs import BatchJob, StreamJob, dump, write_source
+from support.spark.process import SparkProcess, wait_until
+from support.spark.tables import Warehouse
 
 
 @pytest.fixture(scope="module")

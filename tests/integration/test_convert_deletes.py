@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from support.conversions import ENCODINGS, keyed_deletes
-from support.invariants import check_clean, unreferenced_files
-from support.keyed_reader import rows_of
-from support.spark_tables import FORMAT, Warehouse
-from support.tables import NAME
+from support.checks.invariants import check_clean, unreferenced_files
+from support.checks.reader import rows_of
+from support.keys.conversions import ENCODINGS, keyed_deletes
+from support.spark.tables import FORMAT, Warehouse
+from support.tables.sink import NAME
 
 import iceberg_ds
 from iceberg_ds import cli

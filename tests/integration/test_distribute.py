@@ -30,9 +30,9 @@ from pyiceberg.transforms import (
 from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+from support.checks.plain_metrics import physical
 from support.exhaustive import few
-from support.plain_metrics import physical
-from support.spark_tables import FORMAT, Warehouse
+from support.spark.tables import FORMAT, Warehouse
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.spark.distribution import distribute

@@ -10,10 +10,10 @@ import pyspark
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from support.spark_jobs import BatchJob, StreamJob, dump, numbered, write_source
-from support.spark_process import SparkProcess
-from support.spark_session import shared_session
-from support.spark_tables import FORMAT, Warehouse
+from support.spark.jobs import BatchJob, StreamJob, dump, numbered, write_source
+from support.spark.process import SparkProcess
+from support.spark.session import shared_session
+from support.spark.tables import FORMAT, Warehouse
 
 import iceberg_ds
 from iceberg_ds import IcebergSink

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.hooked_sink import HookedSink
-from support.memory_probe import read_probes, secret
-from support.spark_jobs import SCHEMA, BatchJob, StreamJob, numbered, write_source
-from support.spark_tables import Warehouse
+from support.hooks.hooked_sink import HookedSink
+from support.hooks.memory_probe import read_probes, secret
+from support.spark.jobs import SCHEMA, BatchJob, StreamJob, numbered, write_source
+from support.spark.tables import Warehouse
 
 
 @pytest.fixture

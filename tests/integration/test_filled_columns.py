@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from support.spark_tables import Warehouse, read_with_chdb
+from support.spark.tables import Warehouse, read_with_chdb
 
 COLUMNS = "id BIGINT, name STRING, op STRING, lsn BIGINT"
 FEED = {

@@ -16,12 +16,12 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.streaming import StreamingQuery
-from support.faults_in_spark import Action, Fault, Point
-from support.hooked_sink import HookedSink
-from support.invariants import unreferenced_files
-from support.spark_jobs import SCHEMA, numbered, remove_last_commit, write_source
-from support.spark_process import wait_until
-from support.spark_tables import FORMAT, Warehouse
+from support.checks.invariants import unreferenced_files
+from support.hooks.faults import Action, Fault, Point
+from support.hooks.hooked_sink import HookedSink
+from support.spark.jobs import SCHEMA, numbered, remove_last_commit, write_source
+from support.spark.process import wait_until
+from support.spark.tables import FORMAT, Warehouse
 
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 

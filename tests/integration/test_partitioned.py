@@ -26,8 +26,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import DateType, LongType, NestedField, StringType, StructType, TimestampType, TimestamptzType
 from pyspark.sql import DataFrame, SparkSession
-from support.spark_tables import FORMAT, Warehouse
-from support.tables import local
+from support.spark.tables import FORMAT, Warehouse
+from support.tables.sink import local
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

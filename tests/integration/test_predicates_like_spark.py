@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from support.spark_predicates import PREDICATES, ZONE
+from support.predicates.as_in_spark import PREDICATES, ZONE
 
 from iceberg_ds.expressions.binding import typed_predicate
 from iceberg_ds.expressions.parser import parse_predicate

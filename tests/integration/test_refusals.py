@@ -16,9 +16,9 @@ from pyiceberg.types import IcebergType, IntegerType, ListType, LongType, MapTyp
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from support.spark_jobs import SCHEMA, numbered, write_source
-from support.spark_tables import FORMAT, Warehouse
-from support.tables import local
+from support.spark.jobs import SCHEMA, numbered, write_source
+from support.spark.tables import FORMAT, Warehouse
+from support.tables.sink import local
 
 TIMEOUT_S = 300
 

@@ -17,10 +17,10 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTra
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType, StructType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from support.invariants import check_sound
-from support.spark_jobs import numbered
-from support.spark_process import wait_until
-from support.spark_tables import FORMAT, Warehouse, read_with_chdb
+from support.checks.invariants import check_sound
+from support.spark.jobs import numbered
+from support.spark.process import wait_until
+from support.spark.tables import FORMAT, Warehouse, read_with_chdb
 
 TIMEOUT_S = 300
 WRITERS = 2
@@ -227,9 +227,9 @@ def test_processes_that_add_columns_at_once_end_with_all_of_them_once(
 ) -> None:
     """Of two jobs that add a column at the same moment, one would fail, or the column be there twice."""
     house.append(numbered(spark, 0, 2))
-    rounds = 5
+    rounds, program = 5, "support.programs.schema_changer"
     commands = [
-        [sys.executable, "-m", "support.schema_changer", str(house.folder), str(tmp_path), str(number), str(rounds)]
+        [sys.executable, "-m", program, str(house.folder), str(tmp_path), str(number), str(rounds)]
         for number in range(WRITERS)
     ]
     processes = [

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from support.spark_jobs import numbered
-from support.spark_tables import Warehouse
-from support.stream_runs import Stream
+from support.spark.jobs import numbered
+from support.spark.stream_runs import Stream
+from support.spark.tables import Warehouse
 
 import iceberg_ds
 from iceberg_ds.errors import OptionError

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from support.spark_jobs import SCHEMA, StreamJob, write_source
-from support.spark_process import wait_until
-from support.spark_tables import FORMAT, Warehouse
+from support.spark.jobs import SCHEMA, StreamJob, write_source
+from support.spark.process import wait_until
+from support.spark.tables import FORMAT, Warehouse
 
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY, QUERY_ID_KEY, RUN_ID_KEY, property_key
 

@@ -33,7 +33,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from support.exhaustive import few
-from support.spark_tables import Warehouse, read_with_chdb
+from support.spark.tables import Warehouse, read_with_chdb
 
 UTC = dt.timezone.utc
 ZONES = ["UTC", "America/New_York", "+05:30"]

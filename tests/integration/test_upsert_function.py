@@ -12,11 +12,11 @@ from pyiceberg.manifest import DataFileContent
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from support.invariants import stored_files
-from support.keyed_reader import listed
-from support.keyed_streams import BY_KEY, COLUMNS, FEED, KeyedStream, check_tidy, rows_after, rows_in
-from support.spark_jobs import numbered, remove_last_commit
-from support.spark_tables import Warehouse
+from support.checks.invariants import stored_files
+from support.checks.reader import listed
+from support.keys.streams import BY_KEY, COLUMNS, FEED, KeyedStream, check_tidy, rows_after, rows_in
+from support.spark.jobs import numbered, remove_last_commit
+from support.spark.tables import Warehouse
 
 import iceberg_ds
 from iceberg_ds.errors import DataFileError, OptionError, RefusedRowsError, SchemaMismatchError

@@ -10,10 +10,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from support.keyed_reader import listed
-from support.keyed_streams import BY_KEY, COLUMNS, FEED, Epoch, Event, KeyedStream, check_tidy, rows_after, rows_in
-from support.spark_jobs import numbered, remove_last_commit
-from support.spark_tables import FORMAT, Warehouse, read_with_chdb
+from support.checks.reader import listed
+from support.keys.streams import BY_KEY, COLUMNS, FEED, Epoch, Event, KeyedStream, check_tidy, rows_after, rows_in
+from support.spark.jobs import numbered, remove_last_commit
+from support.spark.tables import FORMAT, Warehouse, read_with_chdb
 
 import iceberg_ds
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
-from support.spark_jobs import numbered
-from support.spark_tables import Warehouse
-from support.tables import NAME, Sink, epoch, local, paths_of, rows
+from support.spark.jobs import numbered
+from support.spark.tables import Warehouse
+from support.tables.sink import NAME, Sink, epoch, local, paths_of, rows
 
 from iceberg_ds.cli import main
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from support.hooked_sink import HookedSink
-from support.spark_jobs import numbered
-from support.spark_tables import Warehouse
-from support.worker_reports import read_worker_reports
+from support.hooks.hooked_sink import HookedSink
+from support.hooks.worker_reports import read_worker_reports
+from support.spark.jobs import numbered
+from support.spark.tables import Warehouse
 
 WRITES = 4
 # Fewer than there are in any process that has loaded what a call needs.

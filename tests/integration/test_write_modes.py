@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from support.spark_jobs import SCHEMA, StreamJob, numbered, write_source
-from support.spark_tables import FORMAT, Warehouse
+from support.spark.jobs import SCHEMA, StreamJob, numbered, write_source
+from support.spark.tables import FORMAT, Warehouse
 
 import iceberg_ds
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY

@@ -6,13 +6,13 @@ from mutations.mutating import Mutation
 
 _MODEL = "properties/test_commit_model.py::test_no_file_is_deleted_that_any_later_state_refers_to"
 _STRAY = "unit/commit/test_stray_marks.py::"
-_FIRST = "unit/commit/test_first_snapshot.py::"
+_FIRST = "unit/commit/test_create_table.py::"
 _RENAMED = "unit/commit/test_renamed_tables.py::"
-_LOOP = "unit/commit/test_commit_loop.py::"
+_LOOP = "unit/commit/test_snapshot_update.py::"
 _BATCHES = "unit/commit/test_idempotent_batches.py::"
 _PROMISE = "unit/commit/test_promise.py::"
-_SNAPSHOTS = "unit/snapshots/test_snapshots.py::"
-_BRANCHES = "unit/snapshots/test_branches.py::"
+_SNAPSHOTS = "unit/snapshots/test_snapshot.py::"
+_BRANCHES = "unit/snapshots/test_refs.py::"
 _BRANCHED = "integration/test_branches.py::"
 _REPLAYS = "faults/test_stream_replays.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
@@ -51,8 +51,8 @@ LANDING = (
         before="if stood_at is not None and place_in(metadata, to, stood_at) is Place.OUTSIDE:",
         after="if stood_at is not None and stood_at < 0:",
         tests=(
-            "unit/commit/test_publishing.py::test_what_was_taken_back_from_main_does_not_come_back_with_a_branch",
-            "unit/deletes/test_publication.py::test_main_that_is_rolled_back_while_an_epoch_waits_stays_rolled_back",
+            "unit/commit/test_fast_forward.py::test_what_was_taken_back_from_main_does_not_come_back_with_a_branch",
+            "unit/deletes/test_publish.py::test_main_that_is_rolled_back_while_an_epoch_waits_stays_rolled_back",
         ),
     ),
     Mutation(
@@ -86,7 +86,7 @@ LANDING = (
         after="mark.number < numbered.number - 1:",
         tests=(
             _LOOP + "test_epochs_of_many_queries_do_not_mix",
-            "unit/snapshots/test_landing.py::test_landing_of_an_epoch",
+            "unit/snapshots/test_commit_status.py::test_landing_of_an_epoch",
         ),
         spark_tests=(
             "acceptance/test_jvm_peer_streams.py::test_checkpoint_goes_there_and_back_again",
@@ -165,7 +165,7 @@ LANDING = (
         file="snapshots/commit_status.py",
         before="        is_final = is_final and all(",
         after="        is_final = all(",
-        tests=("unit/snapshots/test_landing.py::test_landing_of_an_epoch",),
+        tests=("unit/snapshots/test_commit_status.py::test_landing_of_an_epoch",),
     ),
     Mutation(
         name="a branch that has moved on is taken for one that cannot come back",
@@ -181,7 +181,7 @@ LANDING = (
         after="return head.snapshot_id != attempt.parent_id or _was_passed_over(",
         tests=(
             _LOOP + "test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files",
-            "unit/snapshots/test_landing.py::test_landing_of_a_batch",
+            "unit/snapshots/test_commit_status.py::test_landing_of_a_batch",
         ),
     ),
     Mutation(
@@ -189,7 +189,7 @@ LANDING = (
         file="snapshots/commit_status.py",
         before="attempt.was_refused or _was_passed_over(metadata, write.branch, attempt) for",
         after="attempt.reply is not Reply.LOST for",
-        tests=("unit/snapshots/test_landing.py::test_landing_of_an_epoch",),
+        tests=("unit/snapshots/test_commit_status.py::test_landing_of_an_epoch",),
     ),
     Mutation(
         name="the marks of main are taken for those of the branch",
@@ -353,7 +353,7 @@ LANDING = (
         file="snapshots/history.py",
         before="if entry.timestamp_ms < latest - CLOCKS_APART_MS:",
         after="if entry is None:",
-        tests=("unit/snapshots/test_timeline.py::test_times_that_go_back_too_far_are_put_in_order",),
+        tests=("unit/snapshots/test_history.py::test_times_that_go_back_too_far_are_put_in_order",),
         spark_tests=("acceptance/test_clocks.py::test_java_reads_a_table_after_a_clock_was_a_day_ahead",),
     ),
     Mutation(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from mutations.mutating import Mutation
 
-_SCAN = "unit/deletes/test_scan.py::"
+_SCAN = "unit/deletes/test_index.py::"
 _NO_IDS = "unit/deletes/test_files_without_field_ids.py::"
 _COLLIDING = "unit/deletes/test_colliding_keys.py::"
-_KEYS = "unit/deletes/test_key_sets.py::"
-_CONVERTING = "unit/deletes/test_converting.py::"
+_KEYS = "unit/deletes/test_match.py::"
+_CONVERTING = "unit/deletes/test_convert.py::"
 _LATE = "unit/deletes/test_late_rows.py::"
-_PUBLICATION = "unit/deletes/test_publication.py::"
-_BRANCHES = "unit/snapshots/test_branches.py::"
+_PUBLICATION = "unit/deletes/test_publish.py::"
+_BRANCHES = "unit/snapshots/test_refs.py::"
 _RACES = "acceptance/test_jvm_peer_races.py::"
-_COMMITTING = "unit/deletes/test_committing.py::"
+_COMMITTING = "unit/deletes/test_upsert.py::"
 
 _PARTITIONS = "unit/deletes/test_every_partition.py::"
 
@@ -80,7 +80,7 @@ RESOLVING: tuple[Mutation, ...] = (
         before="self.text = repr(self.values)",
         after="self.text = repr([value or 0 for value in self.values])",
         tests=(
-            "unit/expressions/test_ranges.py::test_partition_is_recognised_however_its_value_was_read",
+            "unit/expressions/test_metrics_evaluator.py::test_partition_is_recognised_however_its_value_was_read",
             "unit/writers/test_writers.py::test_zeros_of_either_sign_are_two_partitions",
         ),
     ),
@@ -156,8 +156,8 @@ RESOLVING: tuple[Mutation, ...] = (
         before="left = places.filter(pc.invert(pc.is_in(places, value_set=outcome.lost.column(NUMBER))))",
         after="left = places",
         tests=(
-            "unit/cdc/test_collisions.py::test_ties_that_another_task_overtakes_do_no_harm_however_many",
-            "unit/cdc/test_collisions.py::test_ties_of_late_keys_are_none",
+            "unit/cdc/test_cross_task.py::test_ties_that_another_task_overtakes_do_no_harm_however_many",
+            "unit/cdc/test_cross_task.py::test_ties_of_late_keys_are_none",
         ),
     ),
     Mutation(
@@ -179,7 +179,7 @@ RESOLVING: tuple[Mutation, ...] = (
         file="expressions/metrics_evaluator.py",
         before="if (one.may_be_null and other.may_be_null) or",
         after="if (one.may_be_null and other.is_all_null) or",
-        tests=("unit/deletes/test_bounds.py::test_null_meets_null_whatever_the_bounds",),
+        tests=("unit/expressions/test_key_metrics.py::test_null_meets_null_whatever_the_bounds",),
     ),
     Mutation(
         name="data files that came meanwhile are not searched",
@@ -226,7 +226,7 @@ RESOLVING: tuple[Mutation, ...] = (
         before="return Operation.OVERWRITE if adds_deletes else Operation.REPLACE",
         after="return Operation.REPLACE",
         tests=(
-            "unit/snapshots/test_snapshots.py::test_deletes_that_take_the_place_of_others_are_seen_by_compactions",
+            "unit/snapshots/test_snapshot.py::test_deletes_that_take_the_place_of_others_are_seen_by_compactions",
             _CONVERTING + "test_compaction_that_began_before_the_deletes_is_refused_after_their_conversion",
         ),
         spark_tests=(_RACES + "test_runtime_that_began_before_lands_rightly_or_is_refused",),
@@ -260,7 +260,7 @@ RESOLVING: tuple[Mutation, ...] = (
         file="deletes/search.py",
         before="        if not sources:\n            return None",
         after="        if sources is None:\n            return None",
-        tests=("unit/deletes/test_publication.py::test_epoch_without_deletes_is_published_as_it_is",),
+        tests=("unit/deletes/test_publish.py::test_epoch_without_deletes_is_published_as_it_is",),
     ),
     Mutation(
         name="a conversion drops the deletes and hides no rows",

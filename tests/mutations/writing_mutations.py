@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutations.mutating import Mutation
 
-_LOOP = "unit/commit/test_commit_loop.py::"
+_LOOP = "unit/commit/test_snapshot_update.py::"
 _COUNTS = "unit/test_row_counts.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
 
@@ -177,7 +177,7 @@ WRITING = (
         file="table/schema_evolution.py",
         before="        case Kind.WIDEN | Kind.MISSING_REQUIRED:\n",
         after="        case Kind.MISSING_REQUIRED:\n            return _Verdict.ACCEPT\n        case Kind.WIDEN:\n",
-        tests=("unit/table/test_evolution.py::test_required_columns_that_are_missing_are_all_named",),
+        tests=("unit/table/test_schema_evolution.py::test_required_columns_that_are_missing_are_all_named",),
     ),
     Mutation(
         name="messages of different writes are committed together",
@@ -215,14 +215,14 @@ WRITING = (
         file="snapshots/manifest_lists.py",
         before="while is_same_codec and old and old[-1].is_full and old[-1].is_end_of(manifests, end):",
         after="while is_same_codec and old and old[-1].is_full:",
-        tests=("unit/commit/test_manifest_lists.py::test_merges_and_overwrites_take_entries_away",),
+        tests=("unit/snapshots/test_manifest_lists.py::test_merges_and_overwrites_take_entries_away",),
     ),
     Mutation(
         name="blocks of another codec go into a manifest list",
         file="snapshots/manifest_lists.py",
         before="is_same_codec = before is not None and before.codec == codec",
         after="is_same_codec = before is not None",
-        tests=("unit/commit/test_manifest_lists.py::test_list_is_compressed_as_the_table_wants_it_now",),
+        tests=("unit/snapshots/test_manifest_lists.py::test_list_is_compressed_as_the_table_wants_it_now",),
     ),
     Mutation(
         name="what the manifests of tasks name is left behind",
@@ -248,7 +248,7 @@ WRITING = (
         file="snapshots/manifest_merge.py",
         before="return self.replaces <= paths and",
         after="return bool(self.replaces & paths) and",
-        tests=("unit/commit/test_merging.py::test_what_was_rewritten_in_between_is_not_replaced",),
+        tests=("unit/snapshots/test_manifest_merge.py::test_what_was_rewritten_in_between_is_not_replaced",),
     ),
     Mutation(
         name="the rows that were there are dropped",
@@ -283,7 +283,7 @@ WRITING = (
         after="is_same_table = bool(metadata.table_uuid)",
         tests=(
             _LOOP + "test_recreated_table_is_refused",
-            "unit/commit/test_target.py::test_another_table_of_the_same_name_is_refused",
+            "unit/commit/test_validate.py::test_another_table_of_the_same_name_is_refused",
         ),
     ),
     Mutation(
@@ -291,7 +291,7 @@ WRITING = (
         file="commit/validate.py",
         before="    if missing:",
         after="    if missing and not spec_ids:",
-        tests=("unit/commit/test_target.py::test_files_of_an_unknown_spec_are_refused",),
+        tests=("unit/commit/test_validate.py::test_files_of_an_unknown_spec_are_refused",),
     ),
     Mutation(
         name="files that the new schema cannot read are added",
@@ -306,14 +306,14 @@ WRITING = (
         before="        if self._overwrite.base_snapshot_id is not None and entry.snapshot_id not in self._since:\n"
         "            return False",
         after="        if entry is not None:\n            return False",
-        tests=("unit/commit/test_replacing.py::test_rows_that_come_into_the_range_are_a_conflict_if_serializable",),
+        tests=("unit/commit/test_conflicts.py::test_rows_that_come_into_the_range_are_a_conflict_if_serializable",),
     ),
     Mutation(
         name="a fast-forward moves the other branch",
         file="commit/fast_forward.py",
         before="return publish(table, to, to=branch, options=options)",
         after="return publish(table, branch, to=to, options=options)",
-        tests=("unit/commit/test_publishing.py::test_fast_forward_moves_the_branch_that_icebergs_procedure_moves",),
+        tests=("unit/commit/test_fast_forward.py::test_fast_forward_moves_the_branch_that_icebergs_procedure_moves",),
     ),
     Mutation(
         name="options decide for another table than the one that was named",
@@ -327,7 +327,7 @@ WRITING = (
         file="commit/fast_forward.py",
         before="            AssertRefSnapshotId(ref=to, snapshot_id=branch_snapshot_id(metadata, to)),\n",
         after="",
-        tests=("unit/commit/test_publishing.py::test_publishing_and_an_append_at_the_same_moment_lose_no_row",),
+        tests=("unit/commit/test_fast_forward.py::test_publishing_and_an_append_at_the_same_moment_lose_no_row",),
     ),
     Mutation(
         name="a failed task leaves its files",
@@ -363,14 +363,14 @@ WRITING = (
         file="commit/write_files.py",
         before="self._is_written = True",
         after="self._is_written = False",
-        tests=("unit/commit/test_gathering.py::test_file_is_written_once_whatever_the_number_of_attempts",),
+        tests=("unit/commit/test_inline_rows.py::test_file_is_written_once_whatever_the_number_of_attempts",),
     ),
     Mutation(
         name="a write whose tasks all hand their rows over commits nothing",
         file="commit/commit.py",
         before=" or gathered.record_count",
         after="",
-        tests=("unit/commit/test_gathering.py::test_rows_of_all_tasks_become_one_file",),
+        tests=("unit/commit/test_inline_rows.py::test_rows_of_all_tasks_become_one_file",),
     ),
     Mutation(
         name="rows that lose to other tasks' rows of their keys stay",
@@ -437,7 +437,7 @@ WRITING = (
         file="snapshots/manifest_file.py",
         before="field.field_id == _EQUALITY_IDS.field_id else",
         after="field.field_id == 0 else",
-        tests=("unit/commit/test_manifests.py::test_manifest_of_deletes_is_one_of_deletes",),
+        tests=("unit/snapshots/test_manifests.py::test_manifest_of_deletes_is_one_of_deletes",),
         spark_tests=("acceptance/test_jvm_peer_keys.py::test_each_epoch_is_read_as_it_is_meant",),
     ),
     Mutation(
@@ -452,7 +452,7 @@ WRITING = (
         file="writers/reporting.py",
         before="if size > most_bytes:",
         after="if size < 0:",
-        tests=("unit/writers/test_handing_over.py::test_few_rows_are_handed_over_and_many_are_not",),
+        tests=("unit/writers/test_inline_rows.py::test_few_rows_are_handed_over_and_many_are_not",),
     ),
     Mutation(
         name="a stranger's file is taken for the own one whose answer was lost",
@@ -500,7 +500,7 @@ WRITING = (
         after="return pc.or_kleene(pc.less_equal(left, right), is_right)",
         tests=(
             "unit/expressions/test_row_filter.py::test_each_two_of_numbers_null_and_nan_compare_as_in_spark",
-            "unit/expressions/test_overwrite.py::test_rows_with_null_and_nan_stay_unless_the_predicate_is_true_of_them",
+            "unit/commit/test_overwrite.py::test_rows_with_null_and_nan_stay_unless_the_predicate_is_true_of_them",
         ),
     ),
     Mutation(
@@ -509,7 +509,7 @@ WRITING = (
         before="return outcome.may_be_true and not outcome.may_be_false and not outcome.has_nulls",
         after="return outcome.may_be_true and not outcome.may_be_false",
         tests=(
-            "unit/expressions/test_ranges.py::test_file_that_may_hold_nulls_is_never_dropped_whole_by_a_comparison",
+            "unit/expressions/test_metrics_evaluator.py::test_file_that_may_hold_nulls_is_never_dropped_whole_by_a_comparison",
         ),
     ),
     Mutation(
@@ -527,7 +527,7 @@ WRITING = (
         "            rows = rows if rows.nbytes > 40 else rows.slice(rows.num_rows)\n",
         tests=(
             "unit/writers/test_rolling.py::test_last_row_of_a_batch_is_written_whatever_the_bytes_before_it",
-            "unit/commit/test_rewriting.py::test_rows_that_stay_are_all_written_whatever_their_bytes",
+            "unit/commit/test_rewritten_files.py::test_rows_that_stay_are_all_written_whatever_their_bytes",
             "properties/test_written_rows.py",
         ),
     ),
@@ -613,7 +613,7 @@ WRITING = (
         file="commit/overwrite.py",
         before="            if listed.file_path in found:\n",
         after="            if found is None:\n",
-        tests=("unit/commit/test_rewriting.py::test_file_that_is_listed_twice_is_not_rewritten",),
+        tests=("unit/commit/test_rewritten_files.py::test_file_that_is_listed_twice_is_not_rewritten",),
     ),
     Mutation(
         name="rows of a file that is replaced in part are not counted",
@@ -650,7 +650,7 @@ WRITING = (
         after="if one.has_nans and not other.has_values:",
         tests=(
             "properties/test_predicate_bounds.py::test_no_outcome_of_a_row_is_ruled_out",
-            "unit/expressions/test_ranges.py::test_nan_is_above_all_values",
+            "unit/expressions/test_metrics_evaluator.py::test_nan_is_above_all_values",
         ),
     ),
     Mutation(
@@ -660,7 +660,7 @@ WRITING = (
         after="false=bool(found - fitting), unknown=left.has_nulls and right.has_nulls",
         tests=(
             "properties/test_predicate_bounds.py::test_no_outcome_of_a_row_is_ruled_out",
-            "unit/expressions/test_ranges.py::test_file_that_may_hold_nulls_is_never_dropped_whole_by_a_comparison",
+            "unit/expressions/test_metrics_evaluator.py::test_file_that_may_hold_nulls_is_never_dropped_whole_by_a_comparison",
         ),
     ),
     Mutation(
@@ -668,21 +668,21 @@ WRITING = (
         file="expressions/metrics_evaluator.py",
         before="if len(column.path) > 1:",
         after="if len(column.path) > 2:",
-        tests=("unit/expressions/test_ranges.py::test_field_of_a_struct_may_always_be_null",),
+        tests=("unit/expressions/test_metrics_evaluator.py::test_field_of_a_struct_may_always_be_null",),
     ),
     Mutation(
         name="early writers' times before 1970 are passed over",
         file="expressions/metrics_evaluator.py",
         before="low = _begin(first - 1 if first <= 0 else first, transform, kind)",
         after="low = _begin(first, transform, kind)",
-        tests=("unit/expressions/test_ranges.py::test_partition_of_a_transform_only_rules_out",),
+        tests=("unit/expressions/test_metrics_evaluator.py::test_partition_of_a_transform_only_rules_out",),
     ),
     Mutation(
         name="clocks that are put back are not thought of",
         file="expressions/nodes.py",
         before="bound += side * _FURTHEST_CLOCKS_US",
         after="bound += 0",
-        tests=("unit/expressions/test_ranges.py::test_clocks_that_change_are_given_room",),
+        tests=("unit/expressions/test_metrics_evaluator.py::test_clocks_that_change_are_given_room",),
     ),
     Mutation(
         name="rows with a NaN of other bits than the predicate's stay beside those that replace them",
@@ -705,7 +705,7 @@ WRITING = (
         after="return found.fill_null(True)",
         tests=(
             "unit/expressions/test_row_filter.py::test_rows_are_split_by_what_is_true_of_them",
-            "unit/expressions/test_overwrite.py::test_rows_with_null_and_nan_stay_unless_the_predicate_is_true_of_them",
+            "unit/commit/test_overwrite.py::test_rows_with_null_and_nan_stay_unless_the_predicate_is_true_of_them",
         ),
     ),
     Mutation(
@@ -735,7 +735,7 @@ WRITING = (
         file="snapshots/manifests.py",
         before="        snapshot_id=snapshot_id,\n        sequence_number=entry.sequence_number,\n",
         after="        snapshot_id=snapshot_id,\n        sequence_number=0,\n",
-        tests=("unit/commit/test_merging.py::test_list_stays_short_and_each_entry_keeps_its_numbers",),
+        tests=("unit/snapshots/test_manifest_merge.py::test_list_stays_short_and_each_entry_keeps_its_numbers",),
         spark_tests=(
             "acceptance/test_jvm_peer_manifests.py::test_peer_reads_merged_manifests_as_it_reads_those_they_stand_for",
         ),
@@ -745,7 +745,7 @@ WRITING = (
         file="snapshots/manifest_file.py",
         before="partitions = [entry.data_file.partition for entry in draft.entries]",
         after="partitions = [entry.data_file.partition for entry in draft.entries[:1]]",
-        tests=("unit/commit/test_manifests.py::test_partition_summaries_hold_the_values_of_the_files",),
+        tests=("unit/snapshots/test_manifests.py::test_partition_summaries_hold_the_values_of_the_files",),
         spark_tests=(
             "acceptance/test_jvm_peer_manifests.py::test_manifest_of_a_task_is_that_of_a_plain_append",
             "acceptance/test_jvm_peer_manifests.py::test_peer_skips_manifests_of_tasks_by_their_partitions",
@@ -800,7 +800,9 @@ WRITING = (
         file="table/schema_evolution.py",
         before='is_wanted = is_full or (policy.mode == "add-columns" and not difference.is_nested)',
         after="is_wanted = is_full",
-        tests=("unit/table/test_evolution.py::test_new_columns_are_added_at_the_end_as_optional_with_their_comments",),
+        tests=(
+            "unit/table/test_schema_evolution.py::test_new_columns_are_added_at_the_end_as_optional_with_their_comments",
+        ),
         spark_tests=("integration/test_schema_evolution.py::test_stream_restarted_with_a_wider_schema_goes_on",),
     ),
     Mutation(
@@ -823,7 +825,7 @@ WRITING = (
         file="table/specs.py",
         before='return f"{column}_bucket"',
         after='return f"{column}_buckets"',
-        tests=("unit/table/test_layout.py::test_fields_of_a_new_table_are_called_as_icebergs_java_library_calls_them",),
+        tests=("unit/table/test_specs.py::test_fields_of_a_new_table_are_called_as_icebergs_java_library_calls_them",),
         spark_tests=("acceptance/test_jvm_peer_options.py::test_partition_by_makes_the_spec_that_the_jvm_makes",),
     ),
     Mutation(

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField
-from support.change_feeds import ADDED, MARKED, SCHEMA, Key, Row, TaskOutput, commit, feed, run_task, sent
-from support.colliding_digests import one_digest
-from support.keyed_writes import LAYOUTS, keyed_plan, output_of, write
+from support.keys.change_feeds import ADDED, MARKED, SCHEMA, Key, Row, TaskOutput, commit, feed, run_task, sent
+from support.keys.colliding_digests import one_digest
+from support.keys.writes import LAYOUTS, keyed_plan, output_of, write
 
 from iceberg_ds.cdc import dedup, task_changes
 from iceberg_ds.plan import AddedColumns, ChangeFeed

@@ -15,7 +15,7 @@ from functools import cache
 import pytest
 from pyiceberg.table.metadata import TableMetadata
 from support.exhaustive import EXHAUSTIVE
-from support.metadata import OUR_SNAPSHOT, Past, identity, metadata_of
+from support.tables.metadata import OUR_SNAPSHOT, Past, identity, metadata_of
 
 from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, check_commit_status
 

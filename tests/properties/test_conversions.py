@@ -17,13 +17,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import StringType
-from support.conversions import ENCODINGS, CompactionRefusedError, compact, convert, keyed_deletes, meanwhile
+from support.checks.invariants import check_clean
+from support.checks.reader import rows_of
 from support.exhaustive import examples
-from support.invariants import check_clean
-from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.keyed_reader import rows_of
-from support.spark_tables import read_with_chdb
-from support.tables import Sink, embedded_options, epoch, local
+from support.keys.conversions import ENCODINGS, CompactionRefusedError, compact, convert, keyed_deletes, meanwhile
+from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.spark.tables import read_with_chdb
+from support.tables.sink import Sink, embedded_options, epoch, local
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

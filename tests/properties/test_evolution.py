@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
-from support.invariants import check_sound
-from support.metadata import metadata_of
-from support.strategies import EVERYTHING, ROW, Frame, struct_types, values
-from support.tables import Sink, embedded_options
+from support.checks.invariants import check_sound
+from support.tables.metadata import metadata_of
+from support.tables.sink import Sink, embedded_options
+from support.tables.strategies import EVERYTHING, ROW, Frame, struct_types, values
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
+from support.checks.invariants import check_clean
+from support.checks.reader import rows_of
 from support.exhaustive import examples
-from support.invariants import check_clean
-from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.keyed_reader import rows_of
-from support.spark_tables import read_with_chdb
-from support.tables import Sink, embedded_options, epoch, local
+from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.spark.tables import read_with_chdb
+from support.tables.sink import Sink, embedded_options, epoch, local
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 from support.exhaustive import examples
-from support.keyed_machine import KeyedTable
+from support.keys.machine import KeyedTable
 
 TestKeyedTable = KeyedTable.TestCase
 TestKeyedTable.settings = settings(stateful_step_count=20, max_examples=examples(30))

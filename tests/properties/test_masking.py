@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.secret_places import NAMES, PLACES, SECRETS
+from support.checks.secret_places import NAMES, PLACES, SECRETS
 
 from iceberg_ds.secrets import (
     is_secret,

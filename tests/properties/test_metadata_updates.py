@@ -33,7 +33,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
-from support.metadata import ID_AND_NAME, START_MS, line, metadata_of
+from support.tables.metadata import ID_AND_NAME, START_MS, line, metadata_of
 
 from iceberg_ds.catalog import own_storage
 from iceberg_ds.catalog.metadata_files import MetadataFiles

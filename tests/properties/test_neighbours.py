@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import SetPropertiesUpdate
 from support.exhaustive import examples
-from support.others import expire, plain_catalog, register_elsewhere, rename, set_branch
-from support.tables import Sink, embedded_options, local, rows
+from support.tables.changes_by_others import expire, plain_catalog, register_elsewhere, rename, set_branch
+from support.tables.sink import Sink, embedded_options, local, rows
 
 import iceberg_ds
 from iceberg_ds.catalog.client import connect

@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import NestedField, StringType
+from support.checks.invariants import check_sound
 from support.exhaustive import examples
-from support.invariants import check_sound
-from support.others import cherry_pick, drop_branch, expire, plain_table, register_edited, set_branch, set_columns
-from support.tables import IDENTIFIER, Sink, embedded_options, rows
+from support.tables.changes_by_others import (
+    cherry_pick,
+    drop_branch,
+    expire,
+    plain_table,
+    register_edited,
+    set_branch,
+    set_columns,
+)
+from support.tables.sink import IDENTIFIER, Sink, embedded_options, rows
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

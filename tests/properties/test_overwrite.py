@@ -26,10 +26,10 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import LongType, NestedField, UUIDType
 from pyspark.sql import types as spark
-from support.invariants import check_clean
-from support.plain_metrics import physical
-from support.predicate_strategies import KINDS, Kind, Predicate, predicates, values
-from support.tables import Row, Sink, embedded_options
+from support.checks.invariants import check_clean
+from support.checks.plain_metrics import physical
+from support.predicates.strategies import KINDS, Kind, Predicate, predicates, values
+from support.tables.sink import Row, Sink, embedded_options
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -30,8 +30,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
-from support.plain_metrics import physical
-from support.spark_predicates import PREDICATES, ZONE
+from support.checks.plain_metrics import physical
+from support.predicates.as_in_spark import PREDICATES, ZONE
 
 from iceberg_ds.expressions.binding import typed_predicate
 from iceberg_ds.expressions.domains import Values

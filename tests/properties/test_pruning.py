@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionSpec
 from pyspark.sql import types as spark
-from support.strategies import ROW, Filter, Ranges, both, either, filters, specs, texts, values
-from support.tables import Row, Sink, embedded_options, local
+from support.tables.sink import Row, Sink, embedded_options, local
+from support.tables.strategies import ROW, Filter, Ranges, both, either, filters, specs, texts, values
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -16,13 +16,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyiceberg.catalog import load_catalog
-from support.conversions import compact
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal
+from support.checks.invariants import check_sound, unreferenced_files
 from support.exhaustive import examples
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal
-from support.invariants import check_sound, unreferenced_files
-from support.keyed_messages import KEYED_SCHEMA, Event, events_feed, keyed_tasks, plan_by_keys
-from support.publications import STAGING, applied, keyed_deletes_of, put, tasks, values
-from support.tables import NAME, Sink, embedded_options, epoch
+from support.keys.conversions import compact
+from support.keys.messages import KEYED_SCHEMA, Event, events_feed, keyed_tasks, plan_by_keys
+from support.keys.publications import STAGING, applied, keyed_deletes_of, put, tasks, values
+from support.tables.sink import NAME, Sink, embedded_options, epoch
 
 import iceberg_ds
 from iceberg_ds.catalog.client import CatalogClient, connect

@@ -21,9 +21,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, FloatType, StringType
 from pyspark.sql import types as spark
-from support.invariants import check_sound, unreferenced_files
-from support.plain_metrics import PlainColumn, physical, plain_columns
-from support.strategies import (
+from support.checks.invariants import check_sound, unreferenced_files
+from support.checks.plain_metrics import PlainColumn, physical, plain_columns
+from support.tables.sink import Row, Sink, arrow_batch, embedded_options, local
+from support.tables.strategies import (
     ALL_TYPES,
     CLICKHOUSE_TYPES,
     FIXED_LENGTH,
@@ -36,7 +37,6 @@ from support.strategies import (
     frames,
     specs,
 )
-from support.tables import Row, Sink, arrow_batch, embedded_options, local
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

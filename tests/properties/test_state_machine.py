@@ -22,14 +22,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
 from pyiceberg.types import IntegerType, NestedField
 from pyspark.sql import types as spark
-from support.delete_files import entries
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, refusal, timed_out
+from support.checks.invariants import check_clean
+from support.checks.reader import rows_of
 from support.exhaustive import examples
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal, timed_out
-from support.invariants import check_clean
-from support.keyed_reader import rows_of
-from support.others import set_columns
-from support.predicate_strategies import KINDS, Kind, Predicate, predicates, values
-from support.tables import IDENTIFIER, Row, Sink, embedded_options, epoch
+from support.predicates.strategies import KINDS, Kind, Predicate, predicates, values
+from support.tables.changes_by_others import set_columns
+from support.tables.delete_files import entries
+from support.tables.sink import IDENTIFIER, Row, Sink, embedded_options, epoch
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -16,13 +16,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from support.conversions import CompactionRefusedError, compact, meanwhile
+from support.checks.invariants import check_clean
+from support.checks.reader import rows_of
 from support.exhaustive import examples
-from support.invariants import check_clean
-from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.keyed_reader import rows_of
-from support.tables import Sink, embedded_options
-from support.upserts import ENCODINGS, SEQUENCED_SCHEMA, apart, commit_upsert, sequenced_plan, upsert
+from support.keys.conversions import CompactionRefusedError, compact, meanwhile
+from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.keys.upserts import ENCODINGS, SEQUENCED_SCHEMA, apart, commit_upsert, sequenced_plan, upsert
+from support.tables.sink import Sink, embedded_options
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

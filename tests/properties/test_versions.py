@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import load_catalog
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
-from support.tables import Sink, embedded_options, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
+from support.tables.sink import Sink, embedded_options, rows
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings

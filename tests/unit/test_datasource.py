@@ -17,8 +17,8 @@ from pyiceberg.manifest import DataFileContent
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
-from support.keyed_messages import by_keys
-from support.tables import IDENTIFIER, NAME, QUERY, SCHEMA, Sink, arrow_batch, paths_of, rows
+from support.keys.messages import by_keys
+from support.tables.sink import IDENTIFIER, NAME, QUERY, SCHEMA, Sink, arrow_batch, paths_of, rows
 
 from iceberg_ds import datasource
 from iceberg_ds.catalog.client import connect

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 from pyiceberg.manifest import DataFileContent
-from support.keyed_messages import NO_KEYS, keyed_identity, with_deletes
-from support.metadata import identity
-from support.tables import Sink, epoch, rows
+from support.keys.messages import NO_KEYS, keyed_identity, with_deletes
+from support.tables.metadata import identity
+from support.tables.sink import Sink, epoch, rows
 
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.messages import WIRE_VERSION, RowCounts, TaskCommit, complete_commits, reported_commits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyiceberg.table.snapshots import Snapshot
-from support.metadata import line, metadata_of
+from support.tables.metadata import line, metadata_of
 
 from iceberg_ds.pyiceberg_inner import summary_entries
 

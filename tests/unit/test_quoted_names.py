@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import load_catalog
-from support.tables import SCHEMA, Sink, epoch, rows
+from support.tables.sink import SCHEMA, Sink, epoch, rows
 
 from iceberg_ds import convert_deletes, publish, verify
 from iceberg_ds.catalog.client import connect

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.conversions import convert
-from support.delete_files import delete_ids, delete_positions, entries
-from support.invariants import check_clean, unreferenced_files
-from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.tables import Sink, local, rows
-from support.upserts import upsert
+from support.checks.invariants import check_clean, unreferenced_files
+from support.keys.conversions import convert
+from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.keys.upserts import upsert
+from support.tables.delete_files import delete_ids, delete_positions, entries
+from support.tables.sink import Sink, local, rows
 
 from iceberg_ds.commit import cross_task, producer, write_files
 from iceberg_ds.commit import overwrite as replacing

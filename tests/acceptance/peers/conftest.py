@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.peer_tables import PeerTable
+from support.peer.tables import PeerTable
 
 
 @pytest.fixture

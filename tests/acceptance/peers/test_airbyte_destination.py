@@ -10,9 +10,9 @@ import pytest
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
-from support.peer_cases import DIFFERS, Peer
-from support.peer_tables import PeerTable, array, columns, required
-from support.peer_writes import check, found, put, replace, tasks, upsert
+from support.peer.cases import DIFFERS, Peer
+from support.peer.tables import PeerTable, array, columns, required
+from support.peer.writes import check, found, put, replace, tasks, upsert
 
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.planning.plan_write import WriteMode

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.peer_cases import DELTA, DIFFERS
-from support.peer_frames import BOOLEAN, INT, LONG, STRING, Frame, found, frame, names, ordered, save
-from support.peer_tables import PeerTable
+from support.peer.cases import DELTA, DIFFERS
+from support.peer.frames import BOOLEAN, INT, LONG, STRING, Frame, found, frame, names, ordered, save
+from support.peer.tables import PeerTable
 
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
 

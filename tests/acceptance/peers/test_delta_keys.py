@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql.types import ArrayType
-from support.peer_cases import DELTA, DIFFERS
-from support.peer_frames import (
+from support.peer.cases import DELTA, DIFFERS
+from support.peer.frames import (
     INT,
     LONG,
     STRING,
@@ -19,7 +19,7 @@ from support.peer_frames import (
     struct,
     upsert,
 )
-from support.peer_tables import PeerTable
+from support.peer.tables import PeerTable
 
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 import pytest
-from support.peer_cases import DELTA, DIFFERS
-from support.peer_frames import LONG, found, frame, save
-from support.peer_tables import PeerTable
-from support.tables import local
+from support.peer.cases import DELTA, DIFFERS
+from support.peer.frames import LONG, found, frame, save
+from support.peer.tables import PeerTable
+from support.tables.sink import local
 
 from iceberg_ds.errors import OptionError
 

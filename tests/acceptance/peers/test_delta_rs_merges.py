@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, IntegerType, NestedField
 from pyspark.sql.types import ArrayType, DataType, DecimalType
-from support.peer_cases import DELTA_RS, DIFFERS
-from support.peer_frames import (
+from support.peer.cases import DELTA_RS, DIFFERS
+from support.peer.frames import (
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -28,7 +28,7 @@ from support.peer_frames import (
     struct,
     upsert,
 )
-from support.peer_tables import PeerTable
+from support.peer.tables import PeerTable
 
 from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
 

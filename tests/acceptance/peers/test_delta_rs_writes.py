@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import ArrayType, DataType, DecimalType
-from support.peer_cases import DELTA_RS, DIFFERS
-from support.peer_frames import (
+from support.peer.cases import DELTA_RS, DIFFERS
+from support.peer.frames import (
     BINARY,
     BOOLEAN,
     DATE,
@@ -28,7 +28,7 @@ from support.peer_frames import (
     save,
     struct,
 )
-from support.peer_tables import PeerTable
+from support.peer.tables import PeerTable
 
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
 

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
-from support.peer_cases import DELTA, DIFFERS
-from support.peer_frames import (
+from support.peer.cases import DELTA, DIFFERS
+from support.peer.frames import (
     DATE,
     DOUBLE,
     INT,
@@ -31,7 +31,7 @@ from support.peer_frames import (
     stream,
     struct,
 )
-from support.peer_tables import PeerTable
+from support.peer.tables import PeerTable
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from support.peer_cases import DELTA, DELTA_RS, DIFFERS
-from support.spark_session import shared_session
-from support.spark_tables import FORMAT, Warehouse
+from support.peer.cases import DELTA, DELTA_RS, DIFFERS
+from support.spark.session import shared_session
+from support.spark.tables import FORMAT, Warehouse
 
 from iceberg_ds import IcebergSink
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType
-from support.peer_cases import DELTA, DIFFERS
-from support.peer_frames import (
+from support.peer.cases import DELTA, DIFFERS
+from support.peer.frames import (
     DATE,
     DOUBLE,
     INT,
@@ -25,7 +25,7 @@ from support.peer_frames import (
     stream,
     struct,
 )
-from support.peer_tables import PeerTable
+from support.peer.tables import PeerTable
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 

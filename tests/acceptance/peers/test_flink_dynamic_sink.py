@@ -11,11 +11,11 @@ from pyiceberg.exceptions import CommitFailedException, ServiceUnavailableError
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from pyspark.sql.types import StructType
-from support.faulty_catalog import FaultyCatalog, When
-from support.peer_cases import DIFFERS, Peer
-from support.peer_tables import PeerTable, array, columns, mapping, required
-from support.peer_writes import check, put, tasks
-from support.tables import IDENTIFIER, Sink
+from support.catalogs.faulty_catalog import FaultyCatalog, When
+from support.peer.cases import DIFFERS, Peer
+from support.peer.tables import PeerTable, array, columns, mapping, required
+from support.peer.writes import check, put, tasks
+from support.tables.sink import IDENTIFIER, Sink
 
 from iceberg_ds.errors import SchemaMismatchError
 

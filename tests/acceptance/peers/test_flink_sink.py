@@ -12,10 +12,10 @@ from pyiceberg import types as iceberg
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
-from support.peer_cases import DIFFERS, Peer
-from support.peer_tables import SIMPLE, PeerTable, columns
-from support.peer_writes import Values, check, count, found, operations, put, replace, tasks
-from support.tables import QUERY, local
+from support.peer.cases import DIFFERS, Peer
+from support.peer.tables import SIMPLE, PeerTable, columns
+from support.peer.writes import Values, check, count, found, operations, put, replace, tasks
+from support.tables.sink import QUERY, local
 
 from iceberg_ds.errors import CommitConflictError, OptionError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.planning.plan_write import WriteMode

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from support.delete_files import delete_positions
-from support.peer_cases import DIFFERS, ICEBERG
-from support.peer_tables import PeerTable, simple
-from support.tables import Row
+from support.peer.cases import DIFFERS, ICEBERG
+from support.peer.tables import PeerTable, simple
+from support.tables.delete_files import delete_positions
+from support.tables.sink import Row
 
 from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.errors import CommitConflictError, RefusedRowsError

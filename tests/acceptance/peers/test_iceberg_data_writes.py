@@ -11,10 +11,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
-from support.faulty_catalog import FaultyCatalog, When, state_unknown
-from support.peer_cases import DIFFERS, ICEBERG
-from support.peer_tables import PeerTable, columns, simple
-from support.tables import Sink, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, state_unknown
+from support.peer.cases import DIFFERS, ICEBERG
+from support.peer.tables import PeerTable, columns, simple
+from support.tables.sink import Sink, rows
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.spark.session_settings import check_audit_settings

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField, StringType
-from support.keyed_reader import rows_of
-from support.peer_cases import DIFFERS, ICEBERG
-from support.peer_tables import PeerTable, columns, simple
-from support.tables import Row
+from support.checks.reader import rows_of
+from support.peer.cases import DIFFERS, ICEBERG
+from support.peer.tables import PeerTable, columns, simple
+from support.tables.sink import Row
 
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
 

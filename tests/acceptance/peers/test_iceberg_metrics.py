@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import BinaryType, PrimitiveType, StringType
-from support.peer_cases import ICEBERG
-from support.peer_tables import PeerTable, array, columns, mapping, simple
+from support.peer.cases import ICEBERG
+from support.peer.tables import PeerTable, array, columns, mapping, simple
 
 from iceberg_ds.errors import OptionError
 

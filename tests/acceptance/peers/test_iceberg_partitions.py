@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from support.peer_cases import DIFFERS, ICEBERG
-from support.peer_tables import PeerTable, columns, simple
+from support.peer.cases import DIFFERS, ICEBERG
+from support.peer.tables import PeerTable, columns, simple
 
 from iceberg_ds.errors import OptionError
 

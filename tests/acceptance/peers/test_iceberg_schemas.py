@@ -25,8 +25,8 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
-from support.peer_cases import DIFFERS, ICEBERG
-from support.peer_tables import SIMPLE, PeerTable, array, columns, mapping, required, simple
+from support.peer.cases import DIFFERS, ICEBERG
+from support.peer.tables import SIMPLE, PeerTable, array, columns, mapping, required, simple
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 

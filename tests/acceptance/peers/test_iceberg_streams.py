@@ -12,10 +12,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, NestedField, StringType
-from support.faulty_catalog import FaultyCatalog, refusal
-from support.peer_cases import DIFFERS, ICEBERG
-from support.peer_tables import PeerTable, columns, simple
-from support.tables import Sink, local, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, refusal
+from support.peer.cases import DIFFERS, ICEBERG
+from support.peer.tables import PeerTable, columns, simple
+from support.tables.sink import Sink, local, rows
 
 import iceberg_ds
 from iceberg_ds.errors import CommitConflictError, OptionError, UnsupportedTableError

@@ -11,9 +11,9 @@ from pyiceberg import types as iceberg
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
-from support.peer_cases import DIFFERS, Peer
-from support.peer_tables import PeerTable, array, columns, mapping
-from support.peer_writes import check, count, found, operations, put, tasks
+from support.peer.cases import DIFFERS, Peer
+from support.peer.tables import PeerTable, array, columns, mapping
+from support.peer.writes import check, count, found, operations, put, tasks
 
 from iceberg_ds.errors import CommitConflictError, OptionError, SchemaMismatchError
 

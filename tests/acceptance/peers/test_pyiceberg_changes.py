@@ -14,11 +14,11 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import NestedField
-from support.faulty_catalog import FaultyCatalog
-from support.peer_cases import DIFFERS, Peer
-from support.peer_tables import PeerTable, columns
-from support.peer_writes import Written, check, count, operations, put, replace, tasks, upsert
-from support.tables import Sink, rows
+from support.catalogs.faulty_catalog import FaultyCatalog
+from support.peer.cases import DIFFERS, Peer
+from support.peer.tables import PeerTable, columns
+from support.peer.writes import Written, check, count, operations, put, replace, tasks, upsert
+from support.tables.sink import Sink, rows
 
 from iceberg_ds.errors import (
     CommitConflictError,

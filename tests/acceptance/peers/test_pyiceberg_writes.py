@@ -15,11 +15,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.types import NestedField
-from support.keyed_reader import rows_of
-from support.peer_cases import DIFFERS, Peer
-from support.peer_tables import PeerTable, array, columns, mapping, required
-from support.peer_writes import check, found, operations, put, replace, sink_of, tasks
-from support.tables import arrow_batch, local
+from support.checks.reader import rows_of
+from support.peer.cases import DIFFERS, Peer
+from support.peer.tables import PeerTable, array, columns, mapping, required
+from support.peer.writes import check, found, operations, put, replace, sink_of, tasks
+from support.tables.sink import arrow_batch, local
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.messages import RowCounts, TaskCommit

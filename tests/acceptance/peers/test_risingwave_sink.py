@@ -10,10 +10,10 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from pyspark.sql.types import StructType
-from support.conversions import convert
-from support.peer_cases import DIFFERS, Peer
-from support.peer_tables import PeerTable, columns
-from support.peer_writes import check, count, found, operations, put, sink_of, upsert
+from support.keys.conversions import convert
+from support.peer.cases import DIFFERS, Peer
+from support.peer.tables import PeerTable, columns
+from support.peer.writes import check, count, found, operations, put, sink_of, upsert
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.peer_cases import DIFFERS, PAGE, PASSES, Peer, find_cases, repeated, verdict_page
+from support.peer.cases import DIFFERS, PAGE, PASSES, Peer, find_cases, repeated, verdict_page
 
 
 def test_page_lists_the_cases_of_today() -> None:

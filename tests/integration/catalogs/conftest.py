@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from support.catalog_table import CatalogTable
-from support.jvm_peer import JvmPeer, PeerCatalog, shared_peer, stop_shared_peer
-from support.service_fixtures import (
+from support.catalogs.catalog_table import CatalogTable
+from support.peer.jvm_peer import JvmPeer, PeerCatalog, shared_peer, stop_shared_peer
+from support.services.fixtures import (
     CATALOGS,
     glue,
     hive_metastore,
@@ -19,7 +19,7 @@ from support.service_fixtures import (
     sqlite,
     sts,
 )
-from support.services import CatalogService
+from support.services.servers import CatalogService
 
 __all__ = ["glue", "hive_metastore", "nessie", "object_store", "postgres", "rest_catalog", "sqlite", "sts"]
 

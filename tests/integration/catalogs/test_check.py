@@ -14,10 +14,10 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import SparkSession
-from support.bucket import Bucket
-from support.fake_services import answering, closed, rest_answer, s3_answer, silent
-from support.services import CatalogService, ObjectStore
-from support.spark_session import stop_shared_session
+from support.services.bucket import Bucket
+from support.services.fake_services import answering, closed, rest_answer, s3_answer, silent
+from support.services.servers import CatalogService, ObjectStore
+from support.spark.session import stop_shared_session
 
 import iceberg_ds
 from iceberg_ds.cli import main

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.services import CatalogService, ObjectStore
+from support.services.servers import CatalogService, ObjectStore
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import CatalogSettings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 from pyiceberg.catalog import load_catalog
-from support.services import CatalogService, ObjectStore
+from support.services.servers import CatalogService, ObjectStore
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import load_catalog
-from support.services import CatalogService
+from support.services.servers import CatalogService
 
 PAGES = Path(__file__).parents[3] / "docs" / "catalogs"
 # Which server stands for the one that a page is about.

@@ -1,7 +1,7 @@
 """What the sink promises, on every catalog: one suite, over one S3 server, read back by PyIceberg and by the JVM.
 
-Glue is moto's, which enforces the version id of a change because `support/moto_server.py` makes it: what passes here
-shows what the sink sends, and what it does when Glue refuses.
+Glue is moto's, which enforces the version id of a change because `support/services/moto_server.py` makes it: what
+passes here shows what the sink sends, and what it does when Glue refuses.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.catalog_table import CatalogTable
+from support.catalogs.catalog_table import CatalogTable
 from support.exhaustive import few
-from support.service_fixtures import CATALOGS
-from support.spark_jobs import StreamJob, numbered, remove_last_commit, write_source
-from support.tables import rows
+from support.services.fixtures import CATALOGS
+from support.spark.jobs import StreamJob, numbered, remove_last_commit, write_source
+from support.tables.sink import rows
 
 WRITERS = 3
 APPENDS = 3

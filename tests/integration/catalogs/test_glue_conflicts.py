@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.catalog.glue import GlueCatalog
-from support.services import CatalogService
-from support.tables import Sink
+from support.services.servers import CatalogService
+from support.tables.sink import Sink
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -11,8 +11,8 @@ import pytest
 from hive_metastore.ThriftHiveMetastore import Client
 from hive_metastore.ttypes import LockComponent, LockLevel, LockRequest, LockType, UnlockRequest
 from pyiceberg.catalog.hive import HiveCatalog
-from support.services import CatalogService
-from support.tables import Sink, paths_of, rows
+from support.services.servers import CatalogService
+from support.tables.sink import Sink, paths_of, rows
 from thrift.transport.TTransport import TTransportException
 
 from iceberg_ds.catalog.client import connect

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import secrets
 
-from support.hostile_tables import Canary, give_properties, listening
-from support.services import CatalogService
-from support.tables import Sink
+from support.services.servers import CatalogService
+from support.tables.hostile_tables import Canary, give_properties, listening
+from support.tables.sink import Sink
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from support.catalog_table import CatalogTable
-from support.tables import Sink, epoch
+from support.catalogs.catalog_table import CatalogTable
+from support.tables.sink import Sink, epoch
 
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.errors import UnsupportedTableError

@@ -17,13 +17,13 @@ from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
-from support.fake_services import Answer, answering, closed, rest_answer
-from support.faults_in_spark import Action, Fault, Point
-from support.rest_fake import RestFake, serve_rest_fake
-from support.server_process import free_port
-from support.services import REPOSITORY, ObjectStore
-from support.spark_jobs import BatchJob, Job, SqlJob, StreamJob, dump, write_source
-from support.spark_process import SparkProcess
+from support.catalogs.rest_fake import RestFake, serve_rest_fake
+from support.hooks.faults import Action, Fault, Point
+from support.services.fake_services import Answer, answering, closed, rest_answer
+from support.services.server_process import free_port
+from support.services.servers import REPOSITORY, ObjectStore
+from support.spark.jobs import BatchJob, Job, SqlJob, StreamJob, dump, write_source
+from support.spark.process import SparkProcess
 
 DOCUMENT = REPOSITORY / "docs" / "secrets.md"
 BUCKET = "marked"

@@ -6,8 +6,8 @@ import secrets
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
-from support.services import CatalogService
-from support.tables import SCHEMA, Sink, epoch, rows
+from support.services.servers import CatalogService
+from support.tables.sink import SCHEMA, Sink, epoch, rows
 
 from iceberg_ds.catalog import client as catalog_module
 from iceberg_ds.catalog.answers import CommitRefusedError

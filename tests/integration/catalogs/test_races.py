@@ -16,9 +16,9 @@ from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.metadata import TableMetadata
-from support.races import Leftovers, all_ids, leftovers, race, wins
-from support.services import CatalogService, ObjectStore
-from support.tables import Sink
+from support.programs.races import Leftovers, all_ids, leftovers, race, wins
+from support.services.servers import CatalogService, ObjectStore
+from support.tables.sink import Sink
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -14,9 +14,9 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from support.rest_fake import TOKEN_PATH, Fault, Recorded, RestFake, serve_rest_fake
-from support.rest_sinks import QUICK, sink_of
-from support.tables import NAME
+from support.catalogs.rest_fake import TOKEN_PATH, Fault, Recorded, RestFake, serve_rest_fake
+from support.catalogs.rest_sinks import QUICK, sink_of
+from support.tables.sink import NAME
 
 from iceberg_ds.errors import CatalogError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.rest_sinks import rest_sink
-from support.services import CatalogService
-from support.tables import Sink, epoch
+from support.catalogs.rest_sinks import rest_sink
+from support.services.servers import CatalogService
+from support.tables.sink import Sink, epoch
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.rest_fake import TOKEN_PATH, Fault, RestFake, serve_rest_fake
-from support.rest_sinks import QUICK, sink_of
-from support.tables import NAME, epoch, rows
-from support.tls_files import TlsFiles, make_tls_files
+from support.catalogs.rest_fake import TOKEN_PATH, Fault, RestFake, serve_rest_fake
+from support.catalogs.rest_sinks import QUICK, sink_of
+from support.services.tls_files import TlsFiles, make_tls_files
+from support.tables.sink import NAME, epoch, rows
 
 from iceberg_ds.errors import CatalogError
 

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
-from support.rest_fake import RestFake, serve_rest_fake
-from support.rest_sinks import sink_of
-from support.services import REGION, ObjectStore
-from support.tables import SCHEMA, arrow_batch, epoch, rows, write_batches
-from support.tls_files import make_tls_files
-from support.vended_users import VendedUsers
+from support.catalogs.rest_fake import RestFake, serve_rest_fake
+from support.catalogs.rest_sinks import sink_of
+from support.services.servers import REGION, ObjectStore
+from support.services.tls_files import make_tls_files
+from support.services.vended_users import VendedUsers
+from support.tables.sink import SCHEMA, arrow_batch, epoch, rows, write_batches
 
 from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CatalogError, DataFileError, OptionError

@@ -17,9 +17,9 @@ import boto3
 import psycopg2
 import pytest
 from sqlalchemy.engine import make_url
-from support.catalog_services import Moto, serve_moto
-from support.services import ACCESS_KEY, REGION, SECRET_KEY, CatalogService, ObjectStore
-from support.tables import Sink
+from support.services.catalogs import Moto, serve_moto
+from support.services.servers import ACCESS_KEY, REGION, SECRET_KEY, CatalogService, ObjectStore
+from support.tables.sink import Sink
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.fake_services import answering, closed, private_tls, rest_answer, s3_answer
-from support.rest_fake import Fault, RestFake, serve_rest_fake
-from support.services import ObjectStore
-from support.spark_jobs import BatchJob, StreamJob, write_source
-from support.vended_users import VendedUsers
+from support.catalogs.rest_fake import Fault, RestFake, serve_rest_fake
+from support.services.fake_services import answering, closed, private_tls, rest_answer, s3_answer
+from support.services.servers import ObjectStore
+from support.services.vended_users import VendedUsers
+from support.spark.jobs import BatchJob, StreamJob, write_source
 
 TABLE = "/namespaces/db/tables/t"
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster, serve_cluster
-from support.cluster_environment import make_environment, zip_package
-from support.cluster_tables import Lake
-from support.connect import Client, serve_connect
-from support.server_process import HOST
-from support.service_fixtures import object_store
-from support.services import TESTS, ObjectStore
+from support.services.fixtures import object_store
+from support.services.server_process import HOST
+from support.services.servers import TESTS, ObjectStore
+from support.spark.cluster import Cluster, serve_cluster
+from support.spark.cluster_environment import make_environment, zip_package
+from support.spark.cluster_tables import Lake
+from support.spark.connect import Client, serve_connect
 
 __all__ = ["object_store"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.cluster_environment import documented
-from support.cluster_tables import Lake
-from support.connect import EVENTS, Client
-from support.spark_jobs import write_source
+from support.spark.cluster_environment import documented
+from support.spark.cluster_tables import Lake
+from support.spark.connect import EVENTS, Client
+from support.spark.jobs import write_source
 
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 

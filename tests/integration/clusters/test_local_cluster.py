@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.cluster import SETTINGS, SPARK_HOME
-from support.cluster_tables import Lake
 from support.exhaustive import EXHAUSTIVE
-from support.faults_in_spark import Action, Fault, Point
-from support.spark_jobs import BatchJob, StreamJob, dump, write_source
-from support.spark_process import SparkProcess
+from support.hooks.faults import Action, Fault, Point
+from support.spark.cluster import SETTINGS, SPARK_HOME
+from support.spark.cluster_tables import Lake
+from support.spark.jobs import BatchJob, StreamJob, dump, write_source
+from support.spark.process import SparkProcess
 
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 

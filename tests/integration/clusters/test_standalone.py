@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.cluster import SETTINGS, Cluster
-from support.cluster_tables import Lake
-from support.faults_in_spark import Action, Fault, Point
-from support.memory_probe import read_probes, secret
-from support.spark_jobs import BatchJob, StreamJob, dump, write_source
-from support.spark_process import SparkProcess, wait_until
+from support.hooks.faults import Action, Fault, Point
+from support.hooks.memory_probe import read_probes, secret
+from support.spark.cluster import SETTINGS, Cluster
+from support.spark.cluster_tables import Lake
+from support.spark.jobs import BatchJob, StreamJob, dump, write_source
+from support.spark.process import SparkProcess, wait_until
 
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.cluster import SETTINGS, SPARK_HOME, Cluster
-from support.cluster_environment import REPOSITORY, documented, make_environment
-from support.cluster_tables import Lake
 from support.exhaustive import EXHAUSTIVE
+from support.spark.cluster import SETTINGS, SPARK_HOME, Cluster
+from support.spark.cluster_environment import REPOSITORY, documented, make_environment
+from support.spark.cluster_tables import Lake
 
 _NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)`")
 _TIMEOUT_S = 450

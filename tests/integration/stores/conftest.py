@@ -7,10 +7,10 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from support.bucket import Bucket
-from support.cloud_stores import Azure, CloudBucket, Gcs, serve_azure, serve_gcs
-from support.service_fixtures import object_store, sts
-from support.services import ObjectStore
+from support.services.bucket import Bucket
+from support.services.cloud_stores import Azure, CloudBucket, Gcs, serve_azure, serve_gcs
+from support.services.fixtures import object_store, sts
+from support.services.servers import ObjectStore
 
 __all__ = ["object_store", "sts"]
 

@@ -15,7 +15,9 @@ from typing import Any
 import aiohttp.connector
 import pytest
 from pyiceberg.table import Table
-from support.cloud_stores import (
+from support.catalogs.rest_fake import RestFake, serve_rest_fake
+from support.catalogs.rest_sinks import sink_of
+from support.services.cloud_stores import (
     ACCOUNT,
     ACCOUNT_KEY,
     AZURE_HOST,
@@ -24,10 +26,8 @@ from support.cloud_stores import (
     container_token,
     serve_blobs,
 )
-from support.rest_fake import RestFake, serve_rest_fake
-from support.rest_sinks import sink_of
-from support.tables import SCHEMA, rows, write_batches
-from support.tls_files import make_tls_files
+from support.services.tls_files import make_tls_files
+from support.tables.sink import SCHEMA, rows, write_batches
 
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.files import OBJECT_IO, ObjectIO

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.cloud_stores import BLOCK, CloudBucket, GcsBucket
-from support.stored_files import read, write, write_half
+from support.services.cloud_stores import BLOCK, CloudBucket, GcsBucket
+from support.services.stored_files import read, write, write_half
 
 from iceberg_ds.io.cleanup import Proof, delete_files
 

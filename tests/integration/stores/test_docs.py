@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.bucket import Bucket
+from support.services.bucket import Bucket
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

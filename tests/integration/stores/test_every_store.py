@@ -14,13 +14,13 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
-from support.bucket import Bucket
-from support.cloud_stores import CloudBucket
-from support.conversions import ENCODINGS, convert, keyed_deletes
-from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.others import plain_catalog, rename
-from support.spark_jobs import numbered
-from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, epoch, rows
+from support.keys.conversions import ENCODINGS, convert, keyed_deletes
+from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.services.bucket import Bucket
+from support.services.cloud_stores import CloudBucket
+from support.spark.jobs import numbered
+from support.tables.changes_by_others import plain_catalog, rename
+from support.tables.sink import NAME, SCHEMA, Row, Sink, arrow_batch, epoch, rows
 
 import iceberg_ds
 from iceberg_ds import DataFileError, OptionError

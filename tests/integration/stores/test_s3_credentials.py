@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 import fsspec.config
 import pytest
 import requests
-from support.bucket import s3_client
-from support.catalog_services import Moto
+from support.services.bucket import s3_client
+from support.services.catalogs import Moto
 
 from iceberg_ds.io.files import ObjectIO
 

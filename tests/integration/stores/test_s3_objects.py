@@ -20,8 +20,8 @@ from aiobotocore.awsrequest import AioAWSResponse
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import EndpointConnectionError
 from pyiceberg.io import FileIO
-from support.bucket import Bucket
-from support.stored_files import read, write, write_half
+from support.services.bucket import Bucket
+from support.services.stored_files import read, write, write_half
 
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import ObjectIO

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.bucket import Bucket
-from support.server_process import free_port
-from support.tables import NAME, SCHEMA, Sink, arrow_batch, rows, write_batches
+from support.services.bucket import Bucket
+from support.services.server_process import free_port
+from support.tables.sink import NAME, SCHEMA, Sink, arrow_batch, rows, write_batches
 
 from iceberg_ds import DataFileError, OptionError
 from iceberg_ds.catalog.client import connect

@@ -20,8 +20,8 @@ from pyiceberg.exceptions import (
     TooManyRequestsError,
 )
 from sqlalchemy.exc import ProgrammingError
-from support.faulty_catalog import FaultyCatalog
-from support.tables import Sink
+from support.catalogs.faulty_catalog import FaultyCatalog
+from support.tables.sink import Sink
 
 from iceberg_ds.catalog.answers import (
     CommitAnswerLostError,

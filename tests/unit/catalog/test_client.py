@@ -17,7 +17,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.config import Config
 from requests import HTTPError, Request, Response
-from support.faulty_catalog import (
+from support.catalogs.faulty_catalog import (
     FaultyCatalog,
     When,
     connection_lost,
@@ -28,8 +28,8 @@ from support.faulty_catalog import (
     throttled,
     timed_out,
 )
-from support.metadata import ID_AND_NAME, identity
-from support.tables import IDENTIFIER, NAME, Sink, embedded_options
+from support.tables.metadata import ID_AND_NAME, identity
+from support.tables.sink import IDENTIFIER, NAME, Sink, embedded_options
 
 from iceberg_ds.catalog import loading as catalog_loading
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError

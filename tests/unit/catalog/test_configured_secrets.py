@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.hostile_tables import listening
+from support.tables.hostile_tables import listening
 
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties, why_not_beside
 from iceberg_ds.errors import OptionError

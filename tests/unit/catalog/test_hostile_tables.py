@@ -19,13 +19,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table.locations import LocationProvider
-from support.conversions import convert
-from support.hostile_tables import CANARY, Canary, Listener, give_properties, listening
-from support.keyed_messages import KEYED_SCHEMA, keyed_tasks, plan_by_keys
-from support.rest_fake import serve_rest_fake
-from support.rest_sinks import sink_of
-from support.tables import IDENTIFIER, Sink, embedded_options, local, paths_of, rows
-from support.upserts import ENCODINGS, commit_upsert, upsert, upsert_plan
+from support.catalogs.rest_fake import serve_rest_fake
+from support.catalogs.rest_sinks import sink_of
+from support.keys.conversions import convert
+from support.keys.messages import KEYED_SCHEMA, keyed_tasks, plan_by_keys
+from support.keys.upserts import ENCODINGS, commit_upsert, upsert, upsert_plan
+from support.tables.hostile_tables import CANARY, Canary, Listener, give_properties, listening
+from support.tables.sink import IDENTIFIER, Sink, embedded_options, local, paths_of, rows
 
 from iceberg_ds import convert_deletes, verify
 from iceberg_ds.catalog.client import CatalogClient

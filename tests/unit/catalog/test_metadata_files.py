@@ -20,8 +20,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from support.metadata import line, metadata_of
-from support.tables import Sink, local
+from support.tables.metadata import line, metadata_of
+from support.tables.sink import Sink, local
 
 from iceberg_ds.catalog import metadata_files
 from iceberg_ds.catalog.metadata_files import MetadataFiles, files_at_hand

@@ -17,10 +17,10 @@ from pyiceberg.table.update import (
     SetCurrentSchemaUpdate,
 )
 from pyiceberg.types import LongType, NestedField
-from support.faulty_catalog import FaultyCatalog, When, connection_lost
-from support.lax_catalog import NESSIE, LaxCatalog
-from support.metadata import ID_AND_NAME, identity, metadata_of
-from support.tables import IDENTIFIER, QUERY, Sink, embedded_options, epoch, paths_of, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost
+from support.catalogs.lax_catalog import NESSIE, LaxCatalog
+from support.tables.metadata import ID_AND_NAME, identity, metadata_of
+from support.tables.sink import IDENTIFIER, QUERY, Sink, embedded_options, epoch, paths_of, rows
 
 from iceberg_ds.catalog import client as catalog_module
 from iceberg_ds.catalog.client import CatalogClient

@@ -12,7 +12,7 @@ from pyiceberg.catalog import rest
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.table import CommitTableRequest, CommitTableResponse, TableIdentifier
 from pyiceberg.table.update import AddSchemaUpdate, AssertCreate, SetPropertiesUpdate
-from support.metadata import ID_AND_NAME, line, metadata_of
+from support.tables.metadata import ID_AND_NAME, line, metadata_of
 
 from iceberg_ds.catalog.metadata_files import MetadataFiles
 from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.rest_fake import serve_rest_fake
-from support.rest_sinks import sink_of
+from support.catalogs.rest_fake import serve_rest_fake
+from support.catalogs.rest_sinks import sink_of
 
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError

@@ -15,8 +15,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
-from support.tables import Sink, local, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
+from support.tables.sink import Sink, local, rows
 
 from iceberg_ds.catalog.metadata_files import Fate, StagedMetadata, fate
 from iceberg_ds.catalog.settings import catalog_settings

@@ -22,7 +22,7 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
-from support.change_feeds import ADDED, MARKED, SCHEMA, SEED, SENT, Row, TaskOutput, feed, run_task, sent
+from support.keys.change_feeds import ADDED, MARKED, SCHEMA, SEED, SENT, Row, TaskOutput, feed, run_task, sent
 
 from iceberg_ds.cdc import task_changes
 from iceberg_ds.cdc import task_changes as waiting

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support.faulty_catalog import FaultyCatalog, connection_lost
-from support.invariants import check_sound
-from support.keyed_messages import with_deletes
-from support.tables import IDENTIFIER, Sink, epoch, paths_of, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, connection_lost
+from support.checks.invariants import check_sound
+from support.keys.messages import with_deletes
+from support.tables.sink import IDENTIFIER, Sink, epoch, paths_of, rows
 
 from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CatalogError

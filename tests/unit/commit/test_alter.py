@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from pyspark.sql import types as spark
-from support.faulty_catalog import (
+from support.catalogs.faulty_catalog import (
     FaultyCatalog,
     When,
     connection_lost,
@@ -21,7 +21,7 @@ from support.faulty_catalog import (
     throttled,
     timed_out,
 )
-from support.tables import IDENTIFIER, SCHEMA, Sink, rows
+from support.tables.sink import IDENTIFIER, SCHEMA, Sink, rows
 
 from iceberg_ds.commit.alter import Propose, alter_table
 from iceberg_ds.commit.retry import RetryPolicy

@@ -17,12 +17,12 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
-from support.conversions import meanwhile
-from support.delete_soundness import check_deletes
-from support.invariants import unreferenced_files
-from support.keyed_reader import rows_of
-from support.others import drop_branch, register_edited, set_columns
-from support.tables import Row, Sink, epoch
+from support.checks.delete_soundness import check_deletes
+from support.checks.invariants import unreferenced_files
+from support.checks.reader import rows_of
+from support.keys.conversions import meanwhile
+from support.tables.changes_by_others import drop_branch, register_edited, set_columns
+from support.tables.sink import Row, Sink, epoch
 
 from iceberg_ds.deletes.convert import Conversion
 from iceberg_ds.deletes.upsert import UpsertCommit

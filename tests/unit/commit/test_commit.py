@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.faulty_catalog import (
+from support.catalogs.faulty_catalog import (
     FaultyCatalog,
     When,
     connection_lost,
@@ -17,9 +17,9 @@ from support.faulty_catalog import (
     throttled,
     timed_out,
 )
-from support.invariants import check_sound, unreferenced_files
-from support.keyed_messages import with_deletes
-from support.tables import IDENTIFIER, SCHEMA, Row, Sink, epoch, local, paths_of, rows
+from support.checks.invariants import check_sound, unreferenced_files
+from support.keys.messages import with_deletes
+from support.tables.sink import IDENTIFIER, SCHEMA, Row, Sink, epoch, local, paths_of, rows
 
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.errors import CommitMessageError, CommitStateUnknownError, DataFileError, IcebergSinkError

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import types as spark
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal, state_unknown
-from support.invariants import check_clean, check_sound
-from support.others import drop_branch
-from support.regions import ids_by_region, in_region, partitioned, run, write
-from support.tables import Sink, epoch, paths_of, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal, state_unknown
+from support.checks.invariants import check_clean, check_sound
+from support.tables.changes_by_others import drop_branch
+from support.tables.regions import ids_by_region, in_region, partitioned, run, write
+from support.tables.sink import Sink, epoch, paths_of, rows
 
 from iceberg_ds import publish
 from iceberg_ds.commit import loop

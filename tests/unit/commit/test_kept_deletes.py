@@ -12,9 +12,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, TimestamptzType
-from support.keyed_messages import KEYED_SCHEMA, SENT, Event, keyed_tasks
-from support.keyed_reader import listed, rows_of
-from support.tables import Sink, epoch
+from support.checks.reader import listed, rows_of
+from support.keys.messages import KEYED_SCHEMA, SENT, Event, keyed_tasks
+from support.tables.sink import Sink, epoch
 
 from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError

@@ -15,16 +15,16 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from support.invariants import check_clean, stored_files, unreferenced_files
-from support.keyed_messages import (
+from support.checks.invariants import check_clean, stored_files, unreferenced_files
+from support.checks.reader import listed, rows_of
+from support.keys.messages import (
     KEYED_SCHEMA,
     Event,
     events_feed,
     keyed_tasks,
     plan_by_keys,
 )
-from support.keyed_reader import listed, rows_of
-from support.tables import IDENTIFIER, NAME, QUERY, Sink, epoch, local, paths_of
+from support.tables.sink import IDENTIFIER, NAME, QUERY, Sink, epoch, local, paths_of
 
 import iceberg_ds
 from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence

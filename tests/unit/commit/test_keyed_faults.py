@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.manifest import DataFileContent
-from support.faulty_catalog import (
+from support.catalogs.faulty_catalog import (
     FaultyCatalog,
     When,
     connection_lost,
@@ -19,10 +19,10 @@ from support.faulty_catalog import (
     throttled,
     timed_out,
 )
-from support.invariants import check_clean, check_sound, stored_files, unreferenced_files
-from support.keyed_messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.keyed_reader import listed, rows_of
-from support.tables import Sink, epoch, paths_of
+from support.checks.invariants import check_clean, check_sound, stored_files, unreferenced_files
+from support.checks.reader import listed, rows_of
+from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.tables.sink import Sink, epoch, paths_of
 
 from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError

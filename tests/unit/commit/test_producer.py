@@ -8,10 +8,10 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation, Snapshot
-from support.delete_files import entries
-from support.invariants import stored_files
-from support.regions import REGIONS, in_region, partitioned, run
-from support.tables import Sink, local
+from support.checks.invariants import stored_files
+from support.tables.delete_files import entries
+from support.tables.regions import REGIONS, in_region, partitioned, run
+from support.tables.sink import Sink, local
 
 from iceberg_ds.commit.producer import SnapshotProducer
 from iceberg_ds.commit.write_files import Added

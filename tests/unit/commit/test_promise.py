@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
-from support.faulty_catalog import FaultyCatalog, When, connection_lost
-from support.invariants import check_clean, check_sound
-from support.tables import Sink, epoch, paths_of, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost
+from support.checks.invariants import check_clean, check_sound
+from support.tables.sink import Sink, epoch, paths_of, rows
 
 from iceberg_ds.errors import CommitStateUnknownError
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 from pyiceberg.schema import Schema
-from support.fault_kinds import Kind, Way
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, false_refusal, forbidden
-from support.invariants import check_sound, unreferenced_files
-from support.others import plain_catalog, rename
-from support.tables import Sink, epoch, paths_of, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, false_refusal, forbidden
+from support.checks.invariants import check_sound, unreferenced_files
+from support.faults.kinds import Kind, Way
+from support.tables.changes_by_others import plain_catalog, rename
+from support.tables.sink import Sink, epoch, paths_of, rows
 
 from iceberg_ds.commit.create_table import with_first_snapshot
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, CommitStateUnknownError

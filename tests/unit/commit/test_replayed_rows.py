@@ -6,8 +6,8 @@ import json
 import logging
 
 import pytest
-from support.invariants import check_sound, unreferenced_files
-from support.tables import Sink, epoch, rows
+from support.checks.invariants import check_sound, unreferenced_files
+from support.tables.sink import Sink, epoch, rows
 
 from iceberg_ds.plan import EpochId
 from iceberg_ds.snapshots.txn import property_key

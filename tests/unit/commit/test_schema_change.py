@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType as IcebergLong
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
-from support.invariants import check_clean, check_sound, unreferenced_files
-from support.others import head_of, set_branch, set_tag
-from support.tables import SCHEMA, Row, Sink, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
+from support.checks.invariants import check_clean, check_sound, unreferenced_files
+from support.tables.changes_by_others import head_of, set_branch, set_tag
+from support.tables.sink import SCHEMA, Row, Sink, rows
 
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, SchemaMismatchError
 from iceberg_ds.messages import TaskCommit

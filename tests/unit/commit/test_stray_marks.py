@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.invariants import check_clean, check_sound
-from support.metadata import ID_AND_NAME
-from support.others import cherry_pick, drop_branch, expire, head_of, plain_table, set_branch
-from support.tables import IDENTIFIER, NAME, QUERY, Sink, epoch, rows
+from support.checks.invariants import check_clean, check_sound
+from support.tables.changes_by_others import cherry_pick, drop_branch, expire, head_of, plain_table, set_branch
+from support.tables.metadata import ID_AND_NAME
+from support.tables.sink import IDENTIFIER, NAME, QUERY, Sink, epoch, rows
 
 import iceberg_ds
 from iceberg_ds.commit.commit import CommitResult

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, refusal, state_unknown
-from support.invariants import check_clean
-from support.tables import QUERY, Sink, epoch, paths_of, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, refusal, state_unknown
+from support.checks.invariants import check_clean
+from support.tables.sink import QUERY, Sink, epoch, paths_of, rows
 
 from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.errors import CommitConflictError

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.transforms import BucketTransform
-from support.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal, throttled
-from support.invariants import check_clean, check_sound, stored_files
-from support.regions import REGIONS, in_region, partitioned
-from support.tables import IDENTIFIER, NAME, Sink, epoch, local, paths_of, rows
+from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal, throttled
+from support.checks.invariants import check_clean, check_sound, stored_files
+from support.tables.regions import REGIONS, in_region, partitioned
+from support.tables.sink import IDENTIFIER, NAME, Sink, epoch, local, paths_of, rows
 
 import iceberg_ds
 from iceberg_ds.commit import loop, write_files

@@ -26,11 +26,11 @@ from pyiceberg.types import (
 )
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
-from support.colliding_digests import one_digest
-from support.invariants import check_clean, stored_files
-from support.keyed_reader import rows_of
-from support.tables import Sink
-from support.upserts import commit_upsert
+from support.checks.invariants import check_clean, stored_files
+from support.checks.reader import rows_of
+from support.keys.colliding_digests import one_digest
+from support.keys.upserts import commit_upsert
+from support.tables.sink import Sink
 
 from iceberg_ds.commit import cross_task
 from iceberg_ds.deletes.work import RowEncoding

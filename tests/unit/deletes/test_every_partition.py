@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import FixedType
-from support.conversions import ENCODINGS, convert, keyed_deletes
-from support.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition, values_of
-from support.keyed_reader import rows_of
-from support.tables import Sink
+from support.checks.reader import rows_of
+from support.keys.conversions import ENCODINGS, convert, keyed_deletes
+from support.tables.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition, values_of
+from support.tables.sink import Sink
 
 from iceberg_ds.deletes.work import RowEncoding
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from support.conversions import ENCODINGS, convert
-from support.invariants import unreferenced_files
-from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.publications import put as publish
-from support.tables import NAME, Sink
-from support.upserts import SEQUENCED_SCHEMA, upsert, upsert_by_sequence
+from support.checks.invariants import unreferenced_files
+from support.keys.conversions import ENCODINGS, convert
+from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.keys.publications import put as publish
+from support.keys.upserts import SEQUENCED_SCHEMA, upsert, upsert_by_sequence
+from support.tables.sink import NAME, Sink
 
 import iceberg_ds
 from iceberg_ds.deletes.work import RowEncoding

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
-from support.keyed_writes import keyed_plan
+from support.keys.writes import keyed_plan
 
 from iceberg_ds._version import __version__
 from iceberg_ds.deletes import job

@@ -12,11 +12,11 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
-from support.conversions import convert
-from support.invariants import check_clean, stored_files, unreferenced_files
-from support.keyed_messages import COLUMNS, SENT, Event, keyed_tasks
-from support.tables import Sink
-from support.upserts import SEQUENCED_SCHEMA, apart, commit_upsert, upsert_by_sequence
+from support.checks.invariants import check_clean, stored_files, unreferenced_files
+from support.keys.conversions import convert
+from support.keys.messages import COLUMNS, SENT, Event, keyed_tasks
+from support.keys.upserts import SEQUENCED_SCHEMA, apart, commit_upsert, upsert_by_sequence
+from support.tables.sink import Sink
 
 from iceberg_ds.cdc import task_changes
 from iceberg_ds.deletes import match as key_sets

@@ -10,10 +10,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as spark
-from support.conversions import ENCODINGS, convert, keyed_deletes
-from support.keyed_reader import rows_of
-from support.tables import Sink, epoch
-from support.upserts import commit_upsert
+from support.checks.reader import rows_of
+from support.keys.conversions import ENCODINGS, convert, keyed_deletes
+from support.keys.upserts import commit_upsert
+from support.tables.sink import Sink, epoch
 
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import OptionError, RefusedRowsError

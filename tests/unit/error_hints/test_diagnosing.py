@@ -19,7 +19,7 @@ from pyarrow import fs
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NotInstalledError, WaitingForLockException
 from sqlalchemy import create_engine, text
-from support.fake_services import (
+from support.services.fake_services import (
     Answer,
     answering,
     closed,

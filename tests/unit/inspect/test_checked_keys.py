@@ -8,7 +8,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
-from support.tables import Sink
+from support.tables.sink import Sink
 
 from iceberg_ds.inspect.check import check
 from iceberg_ds.inspect.checklist import Check, CheckResult

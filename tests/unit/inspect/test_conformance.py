@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import ForbiddenError
-from support.faulty_catalog import FaultyCatalog, connection_lost
-from support.lax_catalog import HEEDLESS, NESSIE, LaxCatalog, Trap
-from support.tables import Sink
+from support.catalogs.faulty_catalog import FaultyCatalog, connection_lost
+from support.catalogs.lax_catalog import HEEDLESS, NESSIE, LaxCatalog, Trap
+from support.tables.sink import Sink
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.settings import CatalogSettings

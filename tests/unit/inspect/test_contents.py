@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
-from support.invariants import referenced_files
-from support.tables import Sink
+from support.checks.invariants import referenced_files
+from support.tables.sink import Sink
 
 from iceberg_ds.inspect.contents import ListedFile, read_contents
 

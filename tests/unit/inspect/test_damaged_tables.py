@@ -18,7 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 from pyspark.sql.types import LongType as SparkLong
-from support.damage import (
+from support.tables.damage import (
     Json,
     Listing,
     changed,
@@ -28,8 +28,8 @@ from support.damage import (
     edit_summary,
     leave_out_last_manifest,
 )
-from support.delete_files import delete_positions, entries
-from support.tables import NAME, QUERY, Sink, epoch, local, rows
+from support.tables.delete_files import delete_positions, entries
+from support.tables.sink import NAME, QUERY, Sink, epoch, local, rows
 
 import iceberg_ds
 from iceberg_ds.inspect import verify as verifying

@@ -18,11 +18,18 @@ from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import SetPropertiesUpdate
-from support.invariants import check_sound, unreferenced_files
-from support.others import expire, plain_catalog, plain_table, register_edited, register_elsewhere, rename
-from support.rest_fake import serve_rest_fake
-from support.rest_sinks import sink_of
-from support.tables import Sink, local, paths_of, rows
+from support.catalogs.rest_fake import serve_rest_fake
+from support.catalogs.rest_sinks import sink_of
+from support.checks.invariants import check_sound, unreferenced_files
+from support.tables.changes_by_others import (
+    expire,
+    plain_catalog,
+    plain_table,
+    register_edited,
+    register_elsewhere,
+    rename,
+)
+from support.tables.sink import Sink, local, paths_of, rows
 
 import iceberg_ds
 from iceberg_ds.errors import CommitConflictError, OptionError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetPropertiesUpdate
-from support.damage import Json, Listing, edit_metadata
-from support.tables import NAME, Sink, epoch, local, paths_of, rows
+from support.tables.damage import Json, Listing, edit_metadata
+from support.tables.sink import NAME, Sink, epoch, local, paths_of, rows
 
 import iceberg_ds
 from iceberg_ds import OptionError

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 from pyiceberg.table.metadata import TableMetadata
-from support.metadata import Past, line, metadata_of
-from support.tables import QUERY
+from support.tables.metadata import Past, line, metadata_of
+from support.tables.sink import QUERY
 
 from iceberg_ds.inspect.streams import branch_writes, mark_problems, missing_epochs, order_problems
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS, StreamRecord, TxnMarker, marker_property, stream_property

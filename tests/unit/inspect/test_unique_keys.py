@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.update import AddPartitionSpecUpdate
 from pyiceberg.transforms import IdentityTransform
-from support.delete_files import entries
-from support.keyed_messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
-from support.tables import NAME, Sink
-from support.upserts import apart, upsert
+from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.keys.upserts import apart, upsert
+from support.tables.delete_files import entries
+from support.tables.sink import NAME, Sink
 
 import iceberg_ds
 from iceberg_ds.cli import main

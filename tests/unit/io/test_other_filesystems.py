@@ -11,7 +11,7 @@ import pytest
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
-from support.stored_files import write, write_half
+from support.services.stored_files import write, write_half
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io import fsspec_io

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import load_catalog
-from support.invariants import check_clean
-from support.keyed_messages import KEYED_SCHEMA
-from support.tables import Sink, embedded_options, local, rows
+from support.checks.invariants import check_clean
+from support.keys.messages import KEYED_SCHEMA
+from support.tables.sink import Sink, embedded_options, local, rows
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings

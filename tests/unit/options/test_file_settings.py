@@ -17,9 +17,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import NestedField
-from support.metadata import ID_AND_NAME
-from support.tables import IDENTIFIER, NAME, Sink, local, rows, write_batches
-from support.tables import SCHEMA as SPARK_SCHEMA
+from support.tables.metadata import ID_AND_NAME
+from support.tables.sink import IDENTIFIER, NAME, Sink, local, rows, write_batches
+from support.tables.sink import SCHEMA as SPARK_SCHEMA
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.options import file_settings as module

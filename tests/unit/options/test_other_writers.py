@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.tables import Sink
+from support.tables.sink import Sink
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options.other_writers import FOREIGN_OPTIONS, SESSION_SETTINGS, ForeignOption

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 from pyspark.sql import types as spark
-from support.metadata import ID_AND_NAME, metadata_of
-from support.tables import IDENTIFIER, SCHEMA, Sink, local, rows
+from support.tables.metadata import ID_AND_NAME, metadata_of
+from support.tables.sink import IDENTIFIER, SCHEMA, Sink, local, rows
 
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError
 from iceberg_ds.options.file_settings import file_settings

@@ -18,8 +18,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 from pyspark.sql import types as spark
-from support.keyed_messages import COLUMNS, events_feed
-from support.tables import SCHEMA, Sink, epoch, rows
+from support.keys.messages import COLUMNS, events_feed
+from support.tables.sink import SCHEMA, Sink, epoch, rows
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.plan import AddedColumns, DeleteMark

@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as spark
-from support.tables import IDENTIFIER, SCHEMA, Sink, local
+from support.tables.sink import IDENTIFIER, SCHEMA, Sink, local
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.create_table import create_without_rows

@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 from pyspark.sql import types as spark
-from support.tables import Sink, epoch
+from support.tables.sink import Sink, epoch
 
 from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
 from iceberg_ds.planning.plan_write import WriteMode

@@ -17,8 +17,8 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
-from support.metadata import ID_AND_NAME
-from support.tables import IDENTIFIER, SCHEMA, Sink, embedded_options, local, rows
+from support.tables.metadata import ID_AND_NAME
+from support.tables.sink import IDENTIFIER, SCHEMA, Sink, embedded_options, local, rows
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.plan import StreamName, TxnId

@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as spark
-from support.faulty_catalog import FaultyCatalog
-from support.tables import IDENTIFIER, SCHEMA, Sink, embedded_options
+from support.catalogs.faulty_catalog import FaultyCatalog
+from support.tables.sink import IDENTIFIER, SCHEMA, Sink, embedded_options
 
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.planning import decide

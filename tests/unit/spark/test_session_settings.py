@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
-from support.tables import Sink, arrow_batch
+from support.tables.sink import Sink, arrow_batch
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.plan import Route, WritePlan

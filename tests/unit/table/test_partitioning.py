@@ -30,8 +30,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
-from support.plain_metrics import physical
-from support.tables import Row
+from support.checks.plain_metrics import physical
+from support.tables.sink import Row
 
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.table import partitioning

@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
-from support.tables import local
+from support.tables.sink import local
 
 from iceberg_ds.plan import FileSettings, ParquetEncodings
 from iceberg_ds.table.arrow_schema import file_shape

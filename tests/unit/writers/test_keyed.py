@@ -20,8 +20,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
-from support.change_feeds import SCHEMA, SENT, Row, feed, sent
-from support.keyed_writes import (
+from support.keys.change_feeds import SCHEMA, SENT, Row, feed, sent
+from support.keys.writes import (
     BY_AMOUNT,
     BY_KEY,
     GLOBAL,
@@ -34,7 +34,7 @@ from support.keyed_writes import (
     stored,
     write,
 )
-from support.tables import local
+from support.tables.sink import local
 
 from iceberg_ds.cdc import task_changes
 from iceberg_ds.cdc import task_changes as waiting

@@ -16,8 +16,8 @@ from pyiceberg import types as ice
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
-from support.plain_metrics import plain_columns
-from support.tables import Row
+from support.checks.plain_metrics import plain_columns
+from support.tables.sink import Row
 
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.metrics_config import leaf_columns

@@ -9,9 +9,9 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
-from support.delete_files import delete_positions, entries
-from support.metadata import identity
-from support.tables import Sink
+from support.tables.delete_files import delete_positions, entries
+from support.tables.metadata import identity
+from support.tables.sink import Sink
 
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers import position_deletes

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, ManifestFile
-from support.invariants import stored_files
-from support.keyed_messages import by_keys
-from support.regions import REGIONS, in_region, partitioned
-from support.tables import Sink, arrow_batch, local
+from support.checks.invariants import stored_files
+from support.keys.messages import by_keys
+from support.tables.regions import REGIONS, in_region, partitioned
+from support.tables.sink import Sink, arrow_batch, local
 
 from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.plan import WritePlan

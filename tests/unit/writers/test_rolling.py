@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
-from support.tables import local
+from support.tables.sink import local
 
 from iceberg_ds.plan import FileSettings, Route, WriteIdentity, WritePlan
 from iceberg_ds.writers import rolling

@@ -21,7 +21,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform, TruncateTransform
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
-from support.tables import NAME, SCHEMA, Row, Sink, arrow_batch, local, rows
+from support.tables.sink import NAME, SCHEMA, Row, Sink, arrow_batch, local, rows
 
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.plan import WritePlan

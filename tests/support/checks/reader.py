@@ -1,0 +1,136 @@
+"""Reads a table with deletes as the spec says it ("Scan Planning"), file by file, without any reader of a library."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFileContent, ManifestEntry
+from pyiceberg.table import Table
+from support.tables.sink import local
+
+Row = dict[str, Any]
+_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A live file with all that says what it applies to."""
+
+    entry: ManifestEntry
+    spec_id: int
+
+    @property
+    def partition(self) -> str:
+        """Its partition in words."""
+        return repr(self.entry.data_file.partition)
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its spec and partition."""
+        return self.spec_id, self.partition
+
+    @property
+    def number(self) -> int:
+        """Its data sequence number."""
+        assert self.entry.sequence_number is not None
+        return self.entry.sequence_number
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.entry.data_file.file_path
+
+    def rows(self) -> list[Row]:
+        """Return what is in it."""
+        found: list[Row] = pq.read_table(local(self.path), partitioning=None).to_pylist()
+        return found
+
+    def by_field(self) -> dict[int, list[Any]]:
+        """Return its columns by their field ids."""
+        return _columns(self.path)
+
+    @property
+    def key_ids(self) -> tuple[int, ...]:
+        """The fields of the keys that it deletes."""
+        return tuple(self.entry.data_file.equality_ids or ())
+
+
+def listed(table: Table, branch: str = "main") -> dict[DataFileContent, list[Listed]]:
+    """Return the live files of a branch by what they hold."""
+    found: dict[DataFileContent, list[Listed]] = defaultdict(list)
+    snapshot = table.snapshot_by_name(branch)
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else []:
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            found[entry.data_file.content].append(Listed(entry=entry, spec_id=manifest.partition_spec_id))
+    return found
+
+
+def rows_of(table: Table, branch: str = "main") -> list[Row]:
+    """Return the rows of a branch with the table's columns as they are now, ordered by their first columns."""
+    files = listed(table, branch)
+    hidden = _hidden_positions(files[DataFileContent.POSITION_DELETES])
+    rows: list[Row] = []
+    for data_file in files[DataFileContent.DATA]:
+        columns, count = data_file.by_field(), data_file.entry.data_file.record_count
+        gone = hidden_in(data_file, hidden) | _deleted(table, data_file, files[DataFileContent.EQUALITY_DELETES])
+        fields = table.schema().fields
+        rows += [
+            {field.name: columns[field.field_id][position] if field.field_id in columns else None for field in fields}
+            for position in range(count)
+            if position not in gone
+        ]
+    return sorted(rows, key=lambda row: str(list(row.values())))
+
+
+_Hidden = dict[str, list[tuple[int, tuple[int, str], int]]]
+
+
+def _hidden_positions(deletes: list[Listed]) -> _Hidden:
+    """Return what position deletes say of each file: the position, and of what place and number the delete is."""
+    found: _Hidden = defaultdict(list)
+    for delete_file in deletes:
+        for row in _rows(delete_file.path):
+            found[row["file_path"]].append((row["pos"], delete_file.place, delete_file.number))
+    return found
+
+
+def hidden_in(data_file: Listed, hidden: _Hidden) -> set[int]:
+    """Return the positions of a file's rows that position deletes hide."""
+    return {
+        position
+        for position, place, number in hidden.get(data_file.path, ())
+        if place == data_file.place and number >= data_file.number
+    }
+
+
+def _deleted(table: Table, data_file: Listed, deletes: list[Listed]) -> set[int]:
+    """Return the positions of a file's rows that equality deletes reach."""
+    found: set[int] = set()
+    columns, count = data_file.by_field(), data_file.entry.data_file.record_count
+    for delete_file in deletes:
+        is_global = table.specs()[delete_file.spec_id].is_unpartitioned()
+        if delete_file.number > data_file.number and (is_global or delete_file.place == data_file.place):
+            keys = set(zip(*(delete_file.by_field()[number] for number in delete_file.key_ids), strict=True))
+            own = zip(*(columns.get(number, [None] * count) for number in delete_file.key_ids), strict=True)
+            found |= {position for position, key in enumerate(own) if key in keys}
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _rows(path: str) -> list[Row]:
+    found: list[Row] = pq.read_table(local(path), partitioning=None).to_pylist()
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _columns(path: str) -> dict[int, list[Any]]:
+    table = pq.read_table(local(path), partitioning=None)
+    return {
+        int(field.metadata[_FIELD_ID]): column.to_pylist()
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if field.metadata and _FIELD_ID in field.metadata
+    }

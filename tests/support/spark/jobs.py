@@ -1,0 +1,204 @@
+"""Jobs for Spark that tests run in this process or in another one: described as values, written as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from support.hooks.faults import struck_from_now_on
+from support.hooks.hooked_sink import HookedSink
+from support.spark.session import NO_PANDAS
+
+import iceberg_ds
+
+_FIRST_FILE_S = 1_700_000_000
+SCHEMA = "id BIGINT, name STRING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJob:
+    """A stream of JSON files into a table, one file an epoch.
+
+    Attributes:
+        source: Folder of the files.
+        checkpoint: The query's checkpoint.
+        table: Identifier of the table.
+        options: Options of the sink.
+        sink: `icebergsink`, or `hookedsink` with options of its hooks.
+        trigger: Arguments of `trigger()`.
+        where: Which rows go into the table.
+        files_per_epoch: How many files an epoch takes.
+        register: Whether the job registers the sink, as it must where PySpark does not find it.
+        columns: The columns of the files.
+    """
+
+    source: str
+    checkpoint: str
+    table: str = "db.t"
+    options: Mapping[str, str] = field(default_factory=dict)
+    sink: str = "icebergsink"
+    trigger: Mapping[str, Any] = field(default_factory=lambda: {"availableNow": True})
+    where: str = "true"
+    files_per_epoch: int = 1
+    register: bool = False
+    columns: str = SCHEMA
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query."""
+        _register(spark, self.sink, real=self.register)
+        writer = self._rows(spark).writeStream.format(self.sink).options(**self.options)
+        return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start(self.table)
+
+    def _rows(self, spark: SparkSession) -> DataFrame:
+        source = spark.readStream.schema(self.columns).option("maxFilesPerTrigger", self.files_per_epoch)
+        return source.json(self.source).where(self.where)
+
+    def run(self, spark: SparkSession, timeout_s: float = 120) -> None:
+        """Run the query to its end.
+
+        Raises:
+            TimeoutError: It did not end.
+            StreamingQueryException: It failed.
+        """
+        query = self.start(spark)
+        try:
+            if not query.awaitTermination(timeout_s):  # type: ignore[arg-type]  # PySpark takes seconds with fractions
+                raise TimeoutError(f"The query did not end in {timeout_s} s: {query.status}")
+        finally:
+            query.stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertJob(StreamJob):
+    """A stream through `foreachBatch` and the function of `upsert_into`; its faults strike in the driver's process."""
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query."""
+        sys.path[:] = [path for path in sys.path if Path(path).name != NO_PANDAS]  # Spark's `mapInArrow` asks for it
+        write = iceberg_ds.upsert_into(self.table, options=struck_from_now_on(self.options))
+        writer = self._rows(spark).writeStream.foreachBatch(write)
+        return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """Batches of numbered rows, appended one after the other.
+
+    Attributes:
+        first: First id.
+        appends: How many batches.
+        rows: Rows in each batch.
+        partitions: Partitions of each.
+        table: Identifier of the table, as `save` takes it.
+        options: Options of the sink.
+        sink: `icebergsink`, or `hookedsink` with options of its hooks.
+        mode: `append` or `overwrite`.
+        register: Whether the job registers the sink, as it must where PySpark does not find it.
+    """
+
+    first: int = 0
+    appends: int = 1
+    rows: int = 10
+    partitions: int = 2
+    table: str = "db.t"
+    options: Mapping[str, str] = field(default_factory=dict)
+    sink: str = "icebergsink"
+    mode: str = "append"
+    register: bool = False
+
+    def run(self, spark: SparkSession) -> None:
+        """Write all batches."""
+        _register(spark, self.sink, real=self.register)
+        for number in range(self.appends):
+            start = self.first + number * self.rows
+            rows = numbered(spark, start, start + self.rows, self.partitions)
+            rows.write.format(self.sink).mode(self.mode).options(**self.options).save(self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlJob:
+    """Statements of SQL, in a session in which the sink and the one with hooks get registered.
+
+    Attributes:
+        statements: The statements, one after the other.
+        rows: File that gets the rows of all of them as text, None to drop them.
+        log_level: What Java logs from then on, None for what it logs already.
+    """
+
+    statements: Sequence[str]
+    rows: str | None = None
+    log_level: str | None = None
+
+    def run(self, spark: SparkSession) -> None:
+        """Run all statements."""
+        iceberg_ds.register(spark)
+        spark.dataSource.register(HookedSink)
+        if self.log_level is not None:
+            spark.sparkContext.setLogLevel(self.log_level)
+        found = [str(row) for statement in self.statements for row in spark.sql(statement).collect()]
+        if self.rows is not None:
+            Path(self.rows).write_text("\n".join(found))
+
+
+Job = StreamJob | BatchJob | SqlJob
+
+
+def _register(spark: SparkSession, sink: str, *, real: bool) -> None:
+    if sink == HookedSink.name():
+        spark.dataSource.register(HookedSink)
+    if real:
+        iceberg_ds.register(spark)
+
+
+def dump(job: Job) -> str:
+    """Return the job as one line of JSON."""
+    return json.dumps({"kind": type(job).__name__, **asdict(job)})
+
+
+def load(text: str) -> Job:
+    """Return the job that `dump` wrote."""
+    values = json.loads(text)
+    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (StreamJob, UpsertJob, BatchJob, SqlJob)}
+    return kinds[values.pop("kind")](**values)
+
+
+def numbered(spark: SparkSession, start: int, end: int, partitions: int = 2) -> DataFrame:
+    """Return rows with ids from `start` to below `end`, and a name each."""
+    return spark.range(start, end, 1, partitions).selectExpr("id", "concat('row ', id) AS name")
+
+
+def write_source(folder: Path, files: Iterable[range], *, first_file: int = 0) -> None:
+    """Write rows with these ids as files that a stream takes one after the other.
+
+    Args:
+        folder: Folder of the source; created if missing.
+        files: The ids of each file.
+        first_file: Number of the first file.
+    """
+    for number, ids in enumerate(files, start=first_file):
+        write_file(folder, number, "".join(f'{{"id": {row}, "name": "row {row}"}}\n' for row in ids))
+
+
+def write_file(folder: Path, number: int, lines: str) -> None:
+    """Write lines of JSON as the file of a stream that has this number; the folder is created if missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hidden = folder / f".{number:06d}.json"
+    hidden.write_text(lines)
+    os.utime(hidden, (_FIRST_FILE_S + number, _FIRST_FILE_S + number))  # Spark takes files by age
+    hidden.rename(folder / f"{number:06d}.json")  # and must not see half of one
+
+
+def remove_last_commit(checkpoint: Path) -> int:
+    """Take the last epoch out of Spark's log of finished ones, as a crash before it would; return its number."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last

@@ -1,0 +1,119 @@
+"""Damages a table of the embedded catalog in one place, so that all else still agrees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.manifest import ManifestEntry, ManifestFile, read_manifest_list
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from support.tables.metadata import identity
+from support.tables.sink import Sink, local
+
+from iceberg_ds.inspect.contents import read_contents
+from iceberg_ds.inspect.metadata_checks import ManifestTally, expected_summary
+from iceberg_ds.snapshots.manifests import ManifestDraft, write_list, write_manifests
+
+Json = dict[str, Any]
+
+
+def edit_metadata(sink: Sink, edit: Callable[[Json], None]) -> None:
+    """Change the table's current metadata file in place."""
+    path = local(sink.table().metadata_location)
+    document: Json = json.loads(path.read_text())
+    edit(document)
+    path.write_text(json.dumps(document))
+
+
+def edit_summary(sink: Sink, position: int, **changed: str | None) -> None:
+    """Change entries of the summary of a snapshot, by its position; None takes one out, `_` stands for `-`."""
+
+    def edit(document: Json) -> None:
+        summary = document["snapshots"][position]["summary"]
+        for name, value in changed.items():
+            key = name.replace("_", "-").replace("-dot-", ".")
+            summary.pop(key, None)
+            if value is not None:
+                summary[key] = value
+
+    edit_metadata(sink, edit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The newest snapshot of branch `main`, and what it lists."""
+
+    table: Table
+    snapshot: Snapshot
+    manifests: list[ManifestFile]
+
+    @classmethod
+    def of(cls, sink: Sink) -> Listing:
+        """Read the listing as it is."""
+        table = sink.table()
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        manifests = list(read_manifest_list(table.io.new_input(snapshot.manifest_list)))
+        return cls(table=table, snapshot=snapshot, manifests=manifests)
+
+
+def edit_list(sink: Sink, edit: Callable[[list[ManifestFile]], list[ManifestFile]]) -> None:
+    """Change the manifest list of the newest snapshot in place."""
+    listing = Listing.of(sink)
+    manifests = edit(listing.manifests)
+    local(listing.snapshot.manifest_list).unlink()
+    write_list(listing.table.io, listing.table.metadata, listing.snapshot, manifests)
+
+
+def edit_entries(sink: Sink, edit: Callable[[list[ManifestEntry]], list[ManifestEntry]]) -> None:
+    """Change the entries of the newest snapshot's first manifest in place; list and summary agree with them."""
+    listing = Listing.of(sink)
+    first = listing.manifests[0]
+    entries = edit(first.fetch_manifest_entry(listing.table.io, discard_deleted=False))
+    draft = ManifestDraft(
+        path=first.manifest_path, spec_id=first.partition_spec_id, entries=tuple(entries), content=first.content
+    )
+    local(first.manifest_path).unlink()
+    (written,) = write_manifests(listing.table.io, listing.table.metadata, [draft], identity())
+    written.sequence_number, written.min_sequence_number = first.sequence_number, first.min_sequence_number
+    written[6] = first.added_snapshot_id
+    edit_list(sink, lambda manifests: [written, *manifests[1:]])
+    _correct_summary(sink)
+
+
+def leave_out_last_manifest(sink: Sink) -> None:
+    """Let the newest snapshot no longer list one of its parent's manifests; its summary agrees."""
+    edit_list(sink, lambda manifests: manifests[:-1])
+    _correct_summary(sink)
+
+
+def _correct_summary(sink: Sink) -> None:
+    table = sink.table()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    contents = read_contents(table.io, table.metadata)
+    listed = [ManifestTally(contents.manifests[used.manifest_path].entries) for used in snapshot.manifests(table.io)]
+    expected = expected_summary(snapshot.snapshot_id, listed)
+
+    def edit(document: Json) -> None:
+        for found in document["snapshots"]:
+            if found["snapshot-id"] == snapshot.snapshot_id:
+                known = found["summary"]
+                known.update({key: str(value) for key, value in expected.items() if key in known})
+
+    edit_metadata(sink, edit)
+
+
+def changed(entry: ManifestEntry, **numbers: Any) -> ManifestEntry:
+    """Return the entry with some of its own values changed."""
+    values = {
+        "status": entry.status,
+        "snapshot_id": entry.snapshot_id,
+        "sequence_number": entry.sequence_number,
+        "file_sequence_number": entry.file_sequence_number,
+        "data_file": entry.data_file,
+    }
+    return ManifestEntry.from_args(**{**values, **numbers})

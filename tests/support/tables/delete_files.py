@@ -1,0 +1,142 @@
+"""Row-level deletes as another engine commits them: files that say which rows of other files do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+)
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId
+from support.tables.metadata import identity
+from support.tables.sink import Sink, local
+
+from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.snapshots.manifests import ManifestDraft, live_manifests, metadata_path, write_list, write_manifests
+from iceberg_ds.snapshots.snapshot import Change, change_summary, move_branch, new_snapshot
+
+_numbers = count(1)
+# Reserved field ids (spec, "Position Delete Files").
+_FILE_PATH, _POS = 2147483546, 2147483545
+_POSITIONS = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_FILE_PATH)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS)}),
+    ]
+)
+
+
+def delete_positions(sink: Sink, path: str, positions: Sequence[int], branch: str = "main") -> int:
+    """Delete rows of the data file at `path` by their positions in it, and return the id of the snapshot."""
+    rows = pa.table([[path] * len(positions), sorted(positions)], schema=_POSITIONS)
+    (of,) = [entry.data_file for entry in entries(sink, branch) if entry.data_file.file_path == path]
+    return _commit(sink, rows, of, branch)
+
+
+def delete_ids(sink: Sink, *ids: int, branch: str = "main") -> int:
+    """Delete rows by the values of column `id`, the table's first, and return the id of the snapshot."""
+    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    of = entries(sink, branch)[0].data_file
+    rows = pa.table([list(ids)], schema=pa.schema([field]))
+    return _commit(sink, rows, of, branch)
+
+
+def delete_equal(
+    sink: Sink, rows: pa.Table, ids: Sequence[int], of: DataFile | None = None, branch: str = "main"
+) -> int:
+    """Delete rows that are equal in the columns with these ids, and return the id of the snapshot.
+
+    Args:
+        sink: The table.
+        rows: The keys; their schema says the field ids.
+        ids: The columns to compare.
+        of: A file of the partition that is meant; None for the first one's.
+        branch: The branch.
+    """
+    return _commit(sink, rows, of or entries(sink, branch)[0].data_file, branch, ids)
+
+
+def with_ids(rows: pa.Table, **ids: int) -> pa.Table:
+    """Return the rows with field ids, by the names of their columns."""
+    fields = [field.with_metadata({"PARQUET:field_id": str(ids[field.name])}) for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def entries(sink: Sink, branch: str = "main", *, live: bool = True) -> list[ManifestEntry]:
+    """Return the manifest entries of the branch's newest snapshot, those of delete files included."""
+    table = sink.table()
+    snapshot = table.snapshot_by_name(branch)
+    assert snapshot is not None
+    manifests = snapshot.manifests(table.io)
+    return [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=live)]
+
+
+def _commit(sink: Sink, rows: pa.Table, of: DataFile, branch: str, ids: Sequence[int] = (1,)) -> int:
+    """Commit a file with these deletes, in the partition of `of`."""
+    table = sink.table()
+    is_by_position = rows.schema == _POSITIONS
+    # Readers tell by equal bounds that all positions are of one file.
+    bounds = {_FILE_PATH: rows["file_path"][0].as_py().encode()} if is_by_position else {}
+    metadata, number = table.metadata, next(_numbers)
+    path = f"{metadata.location}/data/deletes-{number}.parquet"
+    pq.write_table(rows, local(path))
+    delete_file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES if is_by_position else DataFileContent.EQUALITY_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=of.partition,
+        record_count=rows.num_rows,
+        file_size_in_bytes=local(path).stat().st_size,
+        lower_bounds=bounds,
+        upper_bounds=bounds,
+        equality_ids=None if is_by_position else list(ids),
+    )
+    delete_file.spec_id = of.spec_id
+    write = _identity(number, branch)
+    entry = ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=write.snapshot_id,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=delete_file,
+    )
+    draft = ManifestDraft(
+        path=metadata_path(metadata, f"deletes-{number}.avro"),
+        spec_id=of.spec_id,
+        entries=(entry,),
+        content=ManifestContent.DELETES,
+    )
+    counts = change_summary(metadata, Change(added=[delete_file]))
+    path = metadata_path(metadata, f"snap-deletes-{number}.avro")
+    snapshot = new_snapshot(metadata, write, Operation.OVERWRITE, counts, path)
+    before = table.snapshot_by_name(branch)
+    manifests = [*write_manifests(table.io, metadata, [draft], write), *live_manifests(table.io, before)]
+    write_list(table.io, metadata, snapshot, manifests)
+    sink.catalog.send(
+        table,
+        (AssertRefSnapshotId(ref=branch, snapshot_id=before.snapshot_id if before else None),),
+        (AddSnapshotUpdate(snapshot=snapshot), move_branch(metadata, branch, snapshot.snapshot_id)),
+    )
+    return snapshot.snapshot_id
+
+
+def _identity(number: int, branch: str) -> WriteIdentity:
+    write = identity(branch=branch)
+    return WriteIdentity(
+        table=write.table,
+        table_uuid=write.table_uuid,
+        route=write.route,
+        operation_id=f"deletes-{number}",
+        snapshot_id=10_000 + number,
+        schema_id=0,
+        files=write.files,
+    )

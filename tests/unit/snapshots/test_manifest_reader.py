@@ -1,0 +1,96 @@
+"""Entries of manifests, read with all that they say: what PyIceberg's inner parts must do, and what they do not."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pyiceberg import types as ice
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField
+from pyspark.sql import types as spark
+from support.tables.sink import Sink, rows
+
+from iceberg_ds.snapshots.manifests import live_entries, live_manifests
+
+
+def partitioned(sink: Sink, kind: ice.PrimitiveType, spark_kind: spark.DataType, values: list[Any]) -> Table:
+    """Return a table partitioned by a column of that type, with a file for each value."""
+    schema = Schema(NestedField(1, "p", kind))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
+    sink.create(schema, spec)
+    frame = spark.StructType([spark.StructField("p", spark_kind)])
+    sink.commit(sink.write([{"p": value} for value in values], schema=frame))
+    return sink.table()
+
+
+def partition_values(table: Table) -> list[Any]:
+    """Return the partition values of the table's files."""
+    (manifest,) = live_manifests(table.io, table.current_snapshot())
+    return [entry.data_file.partition[0] for entry in live_entries(table.io, manifest)]
+
+
+def plain(value: Any) -> Any:
+    """Return a record as lists and dictionaries, which compare by what they hold."""
+    if isinstance(value, Record):
+        return [plain(value[position]) for position in range(len(value))]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def test_fast_decoder_still_cuts_doubles() -> None:
+    """Once it does not, this module can go and PyIceberg's own reader be used."""
+    assert new_decoder(struct.pack("<d", 0.1)).read_double() == pytest.approx(0.1)
+    assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
+
+
+def test_partition_values_of_type_double_keep_all_their_digits(sink: Sink) -> None:
+    """A replaced partition would not be recognised, and rows be doubled; rewritten entries would name another one."""
+    values = [0.1, 1e300, 5e-324, -2.5, math.inf, None]
+
+    assert sorted(
+        map(str, partition_values(partitioned(sink, ice.DoubleType(), spark.DoubleType(), values)))
+    ) == sorted(map(str, values))
+
+
+def test_partition_values_of_type_float_are_those_that_were_written(sink: Sink) -> None:
+    """A replaced partition would not be recognised."""
+    nearest = struct.unpack("<f", struct.pack("<f", 0.1))[0]
+
+    assert partition_values(partitioned(sink, ice.FloatType(), spark.FloatType(), [0.1])) == [nearest]
+
+
+def test_entries_say_what_pyicebergs_own_reader_says(sink: Sink) -> None:
+    """An entry that is written again would lose metrics, or its place in the sequence of commits."""
+    sink.append(1, 2)
+    sink.append(3)
+    sink.overwrite(rows(3), replace_where="id = 3")
+    table = sink.table()
+
+    for manifest in live_manifests(table.io, table.current_snapshot()):
+        ours = live_entries(table.io, manifest)
+        theirs = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        assert [plain(entry) for entry in ours] == [plain(entry) for entry in theirs]
+        assert [entry.data_file.spec_id for entry in ours] == [entry.data_file.spec_id for entry in theirs]
+        assert all(entry.data_file.lower_bounds for entry in ours)
+
+
+def test_entries_of_dropped_files_are_left_out(sink: Sink) -> None:
+    """Rows that were replaced would be replaced again, or come back."""
+    sink.append(1)
+    sink.overwrite(rows(2))
+    table = sink.table()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+
+    found = [entry for manifest in snapshot.manifests(table.io) for entry in live_entries(table.io, manifest)]
+
+    assert [entry.status for entry in found] == [ManifestEntryStatus.ADDED]
