@@ -151,6 +151,9 @@ THEIRS = {
         "table => '{t}', options => map('rewrite-all', 'true'))",
         properties={},
     ),
+    "merge of manifests": Theirs(
+        statement=f"CALL {CATALOG}.system.rewrite_manifests(table => '{{t}}', use_caching => false)", properties={}
+    ),
     **{
         f"{verb}, {mode}, {isolation}": Theirs(
             statement=statement, applied=after, properties=_of(verb, mode, isolation)
@@ -170,7 +173,14 @@ THEIRS = {
     ),
 }
 # What the runtime says of a commit that others were faster than.
-REFUSALS = ("found new delete", "new position delete", "conflicting", "missing data files", "Missing required files")
+REFUSALS = (
+    "found new delete",
+    "new position delete",
+    "conflicting",
+    "missing data files",
+    "Missing required files",
+    "Deleted manifest",
+)
 
 
 @pytest.fixture(scope="module")
