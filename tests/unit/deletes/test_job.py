@@ -101,7 +101,7 @@ def test_failed_tasks_are_tried_again_alone(plan: SearchPlan, monkeypatch: pytes
             return GroupAnswer(problem="lost")
         return GroupAnswer(files=(FileAnswer(path=path, sequence_number=1, rows=1),))
 
-    monkeypatch.setattr(job, "resolve_group", answer)
+    monkeypatch.setattr(job, "answer_group", answer)
     monkeypatch.setattr(job, "grouped", lambda work, _: [[item] for item in work])
 
     answers = resolve(None, plan, [work(f"{number:03}", 1) for number in range(3)])
@@ -113,7 +113,7 @@ def test_failed_tasks_are_tried_again_alone(plan: SearchPlan, monkeypatch: pytes
 
 def test_task_that_fails_each_time_says_why(plan: SearchPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """A conversion would go on without some files."""
-    monkeypatch.setattr(job, "resolve_group", lambda *_: GroupAnswer(problem="lost"))
+    monkeypatch.setattr(job, "answer_group", lambda *_: GroupAnswer(problem="lost"))
 
     answers = resolve(None, plan, [work("000", 1)])
 
