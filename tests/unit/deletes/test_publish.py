@@ -503,7 +503,9 @@ def test_task_that_fails_once_is_tried_again(keyed: Sink, monkeypatch: pytest.Mo
 
     def flaky(*arguments: Any) -> Any:
         answer = answer_group(*arguments)
-        return replace(answer, problem="reset by peer", files=(), written_deletes=()) if next(failures, False) else answer
+        return (
+            replace(answer, problem="reset by peer", files=(), written_deletes=()) if next(failures, False) else answer
+        )
 
     monkeypatch.setattr(job, "answer_group", flaky)
 
