@@ -51,8 +51,16 @@ from iceberg_ds.inspect.contents import (
 )
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import StoredFile
-from iceberg_ds.io.listing import LISTED_PLACES, can_list, is_metadata_file, store_clock_ms, stored_files
+from iceberg_ds.io.listing import (
+    LISTED_PLACES,
+    can_list,
+    is_metadata_file,
+    metadata_file_in,
+    store_clock_ms,
+    stored_files,
+)
 from iceberg_ds.io.places import FOLDER_PROPERTIES
+from iceberg_ds.secrets import masked_cause
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +71,8 @@ _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)[a-z]*\s*", re.IGNORECASE)
 _DAY_S, _HOUR_S = 86_400, 3_600
 _GZIP_MAGIC = b"\x1f\x8b"
+# Folders below a table's location into which its files go, unless its properties name others.
+_FOLDERS_OF_FILES = ("data", "metadata")
 _OF_OTHERS_STEP = (
     "No file was deleted: files of that table would look like orphans. Give each table a folder of its own. If no "
     "catalog has that table any more, delete this metadata file by hand first."
@@ -506,11 +516,39 @@ def delete_orphans(load: Callable[[], Table], orphans: Orphans) -> tuple[Orphan,
     own = folder_key(table.metadata.location)
     mine = [orphan for orphan in still if file_key(orphan.path).startswith(own)]
     if mine:
+        _refuse_table_around(table)
         others = what_others_have(table, orphans.metadata_files, referenced)
         mine = [orphan for orphan in mine if not others.may_have(file_key(orphan.path))]
     delete_files(table.io, [orphan.path for orphan in mine], Proof.UNREFERENCED)
     gone = {orphan.path for orphan in mine if not _exists(table.io, orphan.path)}
     return tuple(replace(orphan, deleted=orphan.path in gone) for orphan in still)
+
+
+def _refuse_table_around(table: Table) -> None:
+    """Raise if the table lies among the files of another one, in the folder of its data or its metadata.
+
+    A folder that cannot be listed, as with credentials for this table alone, is passed over.
+    """
+    store, _, path = table.metadata.location.rpartition("://")
+    steps = path.split("/")
+    own = _table_root(file_key(table.metadata_location))
+    for place, step in enumerate(steps):
+        location = (f"{store}://" if store else "") + "/".join(steps[:place])
+        if place == 0 or step not in _FOLDERS_OF_FILES or folder_key(location) == own:
+            continue
+        try:
+            found = metadata_file_in(table.io.properties, location)
+        except Exception as error:  # of any storage library
+            logger.warning(
+                "Whether a table is at %s is not known: %r", location, masked_cause(error, table.io.properties)
+            )
+            continue
+        if found is not None:
+            raise CheckFailedError(
+                f"{found.path} is the metadata of a table around this one: files in {table.metadata.location} may be "
+                "its rows",
+                _OF_OTHERS_STEP,
+            )
 
 
 def _exists(io: FileIO, path: str) -> bool:

@@ -905,6 +905,13 @@ WRITING = (
         tests=(_NEIGHBOURS + "test_renamed_table_takes_nothing_of_one_made_at_its_place",),
     ),
     Mutation(
+        name="a table among the files of another one deletes them",
+        file="inspect/orphans.py",
+        before="        _refuse_table_around(table)\n",
+        after="",
+        tests=(_NEIGHBOURS + "test_table_among_the_files_of_another_one_deletes_none_of_them",),
+    ),
+    Mutation(
         name="a table below is taken for this one's rubbish where it says that its data is elsewhere",
         file="inspect/orphans.py",
         before="        if is_below:\n            yield folder",

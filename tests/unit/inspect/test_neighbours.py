@@ -33,6 +33,7 @@ from support.tables.sink import Sink, local, paths_of, rows
 
 import iceberg_ds
 from iceberg_ds.errors import CommitConflictError, OptionError
+from iceberg_ds.inspect import orphans
 from iceberg_ds.inspect.orphans import VerifyResult
 from iceberg_ds.io.listing import store_clock_ms, stored_files
 from iceberg_ds.planning import prepare
@@ -181,6 +182,48 @@ def test_table_below_keeps_all_its_files_wherever_it_says_they_are(sink: Sink) -
     assert result.ok, str(result)
     assert not path.exists()
     assert below.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("folder", ["data", "data/id_bucket=3", "metadata/below"])
+def test_table_among_the_files_of_another_one_deletes_none_of_them(sink: Sink, folder: str) -> None:
+    """Rows of the table around it would be gone."""
+    sink.append(1, 2)
+    inner = made_at(sink, f"{sink.table().metadata.location}/{folder}", "inner")
+    inner.append(3)
+    left_behind(inner)
+    age_all(folder_of(sink))
+
+    assert "is the metadata of a table around this one" in refusal(cleaned(inner))
+    assert sink.ids() == [1, 2]
+    assert not any(orphan.deleted for orphan in cleaned(inner).orphans)
+
+
+def test_table_below_a_folder_called_data_is_cleaned_up(sink: Sink) -> None:
+    """Lakes in a folder of that name would keep what killed writers leave for ever."""
+    sink.append(1)
+    own = made_at(sink, f"{sink.options.warehouse}/data/lake/own", "own")
+    own.append(3)
+    lost = left_behind(own)
+
+    assert cleaned(own).ok
+    assert not lost.exists()
+    assert own.ids() == [3]
+
+
+def test_folder_above_that_may_not_be_listed_is_passed_over(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials for one table alone could clean up nothing."""
+
+    def refuse(_: object, location: str) -> None:
+        raise PermissionError(location)
+
+    sink.append(1)
+    own = made_at(sink, f"{sink.options.warehouse}/data/own", "own")
+    own.append(3)
+    lost = left_behind(own)
+    monkeypatch.setattr(orphans, "metadata_file_in", refuse)
+
+    assert cleaned(own).ok
+    assert not lost.exists()
 
 
 def test_table_below_keeps_rows_in_a_folder_that_it_does_not_name_any_more(sink: Sink) -> None:
