@@ -4,7 +4,7 @@
 
 Three sets of cases: commits of many files to a table with ten snapshots; commits of one file to tables with
 many snapshots whose newest lists one manifest; and the same with one manifest per snapshot, which is what
-appends leave on a table that nobody maintains. Ours is `CommitLoop.run()`, stock is PyIceberg's
+appends leave on a table that nobody maintains. Ours is `bring_in(SnapshotUpdate(...))`, stock is PyIceberg's
 `transaction().update_snapshot().fast_append()` with the same files; the time of both includes loading the
 table. Catalog: SQLite on the local disk. Each measurement is one commit in a fresh process to a table
 of its own, after a warming commit to another one; the two take turns in who goes first.

@@ -37,7 +37,8 @@ from pyiceberg.types import (
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import CatalogSettings
-from iceberg_ds.commit.loop import CommitLoop
+from iceberg_ds.commit.loop import bring_in
+from iceberg_ds.commit.snapshot_update import SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, WriteFiles
 from iceberg_ds.plan import EpochId, FileSettings, Route, WriteIdentity
 
@@ -206,7 +207,7 @@ def committer(case: Case, catalog: Catalog, client: CatalogClient) -> Callable[[
 
     def commit_ours(name: str, files: Sequence[DataFile]) -> None:
         identity = identities[name]
-        CommitLoop(client, identity, WriteFiles(Added(tuple(files)))).run()
+        bring_in(SnapshotUpdate(client, identity, WriteFiles(Added(tuple(files)))))
 
     # The planner knows these before the rows are written; they are no part of the commit.
     identities = {name: _identity(catalog.load_table(("bench", name)), name, epoch) for name in ("warm", "t")}

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,11 @@ import pytest
 import iceberg_ds
 
 PACKAGE = Path(iceberg_ds.__file__).parent
+OWN = "iceberg_ds"
+REPOSITORY = Path(__file__).parents[2]
+SCRIPTS = sorted(
+    path for folder in ("benchmarks", "examples", ".ci") for path in REPOSITORY.joinpath(folder).rglob("*.py")
+)
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     for path in PACKAGE.rglob("*.py")
@@ -213,6 +220,18 @@ def test_only_the_adapter_knows_sparks_runtime(module: str) -> None:
     allowed = {"pyspark.sql", "pyspark.sql.types", "pyspark.sql.datasource"}
 
     assert {name for name, _ in imports(tree(module)) if name.startswith("pyspark")} <= allowed
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_script_beside_the_package_imports_names_that_exist(script: Path) -> None:
+    """A benchmark or an example would fail at its first line, and no test would run it."""
+    named = [(module, name) for module, name in imports(ast.parse(script.read_text())) if module.startswith(OWN)]
+
+    assert [
+        f"{module}.{name}"
+        for module, name in named
+        if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
+    ] == []
 
 
 def loaded_by(statement: str) -> set[str]:
