@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ import pytest
 import iceberg_ds
 
 PACKAGE = Path(iceberg_ds.__file__).parent
-OWN = "iceberg_ds"
 REPOSITORY = Path(__file__).parents[2]
 SCRIPTS = sorted(
     path for folder in ("benchmarks", "examples", ".ci") for path in REPOSITORY.joinpath(folder).rglob("*.py")
@@ -225,13 +223,11 @@ def test_only_the_adapter_knows_sparks_runtime(module: str) -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_script_beside_the_package_imports_names_that_exist(script: Path) -> None:
     """A benchmark or an example would fail at its first line, and no test would run it."""
-    named = [(module, name) for module, name in imports(ast.parse(script.read_text())) if module.startswith(OWN)]
+    named = imports(ast.parse(script.read_text()))
+    own = {(module, name) for module, name in named if name and module.partition(".")[0] == "iceberg_ds"}
+    modules = {("iceberg_ds." + module).rpartition(".")[::2] for module in MODULES}
 
-    assert [
-        f"{module}.{name}"
-        for module, name in named
-        if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
-    ] == []
+    assert {(module, name) for module, name in own - modules if not hasattr(import_module(module), name)} == set()
 
 
 def loaded_by(statement: str) -> set[str]:
