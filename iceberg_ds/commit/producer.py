@@ -182,10 +182,8 @@ class SnapshotProducer:
         """Write the manifests that this snapshot adds, reusing those of an earlier attempt that stay the same."""
         metadata, write = table.metadata, self._write
         if added not in self._added:
-            name, numbers = (
-                "m" if added is self._of_tasks else "o",
-                self._rewrite_files.sequence_numbers if self._rewrite_files else {},
-            )
+            name = "m" if added is self._of_tasks else "o"
+            numbers = self._rewrite_files.sequence_numbers if self._rewrite_files else {}
             drafts = draft_added(metadata, added.data_files, write, name=name, numbers=numbers)
             drafts += draft_added(metadata, added.delete_files, write, name="d", content=ManifestContent.DELETES)
             self._written += [draft.path for draft in drafts]

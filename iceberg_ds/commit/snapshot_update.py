@@ -210,11 +210,12 @@ class SnapshotUpdate:
         A table that was created by a request whose answer was lost may be renamed before the next look. It refers to
         the files of that request, so no later request may put others in their place.
         """
-        if not self._is_new:
-            return self._producer.produce(with_new_schema(table, self._write))
-        if self._first is None:
-            self._first = self._producer.produce(with_new_schema(table, self._write))
-        return self._first
+        if self._is_new and self._first is not None:
+            return self._first
+        snapshot = self._producer.produce(with_new_schema(table, self._write))
+        if self._is_new:
+            self._first = snapshot
+        return snapshot
 
     def _shares_manifest(self, table: Table) -> bool:
         head = branch_head(table.metadata, self._write.branch)

@@ -84,10 +84,10 @@ def was_sent_again(error: BaseException) -> bool:
     return isinstance(error, ClientError) and bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts"))
 
 
-TxnMarker: TypeAlias = dict[str, dict[str, str]]
+Mark: TypeAlias = dict[str, dict[str, str]]
 
 
-def _new_mark(*, if_absent: bool) -> TxnMarker:
+def _new_mark(*, if_absent: bool) -> Mark:
     """Return metadata that no other object has, or nothing for an object that may replace another."""
     return {"Metadata": {"iceberg-ds-upload": uuid4().hex}} if if_absent else {}
 
@@ -165,7 +165,7 @@ class S3Store(ObjectStore):
         mark = _new_mark(if_absent=if_absent)
         self.finish("put_object", location, mark, Body=data, **mark)
 
-    def finish(self, request: str, location: str, mark: TxnMarker, **arguments: Any) -> None:  # noqa: ANN401  # Amazon's
+    def finish(self, request: str, location: str, mark: Mark, **arguments: Any) -> None:  # noqa: ANN401  # Amazon's
         """Send the request that makes an object appear; raises as `put` does.
 
         Args:
@@ -186,7 +186,7 @@ class S3Store(ObjectStore):
                 elif not (condition and was_sent_again(error) and self._holds(location, mark)):
                     raise
 
-    def _holds(self, location: str, mark: TxnMarker) -> bool:
+    def _holds(self, location: str, mark: Mark) -> bool:
         """Return whether the object was written by our own request, whose answer was lost."""
         return bool(self.ask("head_object", **object_arguments(location)).get("Metadata") == mark["Metadata"])
 

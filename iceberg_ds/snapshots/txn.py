@@ -200,7 +200,7 @@ def find_markers(history: BranchHistory, kind: TxnKind, writer: str) -> TxnMarke
         if is_recorded or (newest is not None and (recorded is None or recorded.number <= newest.number)):
             return _newer(recorded if is_recorded else None, newest)
     of_main = find_markers(history.main, kind, writer).last if history.ends_within_main else None
-    newest = newest or _behind_both(history, of_main)
+    newest = newest or behind_both(history, of_main)
     if recorded is None or (newest is not None and recorded.number <= newest.number):
         return TxnMarkers(last=newest)
     if not is_stray(history, recorded, of_main):
@@ -219,8 +219,8 @@ def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMark
             newest[writer] = marker_in(snapshot, kind)
     of_main = markers_of_main(history, kind)
     for writer, mark in of_main.items():
-        if writer not in newest and (behind_both := _behind_both(history, mark)) is not None:
-            newest[writer] = behind_both
+        if writer not in newest and (shared := behind_both(history, mark)) is not None:
+            newest[writer] = shared
     found = {writer: TxnMarkers(last=mark) for writer, mark in newest.items()}
     for writer, recorded in recorded_markers(history.metadata, history.branch, kind):
         last = newest.get(writer)
@@ -239,7 +239,7 @@ def markers_of_main(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMarke
     return {writer: found.last for writer, found in marks.items() if found.last is not None}
 
 
-def _behind_both(history: BranchHistory, of_main: TxnMarker | None) -> TxnMarker | None:
+def behind_both(history: BranchHistory, of_main: TxnMarker | None) -> TxnMarker | None:
     """Return a mark of `main` if its snapshot lies behind the end of what a branch that ends within `main` shows.
 
     A user may have forked the branch from `main`, or moved it there, after history had expired: then it has the rows

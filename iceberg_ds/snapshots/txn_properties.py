@@ -38,6 +38,7 @@ from iceberg_ds.snapshots.txn import (
     TxnKind,
     TxnMarker,
     TxnMarkers,
+    behind_both,
     find_all_markers,
     find_stream,
     is_number,
@@ -263,8 +264,8 @@ def _behind_a_fork(
         }
         marks = markers_of_main(history, kind) if missing else {}  # without need, no history is read to its end
         for writer in sorted(missing & marks.keys()):
-            if not history.main.shows(marks[writer].snapshot_id):
-                yield kind, writer, marks[writer]
+            if (mark := behind_both(history, marks[writer])) is not None:
+                yield kind, writer, mark
 
 
 def _recorded(history: BranchHistory) -> Iterator[tuple[TxnKind, str, TxnMarker]]:

@@ -255,8 +255,8 @@ LANDING = (
     Mutation(
         name="a second request to create a table has a manifest list of its own",
         file="commit/snapshot_update.py",
-        before="        if self._first is None:",
-        after="        if self._is_new:",
+        before="        if self._is_new and self._first is not None:",
+        after="        if self._is_new and self._first is None and self._first is not None:",
         tests=(_RENAMED + "test_created_table_whose_name_is_free_again_stays_whole",),
     ),
     Mutation(
@@ -496,7 +496,7 @@ LANDING = (
     Mutation(
         name="a branch forked after expiry does not know main's mark",
         file="snapshots/txn.py",
-        before="    newest = newest or _behind_both(history, of_main)\n",
+        before="    newest = newest or behind_both(history, of_main)\n",
         after="",
         tests=("unit/commit/test_stray_marks.py::test_version_of_main_is_skipped_on_a_branch_forked_after_expiry",),
     ),
