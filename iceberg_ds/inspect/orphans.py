@@ -55,7 +55,6 @@ from iceberg_ds.io.listing import (
     LISTED_PLACES,
     can_list,
     is_metadata_file,
-    metadata_file_in,
     store_clock_ms,
     stored_files,
 )
@@ -529,26 +528,44 @@ def _refuse_table_around(table: Table) -> None:
 
     A folder that cannot be listed, as with credentials for this table alone, is passed over.
     """
-    store, _, path = table.metadata.location.rpartition("://")
-    steps = path.split("/")
-    own = _table_root(file_key(table.metadata_location))
-    for place, step in enumerate(steps):
-        location = (f"{store}://" if store else "") + "/".join(steps[:place])
-        if place == 0 or step not in _FOLDERS_OF_FILES or folder_key(location) == own:
-            continue
+    files = _MetadataFiles(table.io)
+    for location in _locations_around(table.metadata.location):
         try:
-            found = metadata_file_in(table.io.properties, location)
+            around = _metadata_files_at(table, location)
         except Exception as error:  # of any storage library
             logger.warning(
                 "Whether a table is at %s is not known: %r", location, masked_cause(error, table.io.properties)
             )
             continue
-        if found is not None:
-            raise CheckFailedError(
-                f"{found.path} is the metadata of a table around this one: files in {table.metadata.location} may be "
-                "its rows",
-                _OF_OTHERS_STEP,
-            )
+        # One by one: mostly the first tells. A table that was moved has left files of its own.
+        for state in itertools.chain.from_iterable(files.states([path]) for path in around):
+            if state.table_uuid != str(table.metadata.table_uuid):
+                raise CheckFailedError(
+                    f"{state.path} is the metadata of a table around this one: files in {table.metadata.location} may "
+                    "be its rows",
+                    _OF_OTHERS_STEP,
+                )
+
+
+def _locations_around(location: str) -> list[str]:
+    """Return the places of tables in whose folders of files a location lies, links to folders followed and not."""
+    found: dict[str, None] = {}
+    for spelling in (location, folder_key(location).rstrip("/")):
+        store, _, path = spelling.rpartition("://")
+        steps = path.split("/")
+        for place, step in enumerate(steps):
+            if place and step in _FOLDERS_OF_FILES:
+                found[(f"{store}://" if store else "") + "/".join(steps[:place])] = None
+    return list(found)
+
+
+def _metadata_files_at(table: Table, location: str) -> list[str]:
+    """Return the metadata files of tables at a location, without those in a table's log, and not of tables below."""
+    log = {file_key(entry.metadata_file) for entry in table.metadata.metadata_log}
+    own, at = {*log, file_key(table.metadata_location)}, folder_key(location)
+    stored = (file.path for file in stored_files(table.io.properties, f"{location}/metadata"))
+    paths = [path for path in stored if is_metadata_file(path) and _table_root(file_key(path)) == at]
+    return sorted(path for path in paths if file_key(path) not in own)
 
 
 def _exists(io: FileIO, path: str) -> bool:

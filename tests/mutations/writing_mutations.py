@@ -912,6 +912,13 @@ WRITING = (
         tests=(_NEIGHBOURS + "test_table_among_the_files_of_another_one_deletes_none_of_them",),
     ),
     Mutation(
+        name="links to folders hide the table around one",
+        file="inspect/orphans.py",
+        before="    for spelling in (location, folder_key(location).rstrip(\"/\")):\n",
+        after="    for spelling in (location,):\n",
+        tests=(_NEIGHBOURS + "test_table_among_the_files_of_another_one_is_known_through_links",),
+    ),
+    Mutation(
         name="a table below is taken for this one's rubbish where it says that its data is elsewhere",
         file="inspect/orphans.py",
         before="        if is_below:\n            yield folder",

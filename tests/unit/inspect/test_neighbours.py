@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
-from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.table.update import SetLocationUpdate, SetPropertiesUpdate
 from support.catalogs.rest_fake import serve_rest_fake
 from support.catalogs.rest_sinks import sink_of
 from support.checks.invariants import check_sound, unreferenced_files
@@ -210,6 +210,52 @@ def test_table_below_a_folder_called_data_is_cleaned_up(sink: Sink) -> None:
     assert own.ids() == [3]
 
 
+@pytest.mark.parametrize("place", ["metadata/own", "data/own", "data/metadata/own", "metadata"])
+def test_table_below_a_folder_called_metadata_is_cleaned_up(sink: Sink, place: str) -> None:
+    """Lakes with namespaces of that name could clean up nothing, and were told to delete the table's own metadata."""
+    sink.append(1)
+    own = made_at(sink, f"{sink.options.warehouse}/{place}", "own")
+    own.append(3)
+    other = made_at(sink, f"{sink.options.warehouse}/metadata/other", "other")
+    other.append(4)
+    lost = left_behind(own)
+
+    assert cleaned(own).ok
+    assert not lost.exists()
+    assert own.ids() == [3]
+    assert other.ids() == [4]
+
+
+def test_table_that_was_moved_below_its_data_is_cleaned_up(sink: Sink) -> None:
+    """Its own earlier metadata was called that of another table."""
+    few = {"write.metadata.delete-after-commit.enabled": "false", "write.metadata.previous-versions-max": "1"}
+    sink.append(1)
+    moved = f"{sink.table().metadata.location}/data/moved"
+    sink.catalog.send(sink.table(), (), (SetPropertiesUpdate(updates=few), SetLocationUpdate(location=moved)))
+    for number in range(2, 5):
+        sink.append(number)
+    lost = left_behind(sink)
+
+    assert str(lost).startswith(moved.removeprefix("file://"))
+    assert cleaned(sink).ok
+    assert not lost.exists()
+    assert sink.ids() == [1, 2, 3, 4]
+
+
+def test_table_among_the_files_of_another_one_is_known_through_links(sink: Sink, tmp_path: Path) -> None:
+    """Rows of the table around it would be gone where a folder has two names."""
+    sink.append(1, 2)
+    inner = f"{folder_of(sink)}/data"
+    (tmp_path / "link").symlink_to(inner)
+    linked = made_at(sink, f"{tmp_path}/link", "linked")
+    linked.append(3)
+    left_behind(linked)
+    age_all(folder_of(sink))
+
+    assert "is the metadata of a table around this one" in refusal(cleaned(linked))
+    assert sink.ids() == [1, 2]
+
+
 def test_folder_above_that_may_not_be_listed_is_passed_over(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials for one table alone could clean up nothing."""
 
@@ -220,7 +266,7 @@ def test_folder_above_that_may_not_be_listed_is_passed_over(sink: Sink, monkeypa
     own = made_at(sink, f"{sink.options.warehouse}/data/own", "own")
     own.append(3)
     lost = left_behind(own)
-    monkeypatch.setattr(orphans, "metadata_file_in", refuse)
+    monkeypatch.setattr(orphans, "_metadata_files_at", refuse)
 
     assert cleaned(own).ok
     assert not lost.exists()
