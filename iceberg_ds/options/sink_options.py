@@ -294,13 +294,13 @@ class SinkOptions:
     )
     soft_delete_column: str | None = _option(
         parse_column,
-        "With `keys` and `operation-column` or `delete-when`: deletes do not take rows away, but mark them in this "
-        "column: a boolean is `true`, a timestamp says when.",
+        "With `keys` and `operation-column` or `delete-when`: deletes do not take rows away, but set this column: "
+        "a boolean is `true`, a timestamp says when.",
     )
     delete_encoding: str | None = _option(
         values.delete_encoding,
-        "With `keys`: how old rows are deleted. `equality`: by files of keys, which all writes with "
-        '`format("icebergsink")` make. `position` or `copy-on-write`: by marks, or by writing files again, which '
+        "With `keys`: how old rows are deleted. `equality`: by equality deletes, as all writes with "
+        '`format("icebergsink")` do. `position` or `copy-on-write`: by position deletes, or by writing files again, as '
         "`iceberg_ds.upsert` and `upsert_into` do. `auto`: the first of these that counts there. Refused if not all "
         "`readers` can read them.",
         shown="`auto`",
