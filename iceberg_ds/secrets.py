@@ -191,8 +191,30 @@ def _shown(key: str, value: object) -> str:
 
 def mask_url(text: str) -> str:
     """Return `text`, an address, with its user, password and secret parameters as `***`."""
-    text = _PARAMETER_OF_VALUE.sub(rf"\1{MASK}", _USERINFO_OF_VALUE.sub(rf"\1{MASK}", text))
+    text = _masked_behind(text, _USERINFO_OF_VALUE, _PARAMETER_OF_VALUE)
     return _PARAMETER.sub(_masked_entry, _ENCODED_PARAMETER.sub(_masked_entry, text))
+
+
+def _masked_behind(text: str, *patterns: re.Pattern[str]) -> str:
+    shown, end = [], 0
+    for begin, until in _behind(text, *patterns):
+        shown.append(text[end:begin])
+        end = until
+    return MASK.join([*shown, text[end:]])
+
+
+def _behind(text: str, *patterns: re.Pattern[str]) -> list[tuple[int, int]]:
+    """Return where the parts of `text` are that stand behind the first group of a match; overlapping ones are one.
+
+    All patterns look at the same text: an @ in a parameter ends a user, too, and without its name the rest would show.
+    """
+    parts: list[tuple[int, int]] = []
+    for begin, end in sorted((found.end(1), found.end()) for one in patterns for found in one.finditer(text)):
+        if parts and begin < parts[-1][1]:
+            parts[-1] = (parts[-1][0], max(end, parts[-1][1]))
+        else:
+            parts.append((begin, end))
+    return parts
 
 
 def has_password(text: str) -> bool:
@@ -219,7 +241,7 @@ def mask_text(text: str, properties: Mapping[str, Any]) -> str:
         text = entry.sub(_masked_entry, text)
     for entry in (_ENCODED_PARAMETER, _ELEMENT, _NAMED_ELEMENT, _ARGUMENT, _PARAMETER):
         text = entry.sub(_masked_entry, text)
-    text = _PARAMETER_IN_TEXT.sub(rf"\1{MASK}", _USERINFO_IN_TEXT.sub(rf"\1{MASK}", text))
+    text = _masked_behind(text, _USERINFO_IN_TEXT, _PARAMETER_IN_TEXT)
     text = _SCHEME_IN_HEADER.sub(rf"\1 {MASK}", text)
     text = _HEADER.sub(rf"\1\2{MASK}", text)
     return _LINE.sub(_masked_entry, _MAP_ENTRY.sub(_masked_entry, text))
@@ -312,6 +334,7 @@ def _secrets_of_url(text: str) -> Iterator[str]:
         password = userinfo.partition(":")[2]
         # Parsers of URLs take a password apart that should have been percent-encoded.
         yield from (password, unquote(password), *re.split(r"[\[\]@/?#\s\\]", password))
+    yield from (text[begin:end] for begin, end in _behind(text, _USERINFO_OF_VALUE, _PARAMETER_OF_VALUE))
     for parameter in _PARAMETER_OF_VALUE.finditer(text):
         value = parameter.group().removeprefix(parameter.group(1))
         yield from (value, unquote(value), unquote_plus(value))

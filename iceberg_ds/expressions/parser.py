@@ -70,7 +70,7 @@ _SUFFIXES: dict[str, tuple[str, int]] = {"L": ("bigint", _LONG_MAX), "S": ("int"
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 # LIKE reads these two itself.
 _KEPT_ESCAPES = "%_"
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))|''|\"\"", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))|''|\"\"", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

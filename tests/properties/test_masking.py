@@ -118,6 +118,24 @@ def test_address_without_a_password_is_shown(uri: str) -> None:
     assert mask_properties({"uri": uri, "s3.endpoint": uri}) == {"uri": uri, "s3.endpoint": uri}
 
 
+@given(
+    secret=SECRETS,
+    parameter=st.sampled_from(["password", "token", "sig", "api_key"]),
+    begin=st.sampled_from(["postgresql://db.example/catalog", "https://u:p@h.example/", "http://h:1"]),
+)
+def test_secret_in_the_query_of_an_address_is_hidden_whatever_is_in_it(
+    secret: tuple[str, str], parameter: str, begin: str
+) -> None:
+    """What stands behind an @ in a password would be shown as the host of the catalog."""
+    whole, core = secret
+    uri = f"{begin}?x=1&{parameter}=p@{whole.replace('&', '')}"
+
+    assert core not in mask_properties({"uri": uri})["uri"]
+    assert core not in mask_text(f"cannot connect to {uri}", {"uri": uri})
+    plain = quote(whole, safe="@:")
+    assert core not in mask_text(f"cannot connect to {begin}?x=1&{parameter}=p@{plain} now", {})
+
+
 @given(secret=SECRETS, name=st.sampled_from(["PWD", "Password", "AccessKey", "Authentication Token"]))
 def test_password_of_a_connection_string_in_an_address_is_hidden(secret: tuple[str, str], name: str) -> None:
     """A password that a driver's connection string holds would be shown twice encoded, or by the driver itself."""

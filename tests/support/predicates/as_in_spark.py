@@ -92,6 +92,8 @@ s NOT LIKE 'a%'
 s LIKE NULL
 s = 'a\nb'
 s = 'a\u000ab'
+s > '\141'
+s < '\341'
 s = r'a%'
 s = 'a\%'
 lower(s) = 'a'

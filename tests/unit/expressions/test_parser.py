@@ -88,6 +88,7 @@ def test_predicate_binds_as_in_spark(text: str, expected: str) -> None:
         ("''", "string", ""),
         ("'back`tick` and \"quote\"'", "string", 'back`tick` and "quote"'),
         (r"'a\tb\\c\d\%\_\u00fc\101'", "string", "a\tb\\cd\\%\\_üA"),
+        (r"'\177\234\341\18'", "string", "\x7f23434118"),
         (r"r'a\tb'", "string", r"a\tb"),
         ("'ünï 😀'", "string", "ünï 😀"),
         ("'and x = 1 -- /*'", "string", "and x = 1 -- /*"),
