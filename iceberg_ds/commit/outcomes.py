@@ -43,10 +43,22 @@ def why_refused(write: WriteIdentity, finding: StatusCheck) -> str | None:
 def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
     number = stray.mark.number
     landed, other_way = ("epoch", "") if write.txn is None else ("version", f", or write with a version above {number}")
-    return (
+    said = (
         f"Cannot commit {write}: table property '{stray.key}' says that {landed} {number} landed at {_utc(stray.mark)} "
-        f"as snapshot {stray.mark.snapshot_id}, and branch '{stray.branch}' does not have that snapshot: somebody has "
-        f"rolled it back, dropped it and made it again, or replaced the table. {nothing}If the rows are to be written "
+        f"as snapshot {stray.mark.snapshot_id}, and "
+    )
+    if stray.proof is not None:
+        key, text = stray.proof
+        return (
+            f"{said}history has expired: branch '{stray.branch}' does not show whether it has that snapshot, and main, "
+            f"which is the same further back, has no mark of it. {nothing}Look whether the rows of that {landed} are "
+            f"there. If they are, let main have the mark (ALTER TABLE ... SET TBLPROPERTIES ('{key}' = '{text}')), and "
+            "run this again, which skips it; if they are not, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES "
+            f"('{stray.key}')), and run this again, which writes them."
+        )
+    return (
+        f"{said}branch '{stray.branch}' does not have that snapshot: somebody has rolled it back, dropped it and made "
+        f"it again, or replaced the table. {nothing}If the rows are to be written "
         f"again, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES ('{stray.key}')) and run this again; if they "
         f"are not, set the branch back to a snapshot that has them{other_way}."
     )

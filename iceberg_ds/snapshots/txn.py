@@ -33,7 +33,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.plan import EpochId, NumberedWrite, StreamName
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.snapshots.refs import BranchHistory, Place, behind, branch_history, branch_property
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, Place, behind, branch_history, branch_property
 
 RUN_ID_KEY = "icebergsink.run-id"
 _HIGHEST = 2**63 - 1
@@ -105,11 +105,14 @@ class StrayMarker:
         mark: What the property says.
         branch: The branch.
         key: Name of the property.
+        proof: Name and text of the property of `main` that would prove the write where history does not tell, because
+            what lies behind the branch's history is the same for both; None where history does tell.
     """
 
     mark: TxnMarker
     branch: str
     key: str
+    proof: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +208,7 @@ def find_markers(history: BranchHistory, kind: TxnKind, writer: str) -> TxnMarke
         return TxnMarkers(last=newest)
     if not is_stray(history, recorded, of_main):
         return _newer(recorded, newest)
-    return TxnMarkers(last=newest, stray=_stray(history.branch, kind, writer, recorded))
+    return TxnMarkers(last=newest, stray=_stray(history, kind, writer, recorded))
 
 
 def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMarkers]:
@@ -227,7 +230,7 @@ def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMark
         if history.shows(recorded.snapshot_id) or not is_stray(history, recorded, of_main.get(writer)):
             found[writer] = _newer(recorded, last)
         elif last is None or last.number < recorded.number:
-            found[writer] = TxnMarkers(last=last, stray=_stray(history.branch, kind, writer, recorded))
+            found[writer] = TxnMarkers(last=last, stray=_stray(history, kind, writer, recorded))
     return found
 
 
@@ -267,8 +270,15 @@ def _newer(recorded: TxnMarker | None, newest: TxnMarker | None) -> TxnMarkers:
     return TxnMarkers(last=newest)
 
 
-def _stray(branch: str, kind: TxnKind, writer: str, mark: TxnMarker) -> StrayMarker:
-    return StrayMarker(mark=mark, branch=branch, key=branch_property(kind.property_prefix, branch, writer))
+def _stray(history: BranchHistory, kind: TxnKind, writer: str, mark: TxnMarker) -> StrayMarker:
+    place = behind(history.metadata, history.oldest, mark.snapshot_id, mark.sequence_number)
+    of_main = marker_property(kind, MAIN_BRANCH, writer, replace(mark, is_disproved=False))
+    return StrayMarker(
+        mark=mark,
+        branch=history.branch,
+        key=branch_property(kind.property_prefix, history.branch, writer),
+        proof=next(iter(of_main.items())) if place is Place.UNKNOWN and history.ends_within_main else None,
+    )
 
 
 def is_stray(history: BranchHistory, mark: TxnMarker, of_main: TxnMarker | None) -> bool:

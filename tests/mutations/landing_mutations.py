@@ -494,6 +494,13 @@ LANDING = (
         tests=(_FIRST + "test_request_that_comes_late_finds_its_list_whatever_others_did",),
     ),
     Mutation(
+        name="rows that history does not tell of are called gone",
+        file="snapshots/txn.py",
+        before="        proof=next(iter(of_main.items())) if place is Place.UNKNOWN and history.ends_within_main else None,\n",
+        after="",
+        tests=("unit/commit/test_stray_marks.py::test_version_of_a_branch_that_followed_main_is_not_called_gone",),
+    ),
+    Mutation(
         name="a branch forked after expiry does not know main's mark",
         file="snapshots/txn.py",
         before="    newest = newest or behind_both(history, of_main)\n",

@@ -914,7 +914,7 @@ WRITING = (
     Mutation(
         name="links to folders hide the table around one",
         file="inspect/orphans.py",
-        before="    for spelling in (location, folder_key(location).rstrip(\"/\")):\n",
+        before='    for spelling in (location, folder_key(location).rstrip("/")):\n',
         after="    for spelling in (location,):\n",
         tests=(_NEIGHBOURS + "test_table_among_the_files_of_another_one_is_known_through_links",),
     ),

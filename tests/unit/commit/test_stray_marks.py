@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -64,8 +65,34 @@ def test_version_of_a_dropped_branch_is_not_skipped_after_expiry(audited: Sink, 
     set_branch(audited, "audit", head_of(audited))
     expire(audited, cuts_parents=cuts_parents)
 
-    with pytest.raises(CommitConflictError, match="does not have that snapshot"):
+    with pytest.raises(CommitConflictError, match=r"history has expired.*UNSET TBLPROPERTIES"):
         append(audited, 1, 2, branch="audit")
+
+
+@pytest.mark.parametrize("is_noted", [False, True], ids=["at once", "after another commit"])
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_version_of_a_branch_that_followed_main_is_not_called_gone(
+    audited: Sink, *, cuts_parents: bool, is_noted: bool
+) -> None:
+    """The error said that the rows were not there, and to write them again doubled them."""
+    set_branch(audited, "main", head_of(audited, "audit"))  # CALL fast_forward of SQL
+    audited.append(3)
+    audited.append(4)
+    set_branch(audited, "audit", head_of(audited))
+    expire(audited, cuts_parents=cuts_parents)
+    if is_noted:
+        audited.commit(audited.write(rows(5), plan=audited.plan(branch="audit")))
+
+    with pytest.raises(CommitConflictError, match=r"history has expired.*has no mark of it") as refusal:
+        append(audited, 1, 2, branch="audit")
+
+    advised = re.search(r"SET TBLPROPERTIES \('(.*?)' = '(.*?)'\)", str(refusal.value))
+    assert advised is not None
+    with plain_table(audited).transaction() as change:  # since the rows are there
+        change.set_properties({advised[1]: advised[2]})
+    assert append(audited, 1, 2, branch="audit").was_replayed
+    assert append(audited, 1, 2).was_replayed
+    assert 2 in audited.ids()
 
 
 def test_next_version_goes_on_after_a_branch_was_made_again(audited: Sink) -> None:
