@@ -496,8 +496,8 @@ LANDING = (
     Mutation(
         name="rows that history does not tell of are called gone",
         file="snapshots/txn.py",
-        before="        proof=next(iter(of_main.items())) if place is Place.UNKNOWN and history.ends_within_main else None,\n",
-        after="",
+        before="        proof=next(iter(of_main.items())) if place is Place.UNKNOWN and ",
+        after="        proof=None if place is Place.UNKNOWN and ",
         tests=("unit/commit/test_stray_marks.py::test_version_of_a_branch_that_followed_main_is_not_called_gone",),
     ),
     Mutation(
