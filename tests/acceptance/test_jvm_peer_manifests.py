@@ -197,6 +197,7 @@ def test_peer_reads_incrementally_across_a_merge(shared: SharedCatalog) -> None:
             assert found == list(range(4 * (start + 1), 4 * (end + 1))), (start, end)
 
 
+@pytest.mark.exhaustive
 def test_both_append_and_merge_in_turn(shared: SharedCatalog) -> None:
     """A table that both of them merge would lose rows, or the order of its changes."""
     shared.create_by_jvm(EVENT_COLUMNS, BY_REGION)
@@ -248,7 +249,8 @@ COMPACTIONS = {
 }
 
 
-@pytest.mark.parametrize("procedures", few(1, COMPACTIONS.values()), ids=COMPACTIONS.keys())
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("procedures", COMPACTIONS.values(), ids=COMPACTIONS.keys())
 def test_peer_compacts_what_tasks_and_merges_wrote(shared: SharedCatalog, procedures: list[tuple[str, str]]) -> None:
     """Maintenance would fail for good, or delete rows, once a manifest is not one that a commit wrote."""
     shared.create_by_jvm(EVENT_COLUMNS, f"{MANY} TBLPROPERTIES ({MERGED})")

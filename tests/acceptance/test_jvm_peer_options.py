@@ -21,7 +21,7 @@ NEW_TABLES = {
 }
 
 
-@pytest.mark.parametrize("options", few(2, NEW_TABLES.values()), ids=NEW_TABLES.keys())
+@pytest.mark.parametrize("options", few(1, NEW_TABLES.values()), ids=NEW_TABLES.keys())
 def test_new_table_of_the_sink(shared: SharedCatalog, options: dict[str, str]) -> None:
     """A table that the sink makes would not be one that other engines can fill."""
     ours, theirs = make_events(0), make_events(0)
@@ -171,6 +171,7 @@ def test_columns_and_fields_that_a_dataframe_lacks(shared: SharedCatalog) -> Non
     assert len({str(file["partition"]) for file in shared.metadata("files")}) == 1
 
 
+@pytest.mark.exhaustive
 def test_names_of_partition_fields_are_those_that_the_jvm_gives(shared: SharedCatalog) -> None:
     """Queries of metadata tables that name partition fields would differ between engines."""
     shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")

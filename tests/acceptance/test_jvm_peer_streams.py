@@ -44,6 +44,7 @@ def first(request: pytest.FixtureRequest) -> Writer:
     return writer
 
 
+@pytest.mark.exhaustive
 def test_checkpoint_goes_there_and_back_again(query: SharedStream, first: Writer) -> None:
     """Whoever moves a stream from one sink to the other would lose the rows of an epoch, or have them twice."""
     for writer in (first, first.other, first, first.other):

@@ -93,6 +93,7 @@ def test_examples_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
     assert house.rows("db.ticks").num_rows > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_examples_of_rows_with_keys_leave_the_rows_that_they_promise(tmp_path: Path) -> None:
     """A user's change feed would be read otherwise than its documentation says."""

@@ -102,6 +102,7 @@ def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest
     run("rm", "-rf", folder / "environment", cwd=folder)  # half a gigabyte
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(INSTALL_TIMEOUT_S)
 def test_installed_wheel_writes_without_registration(python: Path, tmp_path: Path) -> None:
     """`pip install` would give a package that lacks a module, a dependency, or what PySpark finds it by."""

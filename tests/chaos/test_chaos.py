@@ -31,6 +31,7 @@ def _deaths(events: list[Event]) -> dict[int, list[Event]]:
     return {pid: [event for event in events if event.pid == pid and event.at_s > at_s] for pid, at_s in killed.items()}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_short_run_has_every_row_once(tmp_path: Path) -> None:
     """Streams and batches that are killed at any step would lose or double rows."""

@@ -41,7 +41,8 @@ def fault_at(point: FaultPoint, action: Action, tmp_path: Path) -> Fault:
     return Fault(point=point, action=action, fuse=tmp_path / "fuse")
 
 
-@pytest.mark.parametrize("action", few(1, [Action.KILL_WORKER, Action.EXIT_WORKER]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("action", [Action.KILL_WORKER, Action.EXIT_WORKER])
 def test_committer_dies_before_commit(used: Warehouse, spark: SparkSession, tmp_path: Path, action: Action) -> None:
     """Rows would be in the table of a job that failed, and twice when it is run again."""
     fault = fault_at(Point.BEFORE_COMMIT, action, tmp_path)
@@ -67,6 +68,7 @@ def test_committer_dies_after_commit(used: Warehouse, spark: SparkSession, tmp_p
     assert unreferenced_files(used.table()) == set()
 
 
+@pytest.mark.exhaustive
 def test_exception_after_commit_keeps_what_has_landed(used: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Spark's `abort`, which gets all messages here, would delete the files of rows that are in the table."""
     fault = fault_at(Point.AFTER_COMMIT, Action.RAISE, tmp_path)
@@ -117,7 +119,8 @@ def test_spark_repeats_task(
         assert unreferenced_files(house.table()) == set()
 
 
-@pytest.mark.parametrize(("point", "lands"), few(1, [(Point.AFTER_COMMIT, True), (Point.BEFORE_COMMIT, False)]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("point", "lands"), [(Point.AFTER_COMMIT, True), (Point.BEFORE_COMMIT, False)])
 def test_driver_dies_around_the_commit(used: Warehouse, tmp_path: Path, point: FaultPoint, *, lands: bool) -> None:
     """A job would leave part of its rows in the table, or a table that cannot be read."""
     fault = fault_at(point, Action.KILL_DRIVER, tmp_path)

@@ -84,6 +84,7 @@ def test_failing_query_commits_nothing(used: Warehouse, spark: SparkSession, tmp
     check_finished_task_left_nothing(used)
 
 
+@pytest.mark.exhaustive
 def test_cancelled_job_commits_nothing(used: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Half of a result would be in the table after Ctrl-C."""
     error = append_and_disturb(used, spark, tmp_path / "gate", spark.sparkContext.cancelAllJobs)

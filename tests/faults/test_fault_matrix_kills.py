@@ -58,7 +58,7 @@ def kill_at(step: FaultPoint, folder: Path) -> tuple[Fault, Mapping[str, str]]:
     return kill, kill.arm(failure)
 
 
-@pytest.mark.parametrize("step", STREAM_STEPS, ids=lambda step: step.name)
+@pytest.mark.parametrize("step", few(5, STREAM_STEPS), ids=lambda step: step.name)
 def test_stream_goes_on_after_a_kill_at_any_step(
     begun: Stream, spark: SparkSession, tmp_path: Path, step: FaultPoint
 ) -> None:
@@ -77,7 +77,7 @@ def test_stream_goes_on_after_a_kill_at_any_step(
     assert [row["id"] for row in read_with_chdb(begun.warehouse.folder / "db" / "t", "id")] == begun.source_ids()
 
 
-@pytest.mark.parametrize("step", COMMITTER_STEPS, ids=lambda step: step.name)
+@pytest.mark.parametrize("step", few(1, COMMITTER_STEPS), ids=lambda step: step.name)
 def test_stream_whose_tasks_hand_rows_over_goes_on_after_a_kill(
     begun: Stream, spark: SparkSession, tmp_path: Path, step: FaultPoint
 ) -> None:
@@ -108,7 +108,7 @@ def die(
     assert kill.has_struck
 
 
-@pytest.mark.parametrize("step", few(5, BATCH_STEPS), ids=lambda step: step.name)
+@pytest.mark.parametrize("step", few(2, BATCH_STEPS), ids=lambda step: step.name)
 def test_batch_lands_whole_or_not_at_all_after_a_kill_at_any_step(
     batches: Warehouse, spark: SparkSession, tmp_path: Path, step: FaultPoint
 ) -> None:

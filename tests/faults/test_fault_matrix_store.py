@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from support.exhaustive import one_of_each
 from support.faults.proxy import serve_faults
-from support.faults.store_cells import READING, WRITING, Cell, Ground, cells
+from support.faults.store_cells import KINDS_OF_CELLS, READING, WRITING, Cell, Ground, cells
 from support.services.servers import serve_objects
 from support.tables.sink import FOLDERS_OF_STORES
 
@@ -22,7 +23,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     FOLDERS_OF_STORES.clear()
 
 
-@pytest.mark.parametrize("cell", cells(), ids=str)
+@pytest.mark.parametrize("cell", one_of_each(cells(), *KINDS_OF_CELLS), ids=str)
 def test_epoch_lands_once_or_fails_with_a_true_error_whatever_the_store_does(ground: Ground, cell: Cell) -> None:
     """Rows would be lost or twice, the table broken, an error false, or files of a failure left for ever."""
     trial, _ = ground.trial(cell)

@@ -31,7 +31,8 @@ def fault_at(stream: KeyedStream, point: FaultPoint, action: Action) -> Fault:
     return Fault(point=point, action=action, fuse=stream.folder / "fuse")
 
 
-@pytest.mark.parametrize("point", few(1, [Point.AFTER_COMMIT, Point.IN_TASK, Point.BEFORE_COMMIT]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", [Point.AFTER_COMMIT, Point.IN_TASK, Point.BEFORE_COMMIT])
 def test_driver_dies(begun: KeyedStream, spark: SparkSession, tmp_path: Path, point: FaultPoint) -> None:
     """The replayed epoch would add its rows twice, bring deleted ones back, or not be there at all."""
     fault = fault_at(begun, point, Action.KILL_DRIVER)
@@ -87,7 +88,8 @@ def test_worker_dies_while_an_epoch_waits_to_be_converted(spark: SparkSession, t
     assert set(table.metadata.refs) == {"main"}
 
 
-@pytest.mark.parametrize("action", few(1, [Action.RAISE, Action.KILL_WORKER]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("action", [Action.RAISE, Action.KILL_WORKER])
 def test_spark_repeats_a_task(tmp_path: Path, retrying_spark: SparkSession, action: Action) -> None:
     """A task that Spark runs twice would tell of its keys twice, and hide the rows of the winner."""
     stream = KeyedStream(folder=tmp_path / "stream").feed(*FEED)

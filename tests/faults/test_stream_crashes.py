@@ -119,7 +119,8 @@ def test_task_worker_dies(begun: Stream, spark: SparkSession, point: FaultPoint)
     assert begun.snapshots() == EPOCHS
 
 
-@pytest.mark.parametrize("action", few(1, [Action.RAISE, Action.KILL_WORKER]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("action", [Action.RAISE, Action.KILL_WORKER])
 def test_spark_repeats_task(stream: Stream, retrying_spark: SparkSession, action: Action) -> None:
     """Rows of a task that Spark ran twice would be in the table twice."""
     fault = fault_at(stream.grow(2), Point.IN_TASK, action)

@@ -49,6 +49,7 @@ def test_wiped_checkpoint_is_refused_and_accepted_once(finished: Stream, spark: 
     assert not finished.orphans()
 
 
+@pytest.mark.exhaustive
 def test_wiped_checkpoint_is_refused_after_expiry(finished: Stream, spark: SparkSession) -> None:
     """A stream would forget its identity with its last snapshot."""
     table = finished.warehouse.table()
@@ -61,6 +62,7 @@ def test_wiped_checkpoint_is_refused_after_expiry(finished: Stream, spark: Spark
     finished.check_complete()
 
 
+@pytest.mark.exhaustive
 def test_restored_checkpoint_goes_on(finished: Stream, spark: SparkSession) -> None:
     """The way on that the error names would not work."""
     backup = finished.copy("backup")
@@ -74,6 +76,7 @@ def test_restored_checkpoint_goes_on(finished: Stream, spark: SparkSession) -> N
     finished.check_complete()
 
 
+@pytest.mark.exhaustive
 def test_copied_checkpoint_that_was_left_behind_is_refused(finished: Stream, spark: SparkSession) -> None:
     """A second driver from a copy of the checkpoint would double what the first has done since."""
     copy = finished.copy("copy")

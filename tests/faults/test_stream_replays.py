@@ -131,6 +131,7 @@ def test_rolled_back_checkpoint_is_refused(finished: Stream, spark: SparkSession
     assert not finished.orphans()
 
 
+@pytest.mark.exhaustive
 def test_second_driver_behind_the_first_is_refused(
     finished: Stream, spark: SparkSession, other_driver: SparkProcess
 ) -> None:
@@ -173,6 +174,7 @@ def test_driver_that_was_overtaken_in_its_commit_is_refused(
     assert not stream.orphans()
 
 
+@pytest.mark.exhaustive
 def test_two_live_drivers_never_double_a_row(
     finished: Stream, spark: SparkSession, other_driver: SparkProcess, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from support.spark.process import SparkProcess
 from iceberg_ds.fault_points import FaultPoint
 
 
+@pytest.mark.exhaustive
 def test_micro_batch_of_a_dead_driver_lands_once(spark: SparkSession, tmp_path: Path) -> None:
     """The repeated micro-batch would add its rows twice, bring deleted ones back, or not be there at all."""
     stream = KeyedStream(folder=tmp_path / "stream").feed(FEED[0])

@@ -18,6 +18,7 @@ WRITERS = 8
 TIMEOUT_S = 600
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("repetition", few(1, range(3)))
 def test_processes_that_create_one_table_at_once_all_succeed(house: Warehouse, tmp_path: Path, repetition: int) -> None:
     """Of jobs that start together on a new table, some would fail or lose their rows."""
@@ -31,6 +32,7 @@ def test_processes_that_create_one_table_at_once_all_succeed(house: Warehouse, t
     assert not leftovers(house.table(), house.folder / "db" / "t")
 
 
+@pytest.mark.exhaustive
 def test_processes_that_append_at_once_lose_nothing(house: Warehouse, tmp_path: Path) -> None:
     """Under contention, commits would overwrite each other, give up, or fill the folder with files of no use."""
     options = {**house.options, "table": "db.t"}

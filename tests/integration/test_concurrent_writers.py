@@ -25,6 +25,7 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SparkProc
         yield [left, right]
 
 
+@pytest.mark.exhaustive
 def test_spark_drivers_that_create_one_table_at_once_both_succeed(
     drivers: list[SparkProcess], house: Warehouse, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from pyiceberg.types import IcebergType, IntegerType, ListType, LongType, MapTyp
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from support.exhaustive import few
 from support.spark.jobs import SCHEMA, numbered, write_source
 from support.spark.tables import FORMAT, Warehouse
 from support.tables.sink import local
@@ -52,7 +53,7 @@ def finish(query: StreamingQuery) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("overwrite-mode", "dynamic"), ("replace-where", "id = 1"), ("isolation-level", "snapshot")],
+    few(1, [("overwrite-mode", "dynamic"), ("replace-where", "id = 1"), ("isolation-level", "snapshot")]),
 )
 def test_option_of_overwrites_is_refused_in_an_append(
     spark: SparkSession, house: Warehouse, option: str, value: str

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.checks.invariants import stored_files
 from support.checks.reader import listed
+from support.exhaustive import each_value, few
 from support.keys.streams import BY_KEY, COLUMNS, FEED, KeyedStream, check_tidy, rows_after, rows_in
 from support.spark.jobs import numbered, remove_last_commit
 from support.spark.tables import Warehouse
@@ -41,8 +42,7 @@ def run(spark: SparkSession, stream: KeyedStream, options: Mapping[str, str]) ->
     replace(stream, options={**stream.options, **options}).upsert_job().run(spark)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "encoding"), each_value([*FORMS], ENCODINGS))
 def test_stream_of_changes_leaves_the_last_row_of_each_key(
     spark: SparkSession, tmp_path: Path, encoding: str, form: str
 ) -> None:
@@ -92,7 +92,7 @@ def test_batch_replaces_the_rows_of_its_keys(spark: SparkSession, house: Warehou
     check_readable(house)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", few(1, FORMS))
 def test_epochs_in_any_order_leave_the_newest_rows(spark: SparkSession, tmp_path: Path, form: str) -> None:
     """A topic that is read out of order, or twice, would undo newer rows, or bring deleted ones back."""
     stream = KeyedStream(folder=tmp_path).feed(*reversed(FEED), *FEED)

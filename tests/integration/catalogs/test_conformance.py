@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from support.exhaustive import few
 from support.services.servers import CatalogService, ObjectStore
 
 from iceberg_ds.catalog.client import connect
@@ -28,7 +29,7 @@ GAPS: Mapping[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize("server", GAPS)
+@pytest.mark.parametrize("server", few(2, GAPS))
 def test_check_names_what_a_server_does_not_keep(
     request: pytest.FixtureRequest, object_store: ObjectStore, server: str
 ) -> None:

@@ -25,6 +25,7 @@ from support.services.servers import REPOSITORY, ObjectStore
 from support.spark.jobs import BatchJob, Job, SqlJob, StreamJob, dump, write_source
 from support.spark.process import SparkProcess
 
+pytestmark = pytest.mark.exhaustive
 DOCUMENT = REPOSITORY / "docs" / "secrets.md"
 BUCKET = "marked"
 

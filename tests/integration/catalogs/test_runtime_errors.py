@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.catalogs.rest_fake import Fault, RestFake, serve_rest_fake
+from support.exhaustive import few
 from support.services.fake_services import answering, closed, private_tls, rest_answer, s3_answer
 from support.services.servers import ObjectStore
 from support.services.vended_users import VendedUsers
@@ -97,6 +98,7 @@ def test_unreachable_catalog(spark: SparkSession, lake: Lake) -> None:
     assert lake.ids() == [0, 1]
 
 
+@pytest.mark.exhaustive
 def test_unreachable_catalog_of_a_stream(spark: SparkSession, lake: Lake) -> None:
     """The rows of a stream could be lost while its catalog is down."""
     text = told(lake.stream, spark, uri=f"http://{closed()}")
@@ -132,7 +134,7 @@ def test_catalog_that_does_not_let_a_writer_in(
     assert next_step in text
 
 
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("status", few(1, [401, 403]))
 def test_commit_that_the_catalog_forbids(spark: SparkSession, lake: Lake, status: int) -> None:
     """Files of a refused commit would stay, or the user would not learn that nothing landed."""
     lake.append(spark)
@@ -150,6 +152,7 @@ def test_commit_that_the_catalog_forbids(spark: SparkSession, lake: Lake, status
     assert lake.ids() == [0, 0, 1, 1]
 
 
+@pytest.mark.exhaustive
 def test_commit_of_a_stream_that_the_catalog_forbids(spark: SparkSession, lake: Lake) -> None:
     """The rows of the epoch could be lost or doubled when the right is back."""
     lake.fake.faults.extend([Fault(method="POST", path=TABLE, status=403)] * 5)
@@ -179,6 +182,7 @@ def test_store_that_forbids_a_task_to_write(spark: SparkSession, lake: Lake) -> 
     assert lake.ids() == [0, 1]
 
 
+@pytest.mark.exhaustive
 def test_store_that_forbids_a_task_of_a_stream_to_write(spark: SparkSession, lake: Lake) -> None:
     """The rows of the epoch could be lost when the right is back."""
     user = lake.store.add_user(f"reader-of-{lake.bucket}", "secret-of-the-reader")
@@ -233,6 +237,7 @@ def test_wrong_region(spark: SparkSession, lake: Lake) -> None:
     assert lake.ids() == [0, 1]
 
 
+@pytest.mark.exhaustive
 def test_store_without_a_trusted_certificate(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     """A user would not learn where to name the authority."""
     with answering(s3_answer(500, "InternalError"), private_tls(tmp_path)) as address:

@@ -36,6 +36,7 @@ def test_client_needs_pyspark_alone(thin_client: Client, lake: Lake) -> None:
     assert lake.ids("db.from_a_notebook") == list(range(10))
 
 
+@pytest.mark.exhaustive
 def test_streams_of_a_client_land_once(thin_client: Client, lake: Lake, tmp_path: Path) -> None:
     """A client that starts its stream again would write the rows again."""
     table, several, source = lake.new_name(), [lake.new_name(), lake.new_name()], tmp_path / "source"
@@ -53,6 +54,7 @@ def test_streams_of_a_client_land_once(thin_client: Client, lake: Lake, tmp_path
     assert [lake.ids(name) for name in several] == [list(range(30))] * 2
 
 
+@pytest.mark.exhaustive
 def test_client_is_told_what_to_do_and_no_secret(thin_client: Client, lake: Lake, connect_folder: Path) -> None:
     """A client would read of an error on the server, or the server's credentials."""
     table, secret = lake.new_name(), lake.service.properties["s3.secret-access-key"]
@@ -114,6 +116,7 @@ def test_client_that_has_the_sink_can_upsert(full_client: Client, lake: Lake, tm
     assert len(lake.summaries(streamed)) == 2
 
 
+@pytest.mark.exhaustive
 def test_client_that_registers_has_its_secrets_hidden_in_event_logs(
     full_client: Client, lake: Lake, connect_folder: Path
 ) -> None:

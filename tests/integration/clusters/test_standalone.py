@@ -67,6 +67,7 @@ def hasty_driver(drivers: Drivers) -> Iterator[SparkProcess]:
         yield process
 
 
+@pytest.mark.exhaustive
 def test_batches_and_a_stream_land_once(driver: SparkProcess, lake: Lake, tmp_path: Path) -> None:
     """The sink could not be shipped with a job."""
     table = lake.new_name()
@@ -141,6 +142,7 @@ def test_second_attempt_that_overtakes_the_first_adds_no_row(
     assert len(lake.data_files(table) - lake.referenced(table)) >= 1  # what it wrote
 
 
+@pytest.mark.exhaustive
 def test_stream_goes_on_after_its_driver_was_killed(
     hasty_driver: SparkProcess, driver: SparkProcess, lake: Lake, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def check(lake: Lake) -> None:
     lake.drop("db.events", "db.ticks")
 
 
+@pytest.mark.exhaustive
 def test_zip_of_the_package_is_enough_for_executors_that_have_its_dependencies(
     cluster: Cluster, lake: Lake, bare_python: Path, tmp_path: Path
 ) -> None:

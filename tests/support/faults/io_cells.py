@@ -54,7 +54,7 @@ class Cell:
 # Each fault is shown to one of the writes, and each write meets a fault at everything that it does to files.
 KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
     lambda cell: cell.fault,
-    lambda cell: (cell.mode, cell.operation, cell.fault.file, cell.fault.doing),
+    lambda cell: (cell.operation, cell.fault.file, cell.fault.doing),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -53,6 +53,12 @@ class Cell:
     def fault(self) -> WireFault:
         """What goes wrong."""
         return WireFault(request=self.pattern, numbers=_EVERY if self.is_lasting else frozenset({1}), kind=self.kind)
+
+
+KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
+    lambda cell: (cell.pattern, cell.is_lasting, cell.kind.effect),
+    lambda cell: (cell.kind, cell.is_lasting),
+)
 
 
 def kinds_for(pattern: str) -> tuple[Kind, ...]:

@@ -89,7 +89,7 @@ class Cell:
 # Each fault of each request is shown to one of the writes, and each write meets a fault of each effect at each request.
 KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
     lambda cell: (cell.asked, cell.kind, cell.is_lasting),
-    lambda cell: (cell.mode, cell.operation, cell.asked, cell.kind.effect),
+    lambda cell: (cell.mode, cell.asked, cell.kind.effect),
 )
 
 
