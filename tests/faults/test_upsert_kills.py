@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.manifest import DataFileContent
 from support.checks.invariants import live_entries, unreferenced_files
+from support.exhaustive import few
 from support.keys.streams import FEED, Epoch, rows_after, rows_in
 from support.keys.upserts import ENCODINGS
 from support.programs.upserter import TABLE, Upsert, die_in_upsert
@@ -91,7 +92,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(house=Warehouse(folder=tmp_path / "warehouse"), encoding=request.param)
 
 
-@pytest.mark.parametrize(("step", "number"), ONCE)
+@pytest.mark.parametrize(("step", "number"), few(6, ONCE))
 def test_upsert_that_is_killed_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """Rows would be there twice, deleted ones come back, or files lie around that nobody finds."""
     place.upsert(0, START).run()
@@ -105,7 +106,7 @@ def test_upsert_that_is_killed_lands_once(place: Place, step: FaultPoint, number
     place.check_orphans(has_landed=has_landed)
 
 
-@pytest.mark.parametrize(("step", "number"), SEARCHED_AGAIN)
+@pytest.mark.parametrize(("step", "number"), few(2, SEARCHED_AGAIN))
 def test_upsert_that_is_killed_beside_another_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """What the other one has written meanwhile would stand beside the rows of the same keys, or be gone."""
     place.upsert(0, START).run()

@@ -291,13 +291,16 @@ def test_table_of_format_version_3_is_refused(spark: SparkSession, house: Wareho
 
 @pytest.mark.parametrize(
     ("key", "value", "fragment"),
-    [
-        ("encryption.key-id", "key", "it is encrypted"),
-        ("write.format.default", "orc", "asks for orc, and only parquet can be written"),
-        ("write.location-provider.impl", "com.example.Mine", "names the Java class com.example.Mine"),
-        ("write.parquet.compression-codec", "zip", "is 'zip', expected one of"),
-        ("write.target-file-size-bytes", "huge", "is 'huge', expected a number above 0"),
-    ],
+    few(
+        2,
+        [
+            ("encryption.key-id", "key", "it is encrypted"),
+            ("write.format.default", "orc", "asks for orc, and only parquet can be written"),
+            ("write.location-provider.impl", "com.example.Mine", "names the Java class com.example.Mine"),
+            ("write.parquet.compression-codec", "zip", "is 'zip', expected one of"),
+            ("write.target-file-size-bytes", "huge", "is 'huge', expected a number above 0"),
+        ],
+    ),
 )
 def test_tables_whose_properties_cannot_be_honoured_are_refused(
     spark: SparkSession, house: Warehouse, key: str, value: str, fragment: str

@@ -1,4 +1,4 @@
-"""What proves again what another test has proved: `make test` leaves it out, `make test-all` runs it.
+"""What takes a minute, or proves again what another test proves: `make test` leaves it out, `make test-all` runs it.
 
 There is one mark for it, `exhaustive`. A matrix whose cells are alike to the sink in some respect says in which, and
 keeps a cell for each of these ways to look at it.

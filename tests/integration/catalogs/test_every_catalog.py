@@ -11,18 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 from support.catalogs.catalog_table import CatalogTable
-from support.exhaustive import few
-from support.services.fixtures import CATALOGS
+from support.services.fixtures import WITH_TWO
 from support.spark.jobs import StreamJob, numbered, remove_last_commit, write_source
 from support.tables.sink import rows
 
 WRITERS = 3
 APPENDS = 3
 # Of what does not depend on how a catalog commits: with two catalogs, and with all of them.
-WITH_TWO = pytest.mark.parametrize("service", few(2, CATALOGS), indirect=True, scope="package")
 
 
 def run_at_once(*steps: Callable[[], object]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from support.exhaustive import few
 from support.services.catalogs import (
     Moto,
     glue_catalog,
@@ -23,6 +24,8 @@ from support.services.servers import CatalogService, ObjectStore, serve_objects
 
 # The fixtures of all catalogs.
 CATALOGS = ("rest_catalog", "nessie", "hive_metastore", "postgres", "sqlite", "glue")
+# Of a test that `make test` runs with two of them.
+WITH_TWO = pytest.mark.parametrize("service", few(2, CATALOGS), indirect=True, scope="package")
 
 
 @pytest.fixture(scope="package")
