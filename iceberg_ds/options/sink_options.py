@@ -117,16 +117,16 @@ class SinkOptions:
 
     table: tuple[str, ...] = _option(
         parse_identifier,
-        "Identifier of the table, levels separated by dots; backticks keep what is more than letters and digits, "
-        "such as ``db.`my.table` ``.",
+        "Identifier of the table, levels separated by dots; a level of more than letters and digits stands in "
+        "backticks, such as ``db.`my.table` ``.",
         default=(),
         shown='required, or `save("db.t")` / `start("db.t")`',
     )
     namespace: tuple[str, ...] | None = _option(parse_identifier, "Namespace of a table whose name has no dot.")
     catalog: str | None = _option(
         values.name,
-        "Name of a catalog that PyIceberg's configuration file or environment knows, or the name to give the one that "
-        "`catalog.*` describes.",
+        "Name of a catalog in PyIceberg's configuration file or environment, or a name for the one that `catalog.*` "
+        "describes.",
         shown="`default`",
     )
     catalog_properties: Mapping[str, str] = _group(
@@ -142,7 +142,7 @@ class SinkOptions:
     )
     branch: str | None = _option(
         values.name,
-        "Branch that is written; it must exist, unless `create-branch` is `true`.",
+        "Branch to write to; it must exist, unless `create-branch` is `true`.",
         shown="`main`",
     )
     create_branch: bool = _option(
@@ -163,7 +163,7 @@ class SinkOptions:
     partition_by: tuple[PartitionTerm, ...] | None = _option(
         parse_partition_by,
         "Partitioning of a new table, such as `day(ts), bucket(16, id) as shard, truncate(4, name), region`; empty "
-        "for none. On an existing table it must equal the table's own, the names that it gives among it.",
+        "for none. On an existing table it must equal the table's own spec, names that it gives included.",
     )
     evolve_partitioning: bool = _option(
         values.boolean,
@@ -172,8 +172,8 @@ class SinkOptions:
     )
     sort_by: tuple[SortTerm, ...] | None = _option(
         parse_sort_by,
-        "Rows are sorted so within each file, such as `ts desc nulls last, id`, and the order is recorded. On a new "
-        "table it becomes the table's sort order.",
+        "Sort order of the rows within each file, such as `ts desc nulls last, id`; it is recorded. On a new table it "
+        "becomes the table's sort order.",
         shown="the table's sort order",
     )
     use_table_distribution_and_ordering: bool = _option(
@@ -211,19 +211,19 @@ class SinkOptions:
     )
     time_zone: str | None = _option(
         _time_zone,
-        "Where times without a zone are in `replace-where` and `delete-when`, such as `Europe/Paris`: give it the "
-        'session\'s, `spark.conf.get("spark.sql.session.timeZone")`, which Spark does not tell data sources.',
+        "Time zone of times without a zone in `replace-where` and `delete-when`, such as `Europe/Paris`. Give the "
+        'session\'s, `spark.conf.get("spark.sql.session.timeZone")`: Spark does not tell it to data sources.',
         shown="none: a time without a zone is refused beside a timestamp with one",
     )
     isolation_level: IsolationLevel | None = _option(
         values.one_of("serializable", "snapshot", "none"),
         "When replacing: `serializable` refuses the commit if rows came into the replaced range since the write began; "
-        "`snapshot` keeps those rows; `none` replaces them, too: all that is there when the write lands.",
+        "`snapshot` keeps those rows; `none` replaces them, too: all rows that are there when the write lands.",
         shown="`serializable`",
     )
     validate_from_snapshot_id: int | None = _option(
         values.integer,
-        "When replacing: the snapshot from which changes of others are looked for.",
+        "When replacing: the snapshot from which changes of others count.",
         shown="the snapshot when the write began",
     )
     txn_app_id: str | None = _option(
@@ -239,11 +239,11 @@ class SinkOptions:
     stream_name: str | None = _option(
         values.writer_name,
         "Streams: a name that outlives the checkpoint. A query with a new checkpoint is refused under the name of "
-        "another one.",
+        "another query.",
     )
     accept_new_checkpoint: bool = _option(
         values.boolean,
-        "With `stream-name`: let a query with a new checkpoint take the name over, once.",
+        "With `stream-name`: let one query with a new checkpoint take over the name.",
         default=False,
     )
     keys: tuple[str, ...] | None = _option(
@@ -254,7 +254,7 @@ class SinkOptions:
     )
     sequence_by: tuple[str, ...] = _option(
         parse_columns,
-        "With `keys`: columns, the first counts most; of the rows of one key in an epoch or batch, the one with the "
+        "With `keys`: columns, the first counts most. Among the rows of one key in an epoch or batch, the row with the "
         "highest values wins. Without it, a key that comes twice is an error.",
         default=(),
     )
@@ -274,11 +274,11 @@ class SinkOptions:
     delete_when: str | None = _option(
         _predicate,
         "With `keys`: a predicate on columns of the DataFrame, such as `deleted = true`; rows that satisfy it are "
-        "deletes. Without `keys` as `operation-column`.",
+        "deletes. Without `keys` it counts as `operation-column` does.",
     )
     keys_not_enforced: bool = _option(
         values.boolean,
-        "With `keys`: of rows of one key and one sequence any one wins, instead of an error.",
+        "With `keys`: among rows of one key and one sequence any one wins, instead of an error.",
         default=False,
     )
     inserts_are_new: bool = _option(
@@ -289,7 +289,7 @@ class SinkOptions:
     )
     evolve_keys: bool = _option(
         values.boolean,
-        "With `keys`: let them take the place of the identifier fields of an existing table.",
+        "With `keys`: let them replace the identifier fields of an existing table.",
         default=False,
     )
     soft_delete_column: str | None = _option(
@@ -301,8 +301,8 @@ class SinkOptions:
         values.delete_encoding,
         "With `keys`: how old rows are deleted. `equality`: by equality deletes, as all writes with "
         '`format("icebergsink")` do. `position` or `copy-on-write`: by position deletes, or by writing files again, as '
-        "`iceberg_ds.upsert` and `upsert_into` do. `auto`: the first of these that counts there. Refused if not all "
-        "`readers` can read them.",
+        "`iceberg_ds.upsert` and `upsert_into` do. `auto`: `equality` in the former, `position` in the latter. "
+        "Refused if not all `readers` can read them.",
         shown="`auto`",
     )
     readers: tuple[str, ...] = _option(
@@ -313,15 +313,15 @@ class SinkOptions:
     )
     publish_converted: bool = _option(
         values.boolean,
-        "With `keys`: rows land on `staging-branch` (unless given, `branch` with `__unconverted` behind it), their "
+        "With `keys`: rows land on `staging-branch` (by default `branch` with the suffix `__unconverted`), their "
         "deletes are converted there, then `branch` is fast-forwarded: its readers never meet equality deletes. See "
         "[published when converted](docs/upserts.md#published-when-converted).",
         default=False,
     )
     metadata_columns: tuple[str, ...] = _option(
         values.names_among(*METADATA_COLUMNS),
-        "Columns to fill in, such as `_extracted_at, _epoch_id`: when the epoch or batch was planned, its number, what "
-        "each row does (`_operation`), and `+1` or `-1` (`_diff`, for change feeds without `keys`). See "
+        "Columns that the sink fills in, such as `_extracted_at, _epoch_id`: when the epoch or batch was planned, its "
+        "number, what each row does (`_operation`), and `+1` or `-1` (`_diff`, for change feeds without `keys`). See "
         "[columns that tell of the write](docs/upserts.md#columns-that-tell-of-the-write).",
         default=(),
     )
@@ -351,7 +351,7 @@ class SinkOptions:
     )
     use_nullable_query_schema: bool = _option(
         values.boolean,
-        "All columns of a new table are optional but its keys, and so is all that is nested in columns that are added "
+        "All columns of a new table but its keys are optional, and so is all that is nested in columns that are added "
         "later. `false`: columns that Spark calls non-nullable are required.",
         default=True,
     )
@@ -392,9 +392,9 @@ class SinkOptions:
     )
     max_open_files: int = _option(
         values.positive_integer,
-        "Files that a task has open at once at most. Rows of further partitions wait in a temporary file, so that each "
-        "gets one file. Input that is clustered by partition needs one: with `1` the open file is finished when "
-        "another is begun, and nothing waits on disk.",
+        "The most files that a task has open at once. Rows of further partitions wait in a temporary file, so that "
+        "each partition gets one file. Input that is clustered by partition needs one open file: with `1` it is "
+        "finished when another is begun, and nothing waits on disk.",
         default=16,  # each holds one to two megabytes, and a part of an upload
     )
     small_task_size_bytes: int = _option(
