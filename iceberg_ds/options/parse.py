@@ -14,7 +14,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.options.other_writers import ALIASES, NOT_OURS, refusal_of_setting
 from iceberg_ds.options.rules import broken_rules
 from iceberg_ds.options.sink_options import CATALOG_PREFIX, OPTIONS, Option, SinkOptions
-from iceberg_ds.secrets import has_password, is_credential, mask_url
+from iceberg_ds.secrets import has_password, is_credential, mask_name, mask_url
 from iceberg_ds.table.names import parse_identifier
 
 # Spark itself puts these beside the user's options.
@@ -121,7 +121,7 @@ def _unknown(key: str) -> str:
     hint = (
         f"did you mean '{near[0]}'?" if near else f"known options: {', '.join([*known, *(f'{p}*' for p in _GROUPS)])}"
     )
-    return f"unknown option '{key}': {hint}"
+    return f"unknown option '{mask_name(key)}': {hint}"
 
 
 def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], problems: list[str]) -> None:
@@ -132,7 +132,7 @@ def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], 
         try:
             from_path = parse_identifier(path)
         except ValueError as problem:
-            problems.append(f"{place} is {path!r}: {problem}")
+            problems.append(f"{place} is {mask_url(path)!r}: {problem}")
             return
         if parsed.setdefault("table", from_path) != from_path:
             problems.append(f"option 'table' and the table in save() or start() differ ({path!r}): give one of them")

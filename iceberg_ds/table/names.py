@@ -18,6 +18,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 _SELECTOR = re.compile(r"branch_(?P<branch>.+)|tag_.+|snapshot_id_\d+|at_timestamp_\d+", re.DOTALL)
 _PLAIN_LEVEL = re.compile(r"(?!\d+\Z)\w+")
 _LEVEL = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.]*?))\s*(?:(\.)|\Z)")
+# Of a file or a folder, as users of other writers name tables.
+_PLACE = re.compile(r"\s*(?:[A-Za-z][\w+.:-]*:[/\\]|(?:\.{0,2}|~)[/\\])")
 FILE_PATH = NestedField(2147483546, "file_path", StringType(), required=True)
 POS = NestedField(2147483545, "pos", LongType(), required=True)
 
@@ -48,8 +50,13 @@ def parse_identifier(text: str) -> tuple[str, ...]:
     """Return the levels of an identifier.
 
     Raises:
-        ValueError: A level is blank, or a backtick is unmatched.
+        ValueError: A level is blank, a backtick is unmatched, or the text is a place: its dots separate no levels.
     """
+    if _PLACE.match(text):
+        raise ValueError(
+            "expected the name of a table, such as db.events, and this is a place: tables belong to a catalog, and "
+            "option 'location' says where a new one goes"
+        )
     levels = []
     position, is_open = 0, True
     while is_open:

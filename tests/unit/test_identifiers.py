@@ -39,6 +39,26 @@ def test_blank_levels_are_refused(text: str) -> None:
         parse_identifier(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("s3://my.bucket/lake/t", "abfss://c@account.dfs.core.windows.net/db/t", "hdfs://nn:8020/lake/db.db/t"),
+        *("file:/lake/db.db/t", "/lake/db.db/t", " /lake/db/t", "./db.t", "../db/t", "~/db.t", "C:\\lake\\db.t"),
+        *("s3://bucket/t", "jdbc:postgresql://h/db.t"),
+    ],
+)
+def test_place_is_no_name_of_a_table(text: str) -> None:
+    """Users who name a place elsewhere got a new table in namespaces made of its parts, and their own had no row."""
+    with pytest.raises(ValueError, match="and this is a place: tables belong to a catalog"):
+        parse_identifier(text)
+
+
+@pytest.mark.parametrize(("text", "levels"), [("db.a/b", ("db", "a/b")), ("`/x`.t", ("/x", "t"))])
+def test_slash_within_a_name_is_no_place(text: str, levels: tuple[str, ...]) -> None:
+    """A table that others have made could not be written."""
+    assert parse_identifier(text) == levels
+
+
 @pytest.mark.parametrize("text", ["db.`t", "db.t`", "db.a`b", "`db`t", "db.`a`b`", "`db`.`t`x"])
 def test_backticks_without_counterpart_are_refused(text: str) -> None:
     """Rows would go into a table with a backtick in its name, instead of the one that is meant."""

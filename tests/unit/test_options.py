@@ -206,6 +206,30 @@ def test_refused_value_does_not_show_credentials_of_a_url() -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {"path": f"s3a://key:{SECRET}@my.bucket/db/t"},
+        {"table": f"s3a://key:{SECRET}@bucket/db/t"},
+        {"table": "db.t", "path": f"s3a://key:{SECRET}@bucket/db/t"},
+        {"table": "db.t", "namespace": f"postgresql://u:{SECRET}@h.example"},
+        {"table": "db.t", f"token: {SECRET}": "="},
+        {"table": "db.t", f"uri:postgresql://u:{SECRET}@h/?x": "1"},
+    ],
+)
+def test_secret_in_the_wrong_place_is_not_shown(options: dict[str, str]) -> None:
+    """The error that tells of the mistake would show it."""
+    assert SECRET not in refusal(options)
+
+
+def test_secret_behind_a_colon_is_not_taken_for_a_name() -> None:
+    """A log would show what stands behind a colon in place of an equals sign, as in `--option catalog.token:x=`."""
+    options = parse_options({"table": "db.t", f"catalog.credential:id:{SECRET}": "="})
+
+    assert SECRET not in str(options)
+    assert "'credential***'" in str(options)
+
+
+@pytest.mark.parametrize(
     "option",
     [
         "table-property.s3.secret-access-key",
