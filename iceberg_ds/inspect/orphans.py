@@ -528,7 +528,7 @@ def _refuse_table_around(table: Table) -> None:
 
     A folder that cannot be listed, as with credentials for this table alone, is passed over.
     """
-    files = _MetadataFiles(table.io)
+    files, own = _MetadataFiles(table.io), folder_key(table.metadata.location)
     for location in _locations_around(table.metadata.location):
         try:
             around = _metadata_files_at(table, location)
@@ -539,7 +539,8 @@ def _refuse_table_around(table: Table) -> None:
             continue
         # One by one: mostly the first tells. A table that was moved has left files of its own.
         for state in itertools.chain.from_iterable(files.states([path]) for path in around):
-            if state.table_uuid != str(table.metadata.table_uuid):
+            at = (_table_root(file_key(state.path)), *state.folders)
+            if own.startswith(at) and state.table_uuid != str(table.metadata.table_uuid):
                 raise CheckFailedError(
                     f"{state.path} is the metadata of a table around this one: files in {table.metadata.location} may "
                     "be its rows",
@@ -560,12 +561,19 @@ def _locations_around(location: str) -> list[str]:
 
 
 def _metadata_files_at(table: Table, location: str) -> list[str]:
-    """Return the metadata files of tables at a location, without those in a table's log, and not of tables below."""
+    """Return the metadata files in the metadata folder at a location, but for those in a table's log.
+
+    Those of tables below it, in folders called `metadata` of their own, are left out.
+    """
     log = {file_key(entry.metadata_file) for entry in table.metadata.metadata_log}
     own, at = {*log, file_key(table.metadata_location)}, folder_key(location)
     stored = (file.path for file in stored_files(table.io.properties, f"{location}/metadata"))
-    paths = [path for path in stored if is_metadata_file(path) and _table_root(file_key(path)) == at]
-    return sorted(path for path in paths if file_key(path) not in own)
+    paths = {file_key(path): path for path in stored if is_metadata_file(path)}
+    return sorted(
+        path
+        for key, path in paths.items()
+        if key not in own and (_table_root(key) == at or basename(dirname(key)) != "metadata")
+    )
 
 
 def _exists(io: FileIO, path: str) -> bool:

@@ -242,6 +242,24 @@ def test_table_that_was_moved_below_its_data_is_cleaned_up(sink: Sink) -> None:
     assert sink.ids() == [1, 2, 3, 4]
 
 
+def test_table_among_the_files_of_one_with_metadata_in_a_folder_of_its_own_deletes_none(sink: Sink) -> None:
+    """Rows of the table around it would be gone where its metadata lies one folder deeper."""
+    sink.append(1)
+    location = sink.table().metadata.location
+    folder = {"write.metadata.path": f"{location}/metadata/deeper"}
+    sink.catalog.send(sink.table(), (), (SetPropertiesUpdate(updates=folder),))
+    sink.append(2)
+    for first in (folder_of(sink) / "metadata").glob("*.metadata.json"):
+        first.unlink()
+    inner = made_at(sink, f"{location}/data/inner", "inner")
+    inner.append(3)
+    left_behind(inner)
+    age_all(folder_of(sink))
+
+    assert "is the metadata of a table around this one" in refusal(cleaned(inner))
+    assert sink.ids() == [1, 2]
+
+
 def test_table_among_the_files_of_another_one_is_known_through_links(sink: Sink, tmp_path: Path) -> None:
     """Rows of the table around it would be gone where a folder has two names."""
     sink.append(1, 2)
