@@ -12,7 +12,7 @@ import base64
 import json
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any
@@ -70,7 +70,7 @@ _BEHIND_NAME = re.compile(r"\s*[:@].*", re.DOTALL)
 _ADDRESS_KEY = re.compile(r"(?:uri|url|endpoint)$", re.IGNORECASE)
 _NO_ADDRESS = r"(?!\s*['\"]?[a-z][\w+.-]*://)"
 _USERINFO_OF_MISTYPED = re.compile(rf"\A{_NO_ADDRESS}[^\x00]+(?=@)", re.IGNORECASE)
-_USERINFO_OF_VALUE = re.compile(rf"{_SCHEME}[^\x00]+(?=@)", re.IGNORECASE)
+_USERINFO_OF_VALUE = re.compile(rf"{_SCHEME}.+(?=@)", re.IGNORECASE | re.DOTALL)
 _USERINFO_IN_TEXT = re.compile(
     rf"{_SCHEME}(?:[^/\s:@'\"<>]+:(?!\d+(?:[/\s]|$))[^/'\"<>\r\n]{{1,999}}|\S{{1,999}})(?=@)", re.IGNORECASE
 )
@@ -197,25 +197,32 @@ def _shown(key: str, value: object) -> str:
 
 def mask_url(text: str) -> str:
     """Return `text`, an address, with its user, password and secret parameters as `***`."""
-    text = _masked_behind(text, _USERINFO_OF_VALUE, _PARAMETER_OF_VALUE)
+    text = _masked_behind(text, [*_userinfo_of_value(text), *_PARAMETER_OF_VALUE.finditer(text)])
     return _PARAMETER.sub(_masked_entry, _ENCODED_PARAMETER.sub(_masked_entry, text))
 
 
-def _masked_behind(text: str, *patterns: re.Pattern[str]) -> str:
+def _userinfo_of_value(text: str) -> list[re.Match[str]]:
+    """Return the match of the user and password of an address, up to the last @; none without an @."""
+    # Only what is before the last @ is searched, else a long value without one is read anew from each scheme in it.
+    found = _USERINFO_OF_VALUE.search(text, 0, text.rfind("@") + 1)
+    return [] if found is None else [found]
+
+
+def _masked_behind(text: str, matches: Iterable[re.Match[str]]) -> str:
     shown, end = [], 0
-    for begin, until in _behind(text, *patterns):
+    for begin, until in _behind(matches):
         shown.append(text[end:begin])
         end = until
     return MASK.join([*shown, text[end:]])
 
 
-def _behind(text: str, *patterns: re.Pattern[str]) -> list[tuple[int, int]]:
-    """Return where the parts of `text` are that stand behind the first group of a match; overlapping ones are one.
+def _behind(matches: Iterable[re.Match[str]]) -> list[tuple[int, int]]:
+    """Return where the parts of a text are that stand behind the first group of a match; overlapping ones are one.
 
-    All patterns look at the same text: an @ in a parameter ends a user, too, and without its name the rest would show.
+    All matches are of the same text: an @ in a parameter ends a user, too, and without its name the rest would show.
     """
     parts: list[tuple[int, int]] = []
-    for begin, end in sorted((found.end(1), found.end()) for one in patterns for found in one.finditer(text)):
+    for begin, end in sorted((found.end(1), found.end()) for found in matches):
         if parts and begin < parts[-1][1]:
             parts[-1] = (parts[-1][0], max(end, parts[-1][1]))
         else:
@@ -247,7 +254,7 @@ def mask_text(text: str, properties: Mapping[str, Any]) -> str:
         text = entry.sub(_masked_entry, text)
     for entry in (_ENCODED_PARAMETER, _ELEMENT, _NAMED_ELEMENT, _ARGUMENT, _PARAMETER):
         text = entry.sub(_masked_entry, text)
-    text = _masked_behind(text, _USERINFO_IN_TEXT, _PARAMETER_IN_TEXT)
+    text = _masked_behind(text, [*_USERINFO_IN_TEXT.finditer(text), *_PARAMETER_IN_TEXT.finditer(text)])
     text = _SCHEME_IN_HEADER.sub(rf"\1 {MASK}", text)
     text = _HEADER.sub(rf"\1\2{MASK}", text)
     return _LINE.sub(_masked_entry, _MAP_ENTRY.sub(_masked_entry, text))
@@ -334,14 +341,15 @@ def _secrets_of_json(text: str) -> Iterator[str]:
 
 
 def _secrets_of_url(text: str) -> Iterator[str]:
-    for found in _USERINFO_OF_VALUE.finditer(text):
+    for found in _userinfo_of_value(text):
         userinfo = found.group().removeprefix(found.group(1))
         yield from (userinfo, unquote(userinfo))
         password = userinfo.partition(":")[2]
         # Parsers of URLs take a password apart that should have been percent-encoded.
         yield from (password, unquote(password), *re.split(r"[\[\]@/?#\s\\]", password))
-    yield from (text[begin:end] for begin, end in _behind(text, _USERINFO_OF_VALUE, _PARAMETER_OF_VALUE))
-    for parameter in _PARAMETER_OF_VALUE.finditer(text):
+    parameters = list(_PARAMETER_OF_VALUE.finditer(text))
+    yield from (text[begin:end] for begin, end in _behind([*_userinfo_of_value(text), *parameters]))
+    for parameter in parameters:
         value = parameter.group().removeprefix(parameter.group(1))
         yield from (value, unquote(value), unquote_plus(value))
     for name, entry in _DSN_ENTRY.findall(unquote_plus(text)):

@@ -9,7 +9,15 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from iceberg_ds.secrets import MASK, is_secret, mask_properties, mask_text, masked_cause, storage_properties
+from iceberg_ds.secrets import (
+    MASK,
+    is_secret,
+    mask_properties,
+    mask_text,
+    mask_url,
+    masked_cause,
+    storage_properties,
+)
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -430,3 +438,10 @@ def test_part_of_a_password_that_is_a_word_does_not_uncover_the_rest() -> None:
     uri = "postgresql://writer:0?0:hunter2-s3cr3t@db.example/catalog"
 
     assert "hunter2" not in mask_text("0?0:hunter2-s3cr3t is no host", {"uri": uri})
+
+
+@pytest.mark.parametrize("value", ["a://" * 100_000, "x@" + "a://" * 100_000, "a://" * 100_000 + "\0@"])
+def test_long_value_is_read_once(value: str) -> None:
+    """A table's property, or a REST server's, would keep the driver busy for hours before the error is shown."""
+    assert mask_url(value).startswith(("a://", "x@a://"))
+    assert mask_text("refused", {"uri": value}) == "refused"
