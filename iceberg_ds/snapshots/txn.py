@@ -152,8 +152,15 @@ def split_name(prefix: str, key: str) -> tuple[str, str] | None:
 def recorded_markers(metadata: TableMetadata, branch: str, kind: TxnKind) -> Iterator[tuple[str, TxnMarker]]:
     """Yield each writer that has a table property for a branch, and the mark in it; malformed ones are skipped."""
     for writer, text in named_properties(metadata, kind.property_prefix, branch):
-        with suppress(ValueError, KeyError, TypeError):
-            yield writer, read_marker(kind, text)
+        if (mark := marker_of(kind, text)) is not None:
+            yield writer, mark
+
+
+def marker_of(kind: TxnKind, text: str) -> TxnMarker | None:
+    """Return the mark that a table property records, or None if it is malformed."""
+    with suppress(ValueError, KeyError, TypeError):
+        return read_marker(kind, text)
+    return None
 
 
 def marker_property(kind: TxnKind, branch: str, writer: str, mark: TxnMarker) -> dict[str, str]:

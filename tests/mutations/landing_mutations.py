@@ -248,9 +248,16 @@ LANDING = (
     Mutation(
         name="marks that only history holds are not written down",
         file="snapshots/txn_properties.py",
-        before="            values |= met_in_history(history)",
-        after="            values |= {}",
+        before="        values |= met_in_history(history)",
+        after="        values |= {}",
         tests=(_STRAY + "test_mark_that_only_history_holds_is_written_down",),
+    ),
+    Mutation(
+        name="a batch without a number writes down no marks of others",
+        file="snapshots/txn_properties.py",
+        before="(write.numbered is not None or _may_have_come_by_sql(history))",
+        after="write.numbered is not None",
+        tests=(_STRAY + "test_plain_batch_writes_down_the_marks_that_only_history_holds",),
     ),
     Mutation(
         name="a second request to create a table has a manifest list of its own",

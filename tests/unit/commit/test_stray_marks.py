@@ -76,8 +76,8 @@ def test_version_of_a_branch_that_followed_main_is_not_called_gone(
 ) -> None:
     """The error said that the rows were not there, and to write them again doubled them."""
     set_branch(audited, "main", head_of(audited, "audit"))  # CALL fast_forward of SQL
-    audited.append(3)
-    audited.append(4)
+    for _ in range(2):  # no commits of the sink, which would write down what history tells
+        plain_table(audited).append(audited.table().scan().to_arrow().slice(0, 1))
     set_branch(audited, "audit", head_of(audited))
     expire(audited, cuts_parents=cuts_parents)
     if is_noted:
@@ -420,6 +420,33 @@ def test_mark_that_only_history_holds_is_written_down(sink: Sink) -> None:
 
     assert append(sink, 1, 1, branch="audit").was_replayed
     assert ids_of(sink, "audit") == [1, 9]
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_plain_batch_writes_down_the_marks_that_only_history_holds(sink: Sink, *, cuts_parents: bool) -> None:
+    """After a fork by SQL, a batch without a number and an expiry, rows of the forked branch would be doubled."""
+    sink.append(0)
+    append(sink, 1, 1)
+    set_branch(sink, "audit", head_of(sink))
+    sink.commit(sink.write(rows(9), plan=sink.plan(branch="audit")))
+    sink.append(5)
+    expire(sink, cuts_parents=cuts_parents)
+
+    assert append(sink, 1, 1, branch="audit").was_replayed
+    assert ids_of(sink, "audit") == [0, 1, 9]
+
+
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_plain_batch_writes_down_the_marks_of_a_fast_forward(audited: Sink, *, cuts_parents: bool) -> None:
+    """After a fast-forward by SQL, a batch without a number and an expiry, rows of `main` would be doubled."""
+    set_branch(audited, "main", head_of(audited, "audit"))
+    drop_branch(audited, "audit")
+    audited.append(8)
+    audited.append(9)
+    expire(audited, cuts_parents=cuts_parents)
+
+    assert append(audited, 1, 2).was_replayed
+    assert audited.ids() == [1, 2, 8, 9]
 
 
 def test_skip_that_only_history_proves_is_written_down(sink: Sink) -> None:
