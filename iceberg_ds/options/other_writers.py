@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iceberg_ds.secrets import mask_url
+
 _ICEBERG, _DELTA = "Iceberg's runtime", "Delta"
 _BOOLEAN = ("true", "false")
 _READING = "it is an option of reading: drop it"
@@ -46,7 +48,7 @@ class ForeignOption:
         if text.lower() in self.accepts:
             return None
         instead = self.instead or f"expected one of {', '.join(self.accepts)}"
-        shown = f"is {text!r}" if self.accepts else "is not one of this sink"
+        shown = f"is {mask_url(text)!r}" if self.accepts else "is not one of this sink"
         return f"option '{self.name}' of {self.writer} {shown}: {instead}"
 
 

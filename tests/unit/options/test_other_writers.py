@@ -149,6 +149,14 @@ def test_two_names_of_one_option_with_different_values_are_refused() -> None:
         parsed(partitionOverwriteMode="static", overwrite_mode="dynamic")
 
 
+def test_refused_value_shows_no_password() -> None:
+    """A password that stands in the wrong option would be in the driver's log."""
+    with pytest.raises(OptionError, match=r"'http://\*\*\*@h'") as raised:
+        parsed(**{"distribution-mode": "http://u:SECRET@h"})
+
+    assert "SECRET" not in str(raised.value)
+
+
 def test_note_of_the_user_stands_in_the_snapshot(sink: Sink) -> None:
     """Who wrote a snapshot, and why, would not be known."""
     noted = Sink(catalog=sink.catalog, options=sink.options)
