@@ -28,6 +28,7 @@ _OPTIONS = re.compile(
     r"^<!-- options: made by `make readme` -->$(.*?)^<!-- end of options -->$", re.DOTALL | re.MULTILINE
 )
 _NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+_NAMED_MODULE = re.compile(r"`(\w+(?:/\w+)?\.py)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 TIMEOUT_S = 500
 _RUN = """
@@ -149,6 +150,15 @@ def test_every_test_that_a_document_names_exists(document: Path) -> None:
     ]
     assert named
     assert missing == []
+
+
+@pytest.mark.parametrize("document", ["architecture.md", "glossary.md"])
+def test_every_module_that_a_document_names_exists(document: str) -> None:
+    """A newcomer would look for code where it stood once."""
+    named = _NAMED_MODULE.findall((REPOSITORY / "docs" / document).read_text())
+
+    assert named
+    assert [name for name in named if not (REPOSITORY / "iceberg_ds" / name).exists()] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
