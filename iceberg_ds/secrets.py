@@ -145,10 +145,13 @@ _JWT = re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*){0,3}")
 # The value of a header `Authorization`.
 _AUTHORIZATION = re.compile(r"\s*(?:bearer|basic)\s+(?P<value>\S+)\s*", re.IGNORECASE)
 # An entry of a database's connection string.
-_DSN_ENTRY = re.compile(r"([\w .-]+)=(\{(?:[^}]|\}\})*\}|[^;]*)")
+_DSN_ENTRY = re.compile(r"(?<![\w .-])([\w .-]+)=(\{(?:[^}]|\}\}){0,999}\}|[^;]*)")
 # An address up to its user and password: a whole value, and in a text.
 _SPARK_ADDRESS = r"https?://[^/\s@'\"]+@|://[^/\s:@]*:[^\x00]*@"
 _SPARK_ADDRESS_IN_TEXT = r"https?://[^/\s@'\"]+@|://[^/\s:@'\"]*:[^\s'\"]*@|://[^/\s:@'\"]+:(?!\d+[/\s])[^/'\"\r\n]*@"
+# The password of a mistyped address begins at one of its first cuts, or that near to the @.
+_CUTS = 9
+_NEAR = 999
 # A shorter secret is hidden only where it stands alone, else masking would take letters out of every word.
 _LONG = 8
 _ALWAYS_PLAIN = frozenset({"", "true", "false", "none", "null"})
@@ -304,7 +307,9 @@ def _secrets(properties: Mapping[str, Any], *, is_below_secret: bool = False) ->
         if _ADDRESS_KEY.search(key) and (found := _USERINFO_OF_MISTYPED.match(str(value))) is not None:
             userinfo = found.group()
             # What the password is depends on what is mistyped.
-            yield from (userinfo, *(userinfo[cut.end() :] for cut in re.finditer(r":|[/\\]+", userinfo)))
+            cuts = [cut.end() for cut in re.finditer(r":|[/\\]+", userinfo)]
+            near = (cut for place, cut in enumerate(cuts) if place < _CUTS or len(userinfo) - cut < _NEAR)
+            yield from (userinfo, *(userinfo[cut:] for cut in near))
 
 
 def _secrets_of(value: object, *, is_hidden: bool) -> Iterator[str]:

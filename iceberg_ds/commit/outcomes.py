@@ -48,20 +48,26 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
         f"as snapshot {stray.mark.snapshot_id}, and "
     )
     if stray.proof is not None:
-        key, text = stray.proof
+        proof = " = ".join(_sql(part) for part in stray.proof)
         return (
             f"{said}history has expired: branch '{stray.branch}' does not show whether it has that snapshot, and main, "
             f"which is the same further back, has no mark of it. {nothing}Look whether the rows of that {landed} are "
-            f"there. If they are, let main have the mark (ALTER TABLE ... SET TBLPROPERTIES ('{key}' = '{text}')), and "
-            "run this again, which skips it; if they are not, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES "
-            f"('{stray.key}')), and run this again, which writes them."
+            f"there. If they are, let main have the mark (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this "
+            "again, which skips it; if they are not, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES "
+            f"({_sql(stray.key)})), and run this again, which writes them."
         )
     return (
         f"{said}branch '{stray.branch}' does not have that snapshot: somebody has rolled it back, dropped it and made "
-        f"it again, or replaced the table. {nothing}If the rows are to be written "
-        f"again, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES ('{stray.key}')) and run this again; if they "
+        f"it again, or replaced the table. {nothing}If the rows are to be written again, remove the property "
+        f"(ALTER TABLE ... UNSET TBLPROPERTIES ({_sql(stray.key)})) and run this again; if they "
         f"are not, set the branch back to a snapshot that has them{other_way}."
     )
+
+
+def _sql(text: str) -> str:
+    """Return a text as Spark's SQL writes it: the name of a branch may hold quotes and backslashes."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _displaced(write: WriteIdentity, holder: Holder) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from base64 import b64encode
+from time import process_time
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -438,6 +439,24 @@ def test_part_of_a_password_that_is_a_word_does_not_uncover_the_rest() -> None:
     uri = "postgresql://writer:0?0:hunter2-s3cr3t@db.example/catalog"
 
     assert "hunter2" not in mask_text("0?0:hunter2-s3cr3t is no host", {"uri": uri})
+
+
+@pytest.mark.parametrize("value", ["a" * 100_000, "a={;" * 25_000, "1:2@" * 10_000])
+def test_long_value_is_searched_once(value: str) -> None:
+    """A property of mere letters, or of an address without a scheme, would keep the driver busy for hours."""
+    begin = process_time()
+
+    assert mask_text("refused", {"uri": value}) == "refused"
+
+    assert process_time() - begin < 30, "the time grows with the square of the length"
+
+
+@pytest.mark.parametrize("place", [0, 3, 30])
+def test_part_of_the_password_of_a_mistyped_address_is_hidden(place: int) -> None:
+    """A parser may quote what it takes for a port or a path, wherever in the password it begins."""
+    uri = f"postgresql:/writer:{'a:' * place}{SECRET}@db.example/catalog"
+
+    assert SECRET not in mask_text(f"{SECRET} is no port", {"uri": uri})
 
 
 @pytest.mark.parametrize("value", ["a://" * 100_000, "x@" + "a://" * 100_000, "a://" * 100_000 + "\0@"])

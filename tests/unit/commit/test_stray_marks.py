@@ -15,6 +15,7 @@ import iceberg_ds
 from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import CommitConflictError, OptionError, UnsupportedTableError
+from iceberg_ds.expressions.parser import Call, Value, parse_predicate
 from iceberg_ds.snapshots.refs import branch_property
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS
 
@@ -93,6 +94,28 @@ def test_version_of_a_branch_that_followed_main_is_not_called_gone(
     assert append(audited, 1, 2, branch="audit").was_replayed
     assert append(audited, 1, 2).was_replayed
     assert 2 in audited.ids()
+
+
+@pytest.mark.parametrize("branch", ["it's \\new", "'", 'a "b". %', "x" * 160])
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_advised_sql_names_the_property_of_any_branch(sink: Sink, branch: str, *, is_expired: bool) -> None:
+    """The statement would not parse, or would name a property that is not there, and the write be refused for ever."""
+    sink.append(1)
+    append(sink, 1, 2, branch=branch, create_branch=True)
+    if is_expired:
+        plain_table(sink).append(sink.table().scan().to_arrow())
+    set_branch(sink, branch, head_of(sink))
+    if is_expired:
+        expire(sink)
+
+    with pytest.raises(CommitConflictError) as refusal:
+        append(sink, 1, 2, branch=branch)
+
+    literal = re.search(r"UNSET TBLPROPERTIES \((.*?)\)\)", str(refusal.value))
+    assert literal is not None
+    named = parse_predicate(f"x = {literal[1]}")
+    assert isinstance(named, Call)
+    assert repr(named.operands[1]) == repr(Value("string", branch_property(TXNS.property_prefix, branch, "load")))
 
 
 def test_next_version_goes_on_after_a_branch_was_made_again(audited: Sink) -> None:
