@@ -251,7 +251,7 @@ def mask_text(text: str, properties: Mapping[str, Any]) -> str:
     themselves; and all else that looks like a secret: entries with telling names, headers, private keys, users and
     passwords of URLs.
     """
-    text = _without(text, {form for secret in _secrets(properties) for form in _forms(secret)})
+    text = _without(text, {form for secret in set(_secrets(properties)) for form in _forms(secret)})
     text = _JWT.sub(MASK, _PRIVATE_KEY.sub(MASK, text))
     for entry in (_REFUSED_VALUE, _QUOTED_LIST, _QUOTED_ENTRY, _QUOTED_PAIR, _QUOTED_PARAMETER, _LIST_PARAMETER):
         text = entry.sub(_masked_entry, text)

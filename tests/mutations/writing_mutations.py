@@ -808,7 +808,7 @@ WRITING = (
     Mutation(
         name="secrets are shown",
         file="secrets.py",
-        before="    text = _without(text, {form for secret in _secrets(properties) for form in _forms(secret)})\n",
+        before="    text = _without(text, {form for secret in set(_secrets(properties)) for form in _forms(secret)})\n",
         after="",
         tests=("unit/test_secrets.py::test_text_of_another_library_loses_secret_values",),
         spark_tests=("integration/catalogs/test_marked_secrets.py",),
