@@ -187,9 +187,9 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
 
 def _request(metadata: TableMetadata, branch: str, to: str, target: int, record: Mapping[str, str]) -> CommitRequest:
     """Return the request that moves `to` to `target`, the snapshot of `branch`, and sets markers and `record`."""
-    marks = published_markers(metadata, branch, to)
-    values = {**marks.values, **record}
-    change = PropertyChange(values=values, removals=tuple(key for key in marks.removals if key not in values))
+    markers = published_markers(metadata, branch, to)
+    values = {**markers.values, **record}
+    change = PropertyChange(values=values, removals=tuple(key for key in markers.removals if key not in values))
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),

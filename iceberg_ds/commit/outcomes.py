@@ -17,19 +17,19 @@ _RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retr
 
 def why_refused(write: WriteIdentity, finding: StatusCheck) -> str | None:
     """Return why `write` may no longer land, or None if it may land or has landed."""
-    mark, holder = finding.mark, finding.holder
+    marker, holder = finding.marker, finding.holder
     nothing = "Nothing was committed. " if finding.is_final else ""
     match finding.status:
-        case CommitStatus.FENCED if mark is not None:
+        case CommitStatus.FENCED if marker is not None:
             return (
                 f"Cannot commit {write}: another live driver of this query committed the same epoch (snapshot "
-                f"{mark.snapshot_id}, run {mark.run_id}). Nothing of this one was added. Two drivers run from one "
+                f"{marker.snapshot_id}, run {marker.run_id}). Nothing of this one was added. Two drivers run from one "
                 "checkpoint or from copies of it: stop one of them."
             )
-        case CommitStatus.STALE_EPOCH if mark is not None:
+        case CommitStatus.STALE_EPOCH if marker is not None:
             return (
-                f"Cannot commit {write}: the table already holds epoch {mark.number} of this query, committed at "
-                f"{_utc(mark)}. Either the checkpoint was rolled back to an older state, or a second "
+                f"Cannot commit {write}: the table already holds epoch {marker.number} of this query, committed at "
+                f"{_utc(marker)}. Either the checkpoint was rolled back to an older state, or a second "
                 f"driver runs on it. {nothing}Restore the newest checkpoint and run a single driver; "
                 "or start with a new checkpoint, knowing that its source begins anew."
             )
@@ -41,18 +41,18 @@ def why_refused(write: WriteIdentity, finding: StatusCheck) -> str | None:
 
 
 def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
-    number = stray.mark.number
+    number = stray.marker.number
     landed, other_way = ("epoch", "") if write.txn is None else ("version", f", or write with a version above {number}")
     said = (
-        f"Cannot commit {write}: table property '{stray.key}' says that {landed} {number} landed at {_utc(stray.mark)} "
-        f"as snapshot {stray.mark.snapshot_id}, and "
+        f"Cannot commit {write}: table property '{stray.key}' says that {landed} {number} landed at "
+        f"{_utc(stray.marker)} as snapshot {stray.marker.snapshot_id}, and "
     )
     if stray.proof is not None:
         proof = " = ".join(_sql(part) for part in stray.proof)
         return (
             f"{said}history has expired: branch '{stray.branch}' does not show whether it has that snapshot, and main, "
-            f"which is the same further back, has no mark of it. {nothing}Look whether the rows of that {landed} are "
-            f"there. If they are, let main have the mark (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this "
+            f"which is the same further back, has no marker of it. {nothing}Look whether the rows of that {landed} are "
+            f"there. If they are, let main have the marker (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this "
             "again, which skips it; if they are not, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES "
             f"({_sql(stray.key)})), and run this again, which writes them."
         )
@@ -73,7 +73,9 @@ def _sql(text: str) -> str:
 def _displaced(write: WriteIdentity, holder: Holder) -> str:
     name = write.stream.name if write.stream is not None else ""
     last = (
-        "" if holder.mark is None else f", whose last epoch {holder.mark.number} was committed at {_utc(holder.mark)}"
+        ""
+        if holder.marker is None
+        else f", whose last epoch {holder.marker.number} was committed at {_utc(holder.marker)}"
     )
     used_up = (
         " That option is set, and has been used up by the query that it accepted: it counts again once that one has "
@@ -127,19 +129,19 @@ def renamed(write: WriteIdentity) -> str:
 
 def skipped(write: WriteIdentity, finding: StatusCheck, record_count: int | None) -> str:
     """Return the log text of a write that was done before, and now has `record_count` rows (None if unknown)."""
-    before = _other_count(write, finding.mark, record_count)
+    before = _other_count(write, finding.marker, record_count)
     doubt = "" if before is None else _other_rows(before, record_count)
-    return f"Skipped {write}: {_done_before(write, finding.mark)}{doubt}"
+    return f"Skipped {write}: {_done_before(write, finding.marker)}{doubt}"
 
 
-def _done_before(write: WriteIdentity, mark: TxnMarker | None) -> str:
-    if mark is None or not isinstance(write.numbered, TxnId):
+def _done_before(write: WriteIdentity, marker: TxnMarker | None) -> str:
+    if marker is None or not isinstance(write.numbered, TxnId):
         return "an earlier run committed it"
-    done = f"was committed as snapshot {mark.snapshot_id} at {_utc(mark)}"
-    if mark.number == write.numbered.version:
+    done = f"was committed as snapshot {marker.snapshot_id} at {_utc(marker)}"
+    if marker.number == write.numbered.version:
         return f"this version {done}"
     return (
-        f"version {mark.number}, which is above it, {done}. Versions of one txn-app-id only grow: rows that are "
+        f"version {marker.number}, which is above it, {done}. Versions of one txn-app-id only grow: rows that are "
         "written out of turn need another one"
     )
 
@@ -157,23 +159,23 @@ def needs_a_warning(write: WriteIdentity, finding: StatusCheck, record_count: in
 
     The write may be no repetition, or a batch, whose caller sees nothing else. Spark repeats an epoch by itself.
     """
-    is_doubtful = not finding.is_final or _other_count(write, finding.mark, record_count) is not None
+    is_doubtful = not finding.is_final or _other_count(write, finding.marker, record_count) is not None
     return write.txn is not None or is_doubtful
 
 
-def _other_count(write: WriteIdentity, mark: TxnMarker | None, record_count: int | None) -> int | None:
+def _other_count(write: WriteIdentity, marker: TxnMarker | None, record_count: int | None) -> int | None:
     """Return how many rows this very write was committed with, or None if as many as now, or if unknown."""
-    if mark is None or record_count is None or write.numbered is None or mark.number != write.numbered.number:
+    if marker is None or record_count is None or write.numbered is None or marker.number != write.numbered.number:
         return None
-    return mark.record_count if mark.record_count != record_count else None
+    return marker.record_count if marker.record_count != record_count else None
 
 
 def neighbour_warning(write: WriteIdentity, neighbour: QueryMarker) -> str:
     """Return the warning that a new query writes where another query has written."""
     return (
         f"{write} is the first that this query commits, and branch {write.branch} has rows of another query: "
-        f"{neighbour.query_id}, whose last epoch {neighbour.mark.number} was committed at {_utc(neighbour.mark)}. If "
-        "that one was the same stream with an earlier checkpoint, its rows may now come again. If they are two, all "
+        f"{neighbour.query_id}, whose last epoch {neighbour.marker.number} was committed at {_utc(neighbour.marker)}. "
+        "If that one was the same stream with an earlier checkpoint, its rows may now come again. If they are two, all "
         "is well. Option 'stream-name', one name for each, lets the sink tell."
     )
 
@@ -185,5 +187,5 @@ def fate_of_files(finding: StatusCheck) -> str:
     return "Its files were left where they are: they may be the ones that the table has"
 
 
-def _utc(mark: TxnMarker) -> str:
-    return datetime.fromtimestamp(mark.timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")
+def _utc(marker: TxnMarker) -> str:
+    return datetime.fromtimestamp(marker.timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")

@@ -91,7 +91,7 @@ class SnapshotProducer:
     def produce(self, table: Table) -> Snapshot | None:
         """Return the snapshot to add to the current table, or None if it would change nothing.
 
-        A version of an application is recorded even if it has no rows: its snapshot adds only the mark.
+        A version of an application is recorded even if it has no rows: its snapshot adds only the marker.
 
         Raises:
             CommitConflictError: Another writer changed what this write replaces, or rows stay whose types it replaces.

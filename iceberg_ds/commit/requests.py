@@ -133,8 +133,8 @@ def marker_request(metadata: TableMetadata, write: WriteIdentity, finding: Statu
     """Return the request that records what only history tells of a branch that has a write, or None if nothing does."""
     base = base_branch(metadata, write.route)
     values = met_in_history(BranchHistory(metadata, base))
-    if write.numbered is not None and finding.mark is not None and not finding.is_recorded:
-        values |= marker_property(kind_of(write.numbered), base, write.numbered.writer, finding.mark)
+    if write.numbered is not None and finding.marker is not None and not finding.is_recorded:
+        values |= marker_property(kind_of(write.numbered), base, write.numbered.writer, finding.marker)
     if not values:
         return None
     return CommitRequest(
@@ -166,7 +166,7 @@ def write_request(  # noqa: PLR0913  # one for each thing that the loop knows
         record_count: Number of its rows; None if unknown.
     """
     request = commit_request(
-        table.metadata, write, snapshot, is_new=is_new, last=finding.mark, record_count=record_count
+        table.metadata, write, snapshot, is_new=is_new, last=finding.marker, record_count=record_count
     )
     change = write.schema_change
     if change is None:

@@ -192,7 +192,7 @@ class SnapshotUpdate:
             delete_files(table.io, self._files.lost_paths, Proof.NEVER_SENT)
             return CommitResult(snapshot_id=None)
         fault_point(FaultPoint.MANIFESTS_WRITTEN)
-        self._is_first_of_writer = finding.mark is None
+        self._is_first_of_writer = finding.marker is None
         count = self._files.record_count
         request = write_request(table, self._write, snapshot, finding, is_new=self._is_new, record_count=count)
         try:
@@ -261,7 +261,7 @@ class SnapshotUpdate:
         return CommitResult(snapshot_id=None, was_replayed=True)
 
     def _record(self, table: Table, finding: StatusCheck) -> None:
-        """Write the marks that only the branch's history holds into the table's properties, because history expires.
+        """Write the markers that only the branch's history holds into the table's properties, because history expires.
 
         Tried once: for now, history proves the writes as well without the properties.
         """
@@ -272,7 +272,7 @@ class SnapshotUpdate:
             self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
             logger.info(
-                "Marks beside %s are in the branch's history alone, and were not recorded: %s", self._write, failure
+                "Markers beside %s are in the branch's history alone, and were not recorded: %s", self._write, failure
             )
 
     def _delete_if(self, finding: StatusCheck, table: Table) -> None:

@@ -132,10 +132,10 @@ class _Publication:
             return True  # the write had no rows
         if staged_id is not None and contains(metadata, self._to, staged_id):
             return True
-        mark = None if numbered is None else find_last_marker(metadata, self._to, kind_of(numbered), numbered.writer)
-        if mark is None or numbered is None:
+        marker = None if numbered is None else find_last_marker(metadata, self._to, kind_of(numbered), numbered.writer)
+        if marker is None or numbered is None:
             return False
-        return mark.snapshot_id == staged_id or (self._result.was_replayed and mark.number >= numbered.number)
+        return marker.snapshot_id == staged_id or (self._result.was_replayed and marker.number >= numbered.number)
 
     def _failed(self, failure: IcebergSinkError) -> str:
         staging, snapshot_id = self._write.branch, self._result.snapshot_id

@@ -192,40 +192,44 @@ def _gaps(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PropertyMark:
+class PropertyMarker:
     """The transaction marker in a table property: the last write of a writer to a branch."""
 
     branch: str
     writer: Writer
-    mark: TxnMarker
+    marker: TxnMarker
 
 
-def property_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> tuple[list[PropertyMark], list[str]]:
+def property_markers(
+    metadata: TableMetadata, branches: Sequence[BranchWrites]
+) -> tuple[list[PropertyMarker], list[str]]:
     """Return the transaction markers of these branches, and a problem for each malformed one; skip other branches."""
-    marks, problems = [], []
+    markers, problems = [], []
     for branch, kind in itertools.product((found.branch for found in branches), _KINDS):
         for name, text in named_properties(metadata, kind.property_prefix, branch):
             try:
-                mark = read_marker(kind, text)
+                marker = read_marker(kind, text)
             except (ValueError, KeyError, TypeError):
-                problems.append(f"property {branch_property(kind.property_prefix, branch, name)} is no mark of a write")
+                problems.append(
+                    f"property {branch_property(kind.property_prefix, branch, name)} is no marker of a write"
+                )
                 continue
-            marks.append(PropertyMark(branch=branch, writer=Writer(kind=kind, name=name), mark=mark))
-    return marks, problems
+            markers.append(PropertyMarker(branch=branch, writer=Writer(kind=kind, name=name), marker=marker))
+    return markers, problems
 
 
 def mark_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
     """Return where the transaction markers in the table's properties and the summaries disagree."""
-    marks, problems = property_marks(metadata, branches)
+    markers, problems = property_markers(metadata, branches)
     by_name = {branch.branch: branch for branch in branches}
     highest: dict[Writer, int] = {}
-    for mark in marks:
-        problems += _disagreements(metadata, mark, by_name[mark.branch])
-        highest[mark.writer] = max(mark.mark.number, highest.get(mark.writer, -1))
+    for marker in markers:
+        problems += _disagreements(metadata, marker, by_name[marker.branch])
+        highest[marker.writer] = max(marker.marker.number, highest.get(marker.writer, -1))
     for branch in branches:
         problems += _unmarked(branch, highest)
         problems += _nameless(
-            metadata, branch.branch, {found.writer for found in marks if found.branch == branch.branch}
+            metadata, branch.branch, {found.writer for found in markers if found.branch == branch.branch}
         )
     return problems
 
@@ -236,32 +240,32 @@ def unrecorded_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) 
     Once that history expires, nothing tells that these writes landed.
     """
     return [
-        f"branch '{branch.branch}' has {Writer(kind=kind, name=writer).describe(marks.last.number)} (snapshot "
-        f"{marks.last.snapshot_id})"
+        f"branch '{branch.branch}' has {Writer(kind=kind, name=writer).describe(markers.last.number)} (snapshot "
+        f"{markers.last.snapshot_id})"
         for branch, kind in itertools.product(branches, _KINDS)
-        for writer, marks in find_all_markers(BranchHistory(metadata, branch.branch), kind).items()
-        if marks.last is not None and not marks.is_recorded and _is_own(branch, marks.last)
+        for writer, markers in find_all_markers(BranchHistory(metadata, branch.branch), kind).items()
+        if markers.last is not None and not markers.is_recorded and _is_own(branch, markers.last)
     ]
 
 
-def _is_own(branch: BranchWrites, mark: TxnMarker) -> bool:
-    return any(landed.is_own and landed.snapshot_id == mark.snapshot_id for landed in branch.writes)
+def _is_own(branch: BranchWrites, marker: TxnMarker) -> bool:
+    return any(landed.is_own and landed.snapshot_id == marker.snapshot_id for landed in branch.writes)
 
 
-def _disagreements(metadata: TableMetadata, recorded: PropertyMark, branch: BranchWrites) -> Iterator[str]:
-    mark = recorded.mark
-    name = f"the mark of {recorded.writer.describe(mark.number)} on branch '{branch.branch}'"
+def _disagreements(metadata: TableMetadata, recorded: PropertyMarker, branch: BranchWrites) -> Iterator[str]:
+    marker = recorded.marker
+    name = f"the marker of {recorded.writer.describe(marker.number)} on branch '{branch.branch}'"
     writes = branch.of_writer(recorded.writer)
-    held = [landed for landed in writes if landed.snapshot_id == mark.snapshot_id]
-    if held and held[0].number != mark.number:
-        yield f"{name} names snapshot {mark.snapshot_id}, which holds {held[0].number}"
-    elif not held and mark.snapshot_id in branch.snapshot_ids:
-        snapshot = find_snapshot(metadata, mark.snapshot_id)
+    held = [landed for landed in writes if landed.snapshot_id == marker.snapshot_id]
+    if held and held[0].number != marker.number:
+        yield f"{name} names snapshot {marker.snapshot_id}, which holds {held[0].number}"
+    elif not held and marker.snapshot_id in branch.snapshot_ids:
+        snapshot = find_snapshot(metadata, marker.snapshot_id)
         if snapshot is None or not is_picked(snapshot):
-            yield f"{name} names snapshot {mark.snapshot_id}, which holds nothing of it"
-    elif not held and (mark.is_disproved or _is_elsewhere(metadata, branch.branch, mark.snapshot_id)):
-        yield f"{name} names snapshot {mark.snapshot_id}, which is not in the branch: it was rolled back"
-    elif not held and writes and writes[-1].number < mark.number:
+            yield f"{name} names snapshot {marker.snapshot_id}, which holds nothing of it"
+    elif not held and (marker.is_disproved or _is_elsewhere(metadata, branch.branch, marker.snapshot_id)):
+        yield f"{name} names snapshot {marker.snapshot_id}, which is not in the branch: it was rolled back"
+    elif not held and writes and writes[-1].number < marker.number:
         yield f"{name} is of a snapshot that is gone, and the branch ends with {writes[-1].number}"
 
 
@@ -278,7 +282,7 @@ def _unmarked(branch: BranchWrites, highest: Mapping[Writer, int]) -> Iterator[s
         if own and own[-1].number > highest.get(writer, -1):
             yield (
                 f"snapshot {own[-1].snapshot_id} on branch '{branch.branch}' holds {writer.describe(own[-1].number)}, "
-                "and no mark in the table's properties knows of it"
+                "and no marker in the table's properties knows of it"
             )
 
 
@@ -291,4 +295,4 @@ def _nameless(metadata: TableMetadata, branch: str, marked: set[Writer]) -> Iter
             yield f"property {branch_property(STREAM_PREFIX, branch, name)} is no record of a stream"
             continue
         if stream is not None and Writer(kind=EPOCHS, name=stream.query_id) not in marked:
-            yield f"stream '{name}' on branch '{branch}' is of query {stream.query_id}, which has left no mark there"
+            yield f"stream '{name}' on branch '{branch}' is of query {stream.query_id}, which has left no marker there"

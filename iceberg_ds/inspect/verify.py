@@ -45,7 +45,7 @@ from iceberg_ds.inspect.streams import (
     mark_problems,
     missing_epochs,
     order_problems,
-    property_marks,
+    property_markers,
     unrecorded_marks,
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
@@ -57,7 +57,7 @@ from iceberg_ds.table.names import identifier_text
 
 TABLE = "table"
 HISTORY, METADATA_FILES = "history", "metadata files"
-EPOCHS, GAPS, MARKS, LASTING = "epochs", "gaps between epochs", "epoch marks", "lasting marks"
+EPOCHS, GAPS, MARKERS, LASTING = "epochs", "gaps between epochs", "epoch markers", "lasting markers"
 MANIFESTS, REPEATED, NUMBERS, PARTITIONS = "manifests", "each file once", "sequence numbers", "partitions"
 SUMMARIES, CARRIED, STATISTICS = "summaries", "rows carried over", "statistics files"
 
@@ -110,7 +110,7 @@ def check_metadata(
     checklist.attempt(METADATA_FILES, lambda: _metadata_files(table, load))
     checklist.attempt(EPOCHS, lambda: _epochs(table), needs=[HISTORY])
     checklist.attempt(GAPS, lambda: _gaps(table), needs=[HISTORY])
-    checklist.attempt(MARKS, lambda: _marks(table), needs=[HISTORY])
+    checklist.attempt(MARKERS, lambda: _marks(table), needs=[HISTORY])
     checklist.attempt(LASTING, lambda: _lasting(table), needs=[HISTORY])
     _check_manifests(checklist, contents, took.contents_s)
     checklist.attempt(STATISTICS, lambda: _statistics(table))
@@ -150,12 +150,12 @@ def _gaps(table: Table) -> tuple[str, None]:
 
 def _marks(table: Table) -> tuple[str, None]:
     branches = branch_writes(table.metadata)
-    marks, unreadable = property_marks(table.metadata, branches)
-    if not marks and not unreadable and not any(branch.writes for branch in branches):
-        raise NotTriedError("no streaming query and no numbered batch has left a mark")
+    markers, unreadable = property_markers(table.metadata, branches)
+    if not markers and not unreadable and not any(branch.writes for branch in branches):
+        raise NotTriedError("no streaming query and no numbered batch has left a marker")
     return found(
         [*unreadable, *mark_problems(table.metadata, branches)],
-        f"compared with the summaries: {counted(len(marks), 'mark')}",
+        f"compared with the summaries: {counted(len(markers), 'marker')}",
         "If the branch was rolled back on purpose, drop the property before the query goes on. Otherwise find out who "
         "rolled it back.",
     )

@@ -105,7 +105,7 @@ class CommitStatus(Enum):
     FENCED = auto()  # another driver, alive beside this one, landed this very epoch
     STALE_EPOCH = auto()  # a later epoch of the same query has landed
     OTHER_QUERY = auto()  # another query writes under the name of this stream
-    STRAY = auto()  # a mark says that this write, or a later one, landed in a snapshot that the branch does not have
+    STRAY = auto()  # a marker says that this write, or a later one, landed in a snapshot that the branch does not have
     UNKNOWN = auto()  # the history that would tell has expired
     ELSEWHERE = auto()  # another table has the name; the table of a request may have the write under another name
 
@@ -116,12 +116,12 @@ class Holder:
 
     Attributes:
         query_id: Spark's query id.
-        mark: Its last epoch; None if that record was removed.
+        marker: Its last epoch; None if that record was removed.
         was_accepted: It got the name by `accept-new-checkpoint`, which accepts no other query while it is left on.
     """
 
     query_id: str
-    mark: TxnMarker | None
+    marker: TxnMarker | None
     was_accepted: bool
 
 
@@ -132,16 +132,16 @@ class StatusCheck:
     Attributes:
         status: What the table says.
         is_final: Whether no request that was sent can change the status any more.
-        mark: The newest mark of the same writer that counts on the branch; None without such a mark, or if the write
-            has no number.
-        stray: A newer mark of the same writer that does not count, or None.
-        is_recorded: Whether a table property holds `mark`; else only the branch's history does, which expires.
+        marker: The newest marker of the same writer that counts on the branch; None without one, or if the write has no
+            number.
+        stray: A newer marker of the same writer that does not count, or None.
+        is_recorded: Whether a table property holds `marker`; else only the branch's history does, which expires.
         holder: The query that writes under the name of this stream, if it is another query; else None.
     """
 
     status: CommitStatus
     is_final: bool
-    mark: TxnMarker | None = None
+    marker: TxnMarker | None = None
     stray: StrayMarker | None = None
     is_recorded: bool = True
     holder: Holder | None = None
@@ -171,53 +171,57 @@ def check_commit_status(
     if numbered is None:
         return StatusCheck(status=_trace(metadata, write.branch, attempts, shares_manifest), is_final=is_final)
     history = BranchHistory(metadata, _base(metadata, write))
-    marks = find_markers(history, kind_of(numbered), numbered.writer)
-    mark, stray = marks.last, marks.stray
-    known = [found for found in (mark, None if stray is None else stray.mark) if found is not None]
+    markers = find_markers(history, kind_of(numbered), numbered.writer)
+    marker, stray = markers.last, markers.stray
+    known = [found for found in (marker, None if stray is None else stray.marker) if found is not None]
     if any(found.snapshot_id == write.snapshot_id for found in known):  # landed, and expired since
-        return StatusCheck(status=CommitStatus.SUCCESS, is_final=True, mark=mark)
+        return StatusCheck(status=CommitStatus.SUCCESS, is_final=True, marker=marker)
     if any(found.number > numbered.number for found in known):
         # Our write may have landed before the later one, and expired since, unless history shows that it did not land.
         is_final = is_final and all(
             attempt.was_refused or _was_passed_over(metadata, write.branch, attempt) for attempt in attempts
         )
     holder = _other_holder(metadata, write)
-    landing = CommitStatus.OTHER_QUERY if holder is not None else _by_marks(metadata, write, numbered, attempts, marks)
-    is_recorded = marks.is_recorded
+    status = (
+        CommitStatus.OTHER_QUERY if holder is not None else _by_markers(metadata, write, numbered, attempts, markers)
+    )
+    is_recorded = markers.is_recorded
     if (
-        landing in {CommitStatus.ABSENT, CommitStatus.STRAY}
-        and (picked := _picked(history, numbered, mark)) is not None
+        status in {CommitStatus.ABSENT, CommitStatus.STRAY}
+        and (picked := _picked(history, numbered, marker)) is not None
     ):
-        landing, mark, stray, is_recorded = CommitStatus.REPLAYED, picked, None, False
+        status, marker, stray, is_recorded = CommitStatus.REPLAYED, picked, None, False
     return StatusCheck(
-        status=landing, is_final=is_final, mark=mark, stray=stray, is_recorded=is_recorded, holder=holder
+        status=status, is_final=is_final, marker=marker, stray=stray, is_recorded=is_recorded, holder=holder
     )
 
 
-def _by_marks(
+def _by_markers(
     metadata: TableMetadata,
     write: WriteIdentity,
     numbered: NumberedWrite,
     attempts: Sequence[Attempt],
-    marks: TxnMarkers,
+    markers: TxnMarkers,
 ) -> CommitStatus:
-    """Return the status that the writer's marks tell, none of which is the mark of this write."""
-    mark, stray = marks.last, marks.stray
-    if mark is None or mark.number < numbered.number:
-        return CommitStatus.STRAY if stray is not None and stray.mark.number >= numbered.number else CommitStatus.ABSENT
+    """Return the status that the writer's markers tell, none of which is the marker of this write."""
+    marker, stray = markers.last, markers.stray
+    if marker is None or marker.number < numbered.number:
+        return (
+            CommitStatus.STRAY if stray is not None and stray.marker.number >= numbered.number else CommitStatus.ABSENT
+        )
     if isinstance(numbered, TxnId):  # even of writes that race or were mixed up, the application says that they are one
         return CommitStatus.REPLAYED
-    if mark.number > numbered.number:
+    if marker.number > numbered.number:
         return CommitStatus.STALE_EPOCH
-    is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, mark)
+    is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, marker)
     return CommitStatus.FENCED if is_fenced else CommitStatus.REPLAYED
 
 
 def _picked(history: BranchHistory, numbered: NumberedWrite, last: TxnMarker | None) -> TxnMarker | None:
-    """Return the mark of this very write if its snapshot was cherry-picked, or None.
+    """Return the marker of this very write if its snapshot was cherry-picked, or None.
 
-    Iceberg's procedure makes a new snapshot with the files of the picked snapshot, but without its mark. The picked
-    snapshot tells the mark until it expires. An epoch is looked for only after the last mark: a query that goes on
+    Iceberg's procedure makes a new snapshot with the files of the picked snapshot, but without its marker. The picked
+    snapshot tells the marker until it expires. An epoch is looked for only after the last marker: a query that goes on
     has passed all earlier epochs.
     """
     kind = kind_of(numbered)
@@ -227,8 +231,8 @@ def _picked(history: BranchHistory, numbered: NumberedWrite, last: TxnMarker | N
         source = _source(history.metadata, snapshot)
         if source is None or writer_in(source, kind) != numbered.writer:
             continue
-        if (mark := marker_in(source, kind)).number == numbered.number:
-            return replace(mark, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
+        if (marker := marker_in(source, kind)).number == numbered.number:
+            return replace(marker, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
     return None
 
 
@@ -256,7 +260,7 @@ def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMar
     from a second stream into the same table, so the user should be told.
 
     Args:
-        metadata: The table before that epoch landed, without a mark of this query.
+        metadata: The table before that epoch landed, without a marker of this query.
         write: The epoch.
 
     Returns:
@@ -274,7 +278,7 @@ def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMar
 
 
 def _base(metadata: TableMetadata, write: WriteIdentity) -> str:
-    """Return the branch that has the rows and the marks of earlier writes."""
+    """Return the branch that has the rows and the markers of earlier writes."""
     return base_branch(metadata, write.route)
 
 
@@ -287,19 +291,19 @@ def _other_holder(metadata: TableMetadata, write: WriteIdentity) -> Holder | Non
     if record is None or next_record(record, write.stream, write.epoch.query_id) is not None:
         return None
     last = find_last_epoch(metadata, base, record.query_id)
-    return Holder(query_id=record.query_id, mark=last, was_accepted=record.was_accepted)
+    return Holder(query_id=record.query_id, marker=last, was_accepted=record.was_accepted)
 
 
-def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, mark: TxnMarker) -> bool:
+def _is_second_driver(metadata: TableMetadata, branch: str, epoch: EpochId, marker: TxnMarker) -> bool:
     """Return whether the run that landed our epoch cannot be one that died before ours began.
 
     Spark repeats an epoch only as the first one of a run. If our run has committed before, and another run
     landed this epoch, then both are alive, and they may have divided the source's rows differently.
     """
-    if epoch.run_id is None or mark.run_id == epoch.run_id:
+    if epoch.run_id is None or marker.run_id == epoch.run_id:
         return False
-    # The mark tells this even if the snapshots have expired, or if the catalog shows only the newest one.
-    return mark.previous_run_id == epoch.run_id or has_committed(metadata, branch, epoch.run_id)
+    # The marker tells this even if the snapshots have expired, or if the catalog shows only the newest one.
+    return marker.previous_run_id == epoch.run_id or has_committed(metadata, branch, epoch.run_id)
 
 
 def _may_be_elsewhere(metadata: TableMetadata, attempt: Attempt) -> bool:
@@ -359,7 +363,7 @@ def _last_sequence_number(metadata: TableMetadata) -> int:
 def _trace(
     metadata: TableMetadata, branch: str, attempts: Sequence[Attempt], shares_manifest: Callable[[], bool]
 ) -> CommitStatus:
-    """Follow the branch back to where each attempt would have landed: a batch without a number leaves no mark."""
+    """Follow the branch back to where each attempt would have landed: a batch without a number leaves no marker."""
     if not attempts:
         return CommitStatus.ABSENT
     history = {snapshot.snapshot_id for snapshot in branch_history(metadata, branch)}

@@ -139,7 +139,7 @@ def write_base(metadata: TableMetadata, route: Route) -> Snapshot | None:
 
 
 def base_branch(metadata: TableMetadata, route: Route) -> str:
-    """Return the branch whose rows and marks a write builds on.
+    """Return the branch whose rows and markers a write builds on.
 
     A missing branch begins with the snapshot of the branch that it is forked from; a staging branch begins anew each
     time with the snapshot of the branch that it is published to, unless it has writes that wait to be converted.

@@ -1,6 +1,6 @@
 """Pure: the snapshot that a write adds, its summary, and the catalog request that adds it.
 
-Decides ids, numbers, summary and marks from the current table; writes nothing. The keys of summaries are
+Decides ids, numbers, summary and markers from the current table; writes nothing. The keys of summaries are
 PyIceberg's, which are the spec's ("Optional Snapshot Summary Fields").
 """
 
@@ -208,10 +208,10 @@ def new_snapshot(
         manifest_list: The path where its manifest list will be.
     """
     parent = write_base(metadata, write.route)
-    marks = marker_summary(write.numbered) if write.numbered else {}
+    markers = marker_summary(write.numbered) if write.numbered else {}
     if write.numbered and write.route.converts:
-        marks[STAGED_FOR_KEY] = str(write.route.publish_to)
-    marks |= _builds_on(metadata, write)
+        markers[STAGED_FOR_KEY] = str(write.route.publish_to)
+    markers |= _builds_on(metadata, write)
     summary = update_snapshot_summaries(
         Summary(
             # PyIceberg computes no totals for `replace`, which counts like `overwrite`.
@@ -219,7 +219,7 @@ def new_snapshot(
             **write.snapshot_properties,
             **{"engine-name": "icebergsink", "engine-version": __version__},
             **counts,
-            **marks,
+            **markers,
         ),
         previous_summary=parent.summary if parent is not None else None,
     )
@@ -262,7 +262,7 @@ def commit_request(  # noqa: PLR0913  # most are given by name
         write: The write.
         snapshot: What `new_snapshot` made of it.
         is_new: Whether the table does not exist yet; then `metadata` is the table to create.
-        last: The mark that the writer left before this write, or None.
+        last: The marker that the writer left before this write, or None.
         record_count: How many rows the write has; None to record no count.
     """
     record = record_write(metadata, write, snapshot, last, record_count)

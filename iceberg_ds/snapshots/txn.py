@@ -1,7 +1,7 @@
 """Pure: the transaction markers of numbered writes, by which a later write knows that its rows are there already.
 
-A named writer numbers its writes: a streaming query its epochs, an application the versions of its batches. The mark of
-a write is made in the same commit as its rows, twice:
+A named writer numbers its writes: a streaming query its epochs, an application the versions of its batches. The marker
+of a write is made in the same commit as its rows, twice:
 
 * in the snapshot's summary; for an epoch under the keys of Iceberg's Spark runtime, so that a stream can
   move between the two sinks;
@@ -10,7 +10,7 @@ a write is made in the same commit as its rows, twice:
 
 The newer of the two counts. But a property is proof of rows only as long as the branch has the snapshot that it names,
 or may have it behind the end of its history: a user may have rolled the branch back, dropped it and made another of
-the same name, or replaced the table. Otherwise the mark is stray and proves nothing; the next commit to the branch
+the same name, or replaced the table. Otherwise the marker is stray and proves nothing; the next commit to the branch
 writes that into the property (`txn_properties`), because history expires.
 
 A stream also has a lasting identity: a table property for each name and branch says which query writes under it. It is
@@ -43,7 +43,7 @@ STREAM_PREFIX = "icebergsink.stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnKind:
-    """Where the marks of one kind of writer are kept.
+    """Where the markers of one kind of writer are kept.
 
     Attributes:
         property_prefix: Prefix of their table properties' names.
@@ -99,17 +99,17 @@ class TxnMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrayMarker:
-    """A mark in a table property that proves nothing, because the branch does not have its snapshot.
+    """A marker in a table property that proves nothing, because the branch does not have its snapshot.
 
     Attributes:
-        mark: What the property says.
+        marker: What the property says.
         branch: The branch.
         key: Name of the property.
         proof: Name and text of the property of `main` that would prove the write where history does not tell, because
             what lies behind the branch's history is the same for both; None where history does tell.
     """
 
-    mark: TxnMarker
+    marker: TxnMarker
     branch: str
     key: str
     proof: tuple[str, str] | None = None
@@ -120,8 +120,8 @@ class TxnMarkers:
     """What a branch tells of one writer.
 
     Attributes:
-        last: The newest mark that counts; None if the writer never committed there.
-        stray: The mark of the table property if it is newer, and its snapshot is not in the branch; else None.
+        last: The newest marker that counts; None if the writer never committed there.
+        stray: The marker of the table property if it is newer, and its snapshot is not in the branch; else None.
         is_recorded: Whether the table property holds `last`; else only the summary of its snapshot does, if any.
     """
 
@@ -150,35 +150,35 @@ def split_name(prefix: str, key: str) -> tuple[str, str] | None:
 
 
 def recorded_markers(metadata: TableMetadata, branch: str, kind: TxnKind) -> Iterator[tuple[str, TxnMarker]]:
-    """Yield each writer that has a table property for a branch, and the mark in it; malformed ones are skipped."""
+    """Yield each writer that has a table property for a branch, and the marker in it; malformed ones are skipped."""
     for writer, text in named_properties(metadata, kind.property_prefix, branch):
-        if (mark := marker_of(kind, text)) is not None:
-            yield writer, mark
+        if (marker := marker_of(kind, text)) is not None:
+            yield writer, marker
 
 
 def marker_of(kind: TxnKind, text: str) -> TxnMarker | None:
-    """Return the mark that a table property records, or None if it is malformed."""
+    """Return the marker that a table property records, or None if it is malformed."""
     with suppress(ValueError, KeyError, TypeError):
         return read_marker(kind, text)
     return None
 
 
-def marker_property(kind: TxnKind, branch: str, writer: str, mark: TxnMarker) -> dict[str, str]:
-    """Return the table property that records `mark`."""
+def marker_property(kind: TxnKind, branch: str, writer: str, marker: TxnMarker) -> dict[str, str]:
+    """Return the table property that records `marker`."""
     value: dict[str, object] = {
-        kind.number_entry: mark.number,
-        "snapshot-id": mark.snapshot_id,
-        "timestamp-ms": mark.timestamp_ms,
+        kind.number_entry: marker.number,
+        "snapshot-id": marker.snapshot_id,
+        "timestamp-ms": marker.timestamp_ms,
     }
     if kind is EPOCHS:
-        value["run-id"] = mark.run_id
-    if mark.previous_run_id is not None:
-        value["previous-run-id"] = mark.previous_run_id
-    if mark.record_count is not None:
-        value["record-count"] = mark.record_count
-    if mark.sequence_number is not None:
-        value["sequence-number"] = mark.sequence_number
-    if mark.is_disproved:
+        value["run-id"] = marker.run_id
+    if marker.previous_run_id is not None:
+        value["previous-run-id"] = marker.previous_run_id
+    if marker.record_count is not None:
+        value["record-count"] = marker.record_count
+    if marker.sequence_number is not None:
+        value["sequence-number"] = marker.sequence_number
+    if marker.is_disproved:
         value["disproved"] = True
     return {branch_property(kind.property_prefix, branch, writer): json.dumps(value)}
 
@@ -191,7 +191,7 @@ def marker_summary(write: NumberedWrite) -> dict[str, str]:
 
 
 def find_last_marker(metadata: TableMetadata, branch: str, kind: TxnKind, writer: str) -> TxnMarker | None:
-    """Return the newest mark of `writer` that counts on `branch`, or None if it never committed there."""
+    """Return the newest marker of `writer` that counts on `branch`, or None if it never committed there."""
     return find_markers(BranchHistory(metadata, branch), kind, writer).last
 
 
@@ -199,7 +199,7 @@ def find_markers(history: BranchHistory, kind: TxnKind, writer: str) -> TxnMarke
     """Return what a branch tells of `writer`.
 
     Raises:
-        UnsupportedTableError: The writer's table property is not a mark.
+        UnsupportedTableError: The writer's table property is not a marker.
     """
     recorded = _recorded(history, kind, writer)
     newest: TxnMarker | None = None
@@ -228,10 +228,10 @@ def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMark
         if (writer := writer_in(snapshot, kind)) is not None and writer not in newest:
             newest[writer] = marker_in(snapshot, kind)
     of_main = markers_of_main(history, kind)
-    for writer, mark in of_main.items():
-        if writer not in newest and (shared := behind_both(history, mark)) is not None:
+    for writer, marker in of_main.items():
+        if writer not in newest and (shared := behind_both(history, marker)) is not None:
             newest[writer] = shared
-    found = {writer: TxnMarkers(last=mark) for writer, mark in newest.items()}
+    found = {writer: TxnMarkers(last=marker) for writer, marker in newest.items()}
     for writer, recorded in recorded_markers(history.metadata, history.branch, kind):
         last = newest.get(writer)
         if history.shows(recorded.snapshot_id) or not is_stray(history, recorded, of_main.get(writer)):
@@ -242,15 +242,15 @@ def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMark
 
 
 def markers_of_main(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMarker]:
-    """Return the newest mark of every writer on `main`, for a branch that ends within `main`; else nothing."""
+    """Return the newest marker of every writer on `main`, for a branch that ends within `main`; else nothing."""
     if not history.ends_within_main:
         return {}
-    marks = find_all_markers(history.main, kind)
-    return {writer: found.last for writer, found in marks.items() if found.last is not None}
+    markers = find_all_markers(history.main, kind)
+    return {writer: found.last for writer, found in markers.items() if found.last is not None}
 
 
 def behind_both(history: BranchHistory, of_main: TxnMarker | None) -> TxnMarker | None:
-    """Return a mark of `main` if its snapshot lies behind the end of what a branch that ends within `main` shows.
+    """Return a marker of `main` if its snapshot lies behind the end of what a branch that ends within `main` shows.
 
     A user may have forked the branch from `main`, or moved it there, after history had expired: then it has the rows
     and no property of its own. What lies behind the end of a branch that ends within `main` is the same for both.
@@ -266,8 +266,9 @@ def _recorded(history: BranchHistory, kind: TxnKind, writer: str) -> TxnMarker |
         return read_marker(kind, text)
     except (ValueError, KeyError, TypeError) as malformed:
         raise UnsupportedTableError(
-            f"Cannot tell what {writer} has committed to branch '{history.branch}': table property '{key}' is no mark "
-            f"of a write ({text!r}). Set it back to what it was, or remove it if the next write of {writer} is new."
+            f"Cannot tell what {writer} has committed to branch '{history.branch}': table property '{key}' is no "
+            f"marker of a write ({text!r}). Set it back to what it was, or remove it if the next write of {writer} is "
+            "new."
         ) from malformed
 
 
@@ -277,43 +278,43 @@ def _newer(recorded: TxnMarker | None, newest: TxnMarker | None) -> TxnMarkers:
     return TxnMarkers(last=newest)
 
 
-def _stray(history: BranchHistory, kind: TxnKind, writer: str, mark: TxnMarker) -> StrayMarker:
-    place = behind(history.metadata, history.oldest, mark.snapshot_id, mark.sequence_number)
-    of_main = marker_property(kind, MAIN_BRANCH, writer, replace(mark, is_disproved=False))
+def _stray(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker) -> StrayMarker:
+    place = behind(history.metadata, history.oldest, marker.snapshot_id, marker.sequence_number)
+    of_main = marker_property(kind, MAIN_BRANCH, writer, replace(marker, is_disproved=False))
     return StrayMarker(
-        mark=mark,
+        marker=marker,
         branch=history.branch,
         key=branch_property(kind.property_prefix, history.branch, writer),
         proof=next(iter(of_main.items())) if place is Place.UNKNOWN and history.ends_within_main else None,
     )
 
 
-def is_stray(history: BranchHistory, mark: TxnMarker, of_main: TxnMarker | None) -> bool:
-    """Return whether a branch has no claim to a mark whose snapshot it does not show.
+def is_stray(history: BranchHistory, marker: TxnMarker, of_main: TxnMarker | None) -> bool:
+    """Return whether a branch has no claim to a marker whose snapshot it does not show.
 
     A commit that saw this has recorded it, because later on history does not tell. What lies behind the end of a
-    branch that ends within `main` is in `main`, and publishing takes marks along. So a mark that `main` does not know
-    belongs to an earlier branch of that name.
+    branch that ends within `main` is in `main`, and publishing takes markers along. So a marker that `main` does not
+    know belongs to an earlier branch of that name.
 
     Args:
         history: The snapshots of the branch.
-        mark: What the table property holds.
-        of_main: The newest mark of the same writer on `main`, if the branch ends within `main`; None without one.
+        marker: What the table property holds.
+        of_main: The newest marker of the same writer on `main`, if the branch ends within `main`; None without one.
     """
     metadata, oldest = history.metadata, history.oldest
-    place = behind(metadata, oldest, mark.snapshot_id, mark.sequence_number)
-    if place is not Place.UNKNOWN or mark.is_disproved:
+    place = behind(metadata, oldest, marker.snapshot_id, marker.sequence_number)
+    if place is not Place.UNKNOWN or marker.is_disproved:
         return place is not Place.WITHIN
     if not history.ends_within_main:
         return False
-    return of_main is None or of_main.number < mark.number
+    return of_main is None or of_main.number < marker.number
 
 
 def read_marker(kind: TxnKind, text: str) -> TxnMarker:
-    """Return the mark that a table property records.
+    """Return the marker that a table property records.
 
     Raises:
-        ValueError, KeyError, TypeError: The text is not a mark.
+        ValueError, KeyError, TypeError: The text is not a marker.
     """
     value: dict[str, Any] = _from_json(text)
     numbers = (value[kind.number_entry], value["snapshot-id"], value["timestamp-ms"], value.get("sequence-number", 0))
@@ -332,9 +333,9 @@ def read_marker(kind: TxnKind, text: str) -> TxnMarker:
 
 
 def writer_in(snapshot: Snapshot, kind: TxnKind) -> str | None:
-    """Return which writer of this kind left its mark in a snapshot's summary, or None.
+    """Return which writer of this kind left its marker in a snapshot's summary, or None.
 
-    A summary without a number, or with a malformed one, has no mark.
+    A summary without a number, or with a malformed one, has no marker.
     """
     entries = summary_entries(snapshot)
     if (writer := entries.get(kind.writer_key)) is None:
@@ -351,7 +352,7 @@ def is_number(text: str | None) -> bool:
 
 
 def marker_in(snapshot: Snapshot, kind: TxnKind) -> TxnMarker:
-    """Return the mark in the summary of a snapshot that has one of this kind."""
+    """Return the marker in the summary of a snapshot that has one of this kind."""
     entries = summary_entries(snapshot)
     return TxnMarker(
         number=int(entries.get(kind.number_key) or 0),
@@ -373,15 +374,15 @@ EPOCH_ID_KEY = EPOCHS.number_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMarker:
-    """A query and the last mark that it left on a branch.
+    """A query and the last marker that it left on a branch.
 
     Attributes:
         query_id: Spark's query id.
-        mark: Its last epoch.
+        marker: Its last epoch.
     """
 
     query_id: str
-    mark: TxnMarker
+    marker: TxnMarker
 
 
 def property_key(branch: str, query_id: str) -> str:
@@ -397,19 +398,19 @@ def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> TxnM
 def last_of_others(metadata: TableMetadata, branch: str, known: frozenset[str]) -> QueryMarker | None:
     """Return the query that committed last to `branch`, or None; queries whose ids are `known` do not count."""
     others = (found for found in _queries(metadata, branch) if found.query_id not in known)
-    return max(others, key=lambda found: (found.mark.timestamp_ms, found.mark.number), default=None)
+    return max(others, key=lambda found: (found.marker.timestamp_ms, found.marker.number), default=None)
 
 
 def _queries(metadata: TableMetadata, branch: str) -> Iterator[QueryMarker]:
-    for query_id, mark in recorded_markers(metadata, branch, EPOCHS):
-        yield QueryMarker(query_id=query_id, mark=mark)
+    for query_id, marker in recorded_markers(metadata, branch, EPOCHS):
+        yield QueryMarker(query_id=query_id, marker=marker)
     for snapshot in branch_history(metadata, branch):  # the JVM sink leaves no property
         if (writer := writer_in(snapshot, EPOCHS)) is not None:
-            yield QueryMarker(query_id=writer, mark=marker_in(snapshot, EPOCHS))
+            yield QueryMarker(query_id=writer, marker=marker_in(snapshot, EPOCHS))
 
 
 def run_before(last: TxnMarker | None, run_id: str | None) -> str | None:
-    """Return which other run committed last, for the mark that `run_id` leaves after `last`."""
+    """Return which other run committed last, for the marker that `run_id` leaves after `last`."""
     if last is None:
         return None
     return last.previous_run_id if last.run_id == run_id else last.run_id

@@ -1,9 +1,9 @@
-"""Pure: what a commit writes into the table's properties: the mark of its write, and those that come with a branch.
+"""Pure: what a commit writes into the table's properties: the marker of its write, and those that come with a branch.
 
-Marks belong to rows. So they go where the rows go: a branch that begins anew from another branch takes over the
-other's marks, and has none of an earlier branch of its name; publishing a branch takes its marks along; and the next
-commit removes the marks of a branch that is gone. Stray marks go nowhere (`txn`). Because history expires, a commit
-records what history tells: that a mark is stray, and the marks that only the branch's history holds.
+Markers belong to rows. So they go where the rows go: a branch that begins anew from another branch takes over the
+other's markers, and has none of an earlier branch of its name; publishing a branch takes its markers along; and the
+next commit removes the markers of a branch that is gone. Stray markers go nowhere (`txn`). Because history expires, a
+commit records what history tells: that a marker is stray, and the markers that only the branch's history holds.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def record_write(
         metadata: The table, freshly loaded.
         write: The write.
         snapshot: The snapshot that it adds.
-        last: The mark that its writer left before it, or None.
+        last: The marker that its writer left before it, or None.
         record_count: How many rows it has; None to record no count.
     """
     base = base_branch(metadata, write.route)
@@ -110,7 +110,7 @@ def record_write(
     if base == write.branch and (write.numbered is not None or _may_have_come_by_sql(history)):
         values |= met_in_history(history)
     if write.numbered is not None:
-        values |= _own(metadata, write, write.numbered, _mark(write.numbered, snapshot, last, record_count), base)
+        values |= _own(metadata, write, write.numbered, _marker(write.numbered, snapshot, last, record_count), base)
     gone = _of_gone_branches(metadata, kept=write.branch)
     return PropertyChange(
         values=values,
@@ -120,17 +120,17 @@ def record_write(
 
 
 def published_markers(metadata: TableMetadata, branch: str, to: str) -> PropertyChange:
-    """Return the properties that branch `to` gets when it is fast-forwarded to `branch`: each writer's newer mark."""
+    """Return the properties that branch `to` gets when it is fast-forwarded to `branch`: each writer's newer marker."""
     history, target = BranchHistory(metadata, branch), BranchHistory(metadata, to)
     disproved, removals = _disproved(target)
     values = {**disproved, **_streams_of(metadata, branch, to)}
     for kind in _KINDS:
         present = find_all_markers(target, kind)
-        for writer, marks in find_all_markers(history, kind).items():
+        for writer, markers in find_all_markers(history, kind).items():
             known = present.get(writer, TxnMarkers())
             recorded = known.last if known.is_recorded else None
-            if marks.last is not None and (recorded is None or recorded.number < marks.last.number):
-                values |= marker_property(kind, to, writer, marks.last)
+            if markers.last is not None and (recorded is None or recorded.number < markers.last.number):
+                values |= marker_property(kind, to, writer, markers.last)
     return PropertyChange(values=values, removals=tuple(sorted(removals)))
 
 
@@ -145,7 +145,7 @@ def dropped_markers(metadata: TableMetadata, branch: str) -> PropertyChange:
     return PropertyChange(removals=tuple(names))
 
 
-def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: TxnMarker | None, record_count: int | None) -> TxnMarker:
+def _marker(numbered: NumberedWrite, snapshot: Snapshot, last: TxnMarker | None, record_count: int | None) -> TxnMarker:
     run_id = numbered.run_id if isinstance(numbered, EpochId) else None
     return TxnMarker(
         number=numbered.number,
@@ -159,9 +159,9 @@ def _mark(numbered: NumberedWrite, snapshot: Snapshot, last: TxnMarker | None, r
 
 
 def _own(
-    metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWrite, mark: TxnMarker, base: str
+    metadata: TableMetadata, write: WriteIdentity, numbered: NumberedWrite, marker: TxnMarker, base: str
 ) -> dict[str, str]:
-    values = marker_property(kind_of(numbered), write.branch, numbered.writer, mark)
+    values = marker_property(kind_of(numbered), write.branch, numbered.writer, marker)
     if write.stream is not None:
         before = find_stream(metadata, base, write.stream.name)
         record = next_record(before, write.stream, numbered.writer)
@@ -175,9 +175,9 @@ def _taken_over(history: BranchHistory, branch: str) -> tuple[dict[str, str], se
     metadata = history.metadata
     values = _streams_of(metadata, history.branch, branch)
     for kind in _KINDS:
-        for writer, marks in find_all_markers(history, kind).items():
-            if marks.last is not None:
-                values |= marker_property(kind, branch, writer, marks.last)
+        for writer, markers in find_all_markers(history, kind).items():
+            if markers.last is not None:
+                values |= marker_property(kind, branch, writer, markers.last)
     stale = {
         branch_property(prefix, branch, name)
         for prefix in (*(kind.property_prefix for kind in _KINDS), STREAM_PREFIX)
@@ -192,23 +192,23 @@ def _disproved(history: BranchHistory) -> tuple[dict[str, str], set[str]]:
     While history lasts, it tells whether the branch has them. In most commits the search ends at the newest snapshot.
     """
     metadata, branch = history.metadata, history.branch
-    marks = list(_recorded(history))
+    markers = list(_recorded(history))
     published = {
         key: int(text)
         for key, text in metadata.properties.items()
         if (parts := split_name(PUBLISHED_PREFIX, key)) is not None and parts[0] == branch and is_number(text)
     }
-    unseen = {*(mark.snapshot_id for _, _, mark in marks), *published.values()}
+    unseen = {*(marker.snapshot_id for _, _, marker in markers), *published.values()}
     for snapshot in history if unseen else ():
         unseen.discard(snapshot.snapshot_id)
         if not unseen:
             break
     values: dict[str, str] = {}
     of_main = {kind: markers_of_main(history, kind) for kind in _KINDS} if unseen else {}
-    for kind, writer, mark in marks:
-        is_disproved = mark.snapshot_id in unseen and is_stray(history, mark, of_main[kind].get(writer))
-        if is_disproved != mark.is_disproved:
-            values |= marker_property(kind, branch, writer, replace(mark, is_disproved=is_disproved))
+    for kind, writer, marker in markers:
+        is_disproved = marker.snapshot_id in unseen and is_stray(history, marker, of_main[kind].get(writer))
+        if is_disproved != marker.is_disproved:
+            values |= marker_property(kind, branch, writer, replace(marker, is_disproved=is_disproved))
     gone = {
         key
         for key, snapshot_id in published.items()
@@ -225,12 +225,12 @@ def _streams_of(metadata: TableMetadata, branch: str, to: str) -> dict[str, str]
 
 
 def met_in_history(history: BranchHistory) -> dict[str, str]:
-    """Return, as properties, the marks that a branch has no property for: of summaries, and what `main` tells of it.
+    """Return, as properties, the markers that a branch has no property for: of summaries, and what `main` tells of it.
 
     The search ends at a snapshot that a property names: the commit that wrote the property has looked behind it.
     """
-    recorded = {(kind, writer): mark for kind, writer, mark in _recorded(history)}
-    named = {mark.snapshot_id for mark in recorded.values()}
+    recorded = {(kind, writer): marker for kind, writer, marker in _recorded(history)}
+    named = {marker.snapshot_id for marker in recorded.values()}
     newest: dict[tuple[TxnKind, str], TxnMarker] = {}
     for snapshot in history:
         if snapshot.snapshot_id in named:
@@ -238,35 +238,35 @@ def met_in_history(history: BranchHistory) -> dict[str, str]:
         for kind in _KINDS:
             if (writer := writer_in(snapshot, kind)) is not None:
                 newest.setdefault((kind, writer), marker_in(snapshot, kind))
-    for kind, writer, mark in _behind_a_fork(history, recorded):
-        newest.setdefault((kind, writer), mark)
+    for kind, writer, marker in _behind_a_fork(history, recorded):
+        newest.setdefault((kind, writer), marker)
     values: dict[str, str] = {}
-    for (kind, writer), mark in newest.items():
+    for (kind, writer), marker in newest.items():
         known = recorded.get((kind, writer))
-        if known is None or known.number < mark.number:
-            values |= marker_property(kind, history.branch, writer, mark)
+        if known is None or known.number < marker.number:
+            values |= marker_property(kind, history.branch, writer, marker)
     return values
 
 
 def _may_have_come_by_sql(history: BranchHistory) -> bool:
-    """Return whether another branch has a mark that this one has no property for: a fork by SQL brings rows alone.
+    """Return whether another branch has a marker that this one has no property for: a fork by SQL brings rows alone.
 
     A commit without a number looks into history only then, so that most read none of it.
     """
-    recorded = {(kind, writer): mark.number for kind, writer, mark in _recorded(history)}
+    recorded = {(kind, writer): marker.number for kind, writer, marker in _recorded(history)}
     return any(
-        recorded.get((kind, parts[1]), -1) < mark.number
+        recorded.get((kind, parts[1]), -1) < marker.number
         for key, text in history.metadata.properties.items()
         for kind in _KINDS
         if (parts := split_name(kind.property_prefix, key)) is not None and parts[0] != history.branch
-        if (mark := marker_of(kind, text)) is not None
+        if (marker := marker_of(kind, text)) is not None
     )
 
 
 def _behind_a_fork(
     history: BranchHistory, recorded: Mapping[tuple[TxnKind, str], TxnMarker]
 ) -> Iterator[tuple[TxnKind, str, TxnMarker]]:
-    """Yield the marks of `main` that lie behind the end of a branch, and that the branch has no property for.
+    """Yield the markers of `main` that lie behind the end of a branch, and that the branch has no property for.
 
     The property of `main` tells of them until the same writer commits to `main` again.
     """
@@ -275,20 +275,20 @@ def _behind_a_fork(
     for kind in _KINDS:
         missing = {
             writer
-            for writer, mark in recorded_markers(history.metadata, MAIN_BRANCH, kind)
-            if (known := recorded.get((kind, writer))) is None or known.number < mark.number
+            for writer, marker in recorded_markers(history.metadata, MAIN_BRANCH, kind)
+            if (known := recorded.get((kind, writer))) is None or known.number < marker.number
         }
-        marks = markers_of_main(history, kind) if missing else {}  # without need, no history is read to its end
-        for writer in sorted(missing & marks.keys()):
-            if (mark := behind_both(history, marks[writer])) is not None:
-                yield kind, writer, mark
+        markers = markers_of_main(history, kind) if missing else {}  # without need, no history is read to its end
+        for writer in sorted(missing & markers.keys()):
+            if (marker := behind_both(history, markers[writer])) is not None:
+                yield kind, writer, marker
 
 
 def _recorded(history: BranchHistory) -> Iterator[tuple[TxnKind, str, TxnMarker]]:
-    """Yield the marks that a branch has in table properties, of every kind and writer."""
+    """Yield the markers that a branch has in table properties, of every kind and writer."""
     for kind in _KINDS:
-        for writer, mark in recorded_markers(history.metadata, history.branch, kind):
-            yield kind, writer, mark
+        for writer, marker in recorded_markers(history.metadata, history.branch, kind):
+            yield kind, writer, marker
 
 
 def _of_gone_branches(metadata: TableMetadata, kept: str) -> dict[str, str]:

@@ -21,8 +21,8 @@ LANDING = (
     Mutation(
         name="an epoch is not looked up before it is committed",
         file="snapshots/commit_status.py",
-        before="if mark is None or mark.number < numbered.number:",
-        after="if mark is None or mark.number >= 0:",
+        before="if marker is None or marker.number < numbered.number:",
+        after="if marker is None or marker.number >= 0:",
         tests=(_LOOP + "test_replayed_epoch_is_skipped_and_its_files_deleted",),
         spark_tests=(
             "acceptance/test_jvm_peer_streams.py::test_epoch_that_the_other_has_landed_is_recognised",
@@ -82,8 +82,8 @@ LANDING = (
     Mutation(
         name="the epoch before this one is taken for this one",
         file="snapshots/commit_status.py",
-        before="mark.number < numbered.number:",
-        after="mark.number < numbered.number - 1:",
+        before="marker.number < numbered.number:",
+        after="marker.number < numbered.number - 1:",
         tests=(
             _LOOP + "test_epochs_of_many_queries_do_not_mix",
             "unit/snapshots/test_commit_status.py::test_landing_of_an_epoch",
@@ -96,25 +96,25 @@ LANDING = (
     Mutation(
         name="the first epoch after a restart is taken for a repeated one",
         file="snapshots/commit_status.py",
-        before="    if mark is None or mark.number < numbered.number:\n",
+        before="    if marker is None or marker.number < numbered.number:\n",
         after="    run_id = getattr(numbered, 'run_id', None)\n"
-        "    if mark is not None and mark.number < numbered.number and mark.run_id != run_id:\n"
+        "    if marker is not None and marker.number < numbered.number and marker.run_id != run_id:\n"
         "        return CommitStatus.REPLAYED\n"
-        "    if mark is None or mark.number < numbered.number:\n",
+        "    if marker is None or marker.number < numbered.number:\n",
         spark_tests=(_CRASHES + "test_driver_dies_in_task",),
     ),
     Mutation(
         name="this epoch is taken for an earlier one",
         file="snapshots/commit_status.py",
-        before="mark.number < numbered.number:",
-        after="mark.number <= numbered.number:",
+        before="marker.number < numbered.number:",
+        after="marker.number <= numbered.number:",
         tests=(_LOOP + "test_restarted_run_skips_the_epoch_of_the_run_before",),
         spark_tests=("faults/test_upsert_kills.py::test_upsert_that_is_killed_lands_once",),
     ),
     Mutation(
         name="a second driver is taken for an earlier run",
         file="snapshots/commit_status.py",
-        before="is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, mark)",
+        before="is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, marker)",
         after="is_fenced = False",
         tests=(
             _LOOP + "test_second_driver_that_lands_the_epoch_first_fences_ours",
@@ -216,7 +216,7 @@ LANDING = (
     Mutation(
         name="a mark that was rolled back counts once history has expired",
         file="snapshots/txn_properties.py",
-        before="        if is_disproved != mark.is_disproved:",
+        before="        if is_disproved != marker.is_disproved:",
         after="        if is_disproved is None:",
         tests=(_STRAY + "test_version_that_was_rolled_back_is_not_skipped_after_expiry",),
     ),
@@ -230,18 +230,18 @@ LANDING = (
     Mutation(
         name="a mark of an earlier branch of that name counts once history has expired",
         file="snapshots/txn.py",
-        before="    return of_main is None or of_main.number < mark.number",
+        before="    return of_main is None or of_main.number < marker.number",
         after="    return False",
         tests=(_STRAY + "test_version_of_a_dropped_branch_is_not_skipped_after_expiry",),
     ),
     Mutation(
         name="stray marks are published",
         file="snapshots/txn_properties.py",
-        before="            recorded = known.last if known.is_recorded else None\n            if marks.last",
+        before="            recorded = known.last if known.is_recorded else None\n            if markers.last",
         after=(
-            "            recorded = None\n            marks = TxnMarkers(last=marks.stray.mark) if marks.stray "
-            "else marks\n"
-            "            if marks.last"
+            "            recorded = None\n            markers = TxnMarkers(last=markers.stray.marker) if markers.stray "
+            "else markers\n"
+            "            if markers.last"
         ),
         tests=(_STRAY + "test_stray_mark_is_not_published",),
     ),
@@ -269,8 +269,8 @@ LANDING = (
     Mutation(
         name="marks of main behind a fork are not written down",
         file="snapshots/txn_properties.py",
-        before="    for kind, writer, mark in _behind_a_fork(history, recorded):",
-        after="    for kind, writer, mark in ():",
+        before="    for kind, writer, marker in _behind_a_fork(history, recorded):",
+        after="    for kind, writer, marker in ():",
         tests=(_STRAY + "test_version_of_main_stays_known_on_a_branch_forked_after_expiry",),
     ),
     Mutation(
@@ -283,8 +283,8 @@ LANDING = (
     Mutation(
         name="a version that was cherry-picked is added again",
         file="snapshots/commit_status.py",
-        before="        if (mark := marker_in(source, kind)).number == numbered.number:",
-        after="        if (mark := marker_in(source, kind)).number == -1:",
+        before="        if (marker := marker_in(source, kind)).number == numbered.number:",
+        after="        if (marker := marker_in(source, kind)).number == -1:",
         tests=(_STRAY + "test_version_that_somebody_cherry_picked_is_not_added_twice",),
     ),
     Mutation(
@@ -318,8 +318,8 @@ LANDING = (
     Mutation(
         name="the mark is not written into the snapshot's summary",
         file="snapshots/snapshot.py",
-        before="marks = marker_summary(write.numbered) if write.numbered else {}",
-        after="marks: dict[str, str] = {}",
+        before="markers = marker_summary(write.numbered) if write.numbered else {}",
+        after="markers: dict[str, str] = {}",
         tests=(_LOOP + "test_epoch_is_skipped_when_its_property_was_lost",),
         spark_tests=(_REPLAYS + "test_replay_without_property_commits_once",),
     ),
@@ -466,8 +466,8 @@ LANDING = (
     Mutation(
         name="a new checkpoint takes over a stream in silence",
         file="snapshots/commit_status.py",
-        before="landing = CommitStatus.OTHER_QUERY if holder is not None else",
-        after="landing = CommitStatus.OTHER_QUERY if holder is not None and not metadata else",
+        before="CommitStatus.OTHER_QUERY if holder is not None else _by_markers(",
+        after="CommitStatus.OTHER_QUERY if holder is not None and not metadata else _by_markers(",
         tests=("unit/commit/test_stream_names.py::test_wiped_checkpoint_is_refused_with_what_is_needed_to_go_on",),
         spark_tests=("faults/test_stream_identity.py::test_wiped_checkpoint_is_refused_and_accepted_once",),
     ),

@@ -831,7 +831,7 @@ WRITING = (
     Mutation(
         name="a query that may have taken over from another one is not warned of",
         file="commit/snapshot_update.py",
-        before="self._is_first_of_writer = finding.mark is None",
+        before="self._is_first_of_writer = finding.marker is None",
         after="self._is_first_of_writer = False",
         tests=("unit/commit/test_stream_names.py::test_new_query_beside_another_is_warned_of_once",),
         spark_tests=("faults/test_stream_identity.py::test_new_query_beside_another_is_warned_of_once",),
@@ -848,7 +848,7 @@ WRITING = (
     Mutation(
         name="rows are published without their marks",
         file="commit/fast_forward.py",
-        before="    values = {**marks.values, **record}",
+        before="    values = {**markers.values, **record}",
         after="    values = {**record}",
         tests=(
             "unit/commit/test_idempotent_batches.py::test_version_on_a_branch_that_is_published_is_recorded_on_main",

@@ -84,7 +84,7 @@ def test_version_of_a_branch_that_followed_main_is_not_called_gone(
     if is_noted:
         audited.commit(audited.write(rows(5), plan=audited.plan(branch="audit")))
 
-    with pytest.raises(CommitConflictError, match=r"history has expired.*has no mark of it") as refusal:
+    with pytest.raises(CommitConflictError, match=r"history has expired.*has no marker of it") as refusal:
         append(audited, 1, 2, branch="audit")
 
     advised = re.search(r"SET TBLPROPERTIES \('(.*?)' = '(.*?)'\)", str(refusal.value))
@@ -565,7 +565,7 @@ def test_mark_of_odd_values_stops_its_writer_by_name(sink: Sink, text: str) -> N
     with plain_table(sink).transaction() as change:
         change.set_properties({branch_property(TXNS.property_prefix, "main", "load"): text})
 
-    with pytest.raises(UnsupportedTableError, match="is no mark of a write"):
+    with pytest.raises(UnsupportedTableError, match="is no marker of a write"):
         append(sink, 1, 2)
     sink.append(3)
 
@@ -608,7 +608,7 @@ def test_property_that_is_no_mark_stops_its_writer_by_name(sink: Sink) -> None:
     with plain_table(sink).transaction() as change:
         change.set_properties({branch_property(TXNS.property_prefix, "main", "load"): "7"})
 
-    with pytest.raises(UnsupportedTableError, match=r"last-txn\.main\.load' is no mark of a write"):
+    with pytest.raises(UnsupportedTableError, match=r"last-txn\.main\.load' is no marker of a write"):
         append(sink, 2, 2)
     sink.append(3)
     assert sink.ids() == [1, 3]
@@ -706,7 +706,7 @@ def test_verify_names_the_branches_that_rest_on_history_alone(sink: Sink) -> Non
 
     result = iceberg_ds.verify(NAME, options={"warehouse": str(sink.options.warehouse)})
 
-    (check,) = [check for check in result.checks if check.name == "lasting marks"]
+    (check,) = [check for check in result.checks if check.name == "lasting markers"]
     assert check.outcome == "warning"
     assert "branch 'audit' has version 1 of application load" in check.detail
     assert result.ok

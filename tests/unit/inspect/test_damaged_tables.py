@@ -240,7 +240,7 @@ def test_mark_that_disagrees_with_the_summaries_is_found(sink: Sink, damage: Cal
     write_epochs(sink)
     edit_metadata(sink, damage)
 
-    assert list(failures(sink)) == ["epoch marks"]
+    assert list(failures(sink)) == ["epoch markers"]
 
 
 def test_branch_that_was_rolled_back_behind_its_mark_is_found(sink: Sink) -> None:
@@ -251,8 +251,8 @@ def test_branch_that_was_rolled_back_behind_its_mark_is_found(sink: Sink) -> Non
 
     found = failures(sink)
 
-    assert list(found) == ["epoch marks"]
-    assert "it was rolled back" in found["epoch marks"]
+    assert list(found) == ["epoch markers"]
+    assert "it was rolled back" in found["epoch markers"]
 
 
 def first_manifest(sink: Sink) -> Path:

@@ -117,9 +117,9 @@ def test_own_epoch_without_any_mark_is_found() -> None:
     """After the expiry of its snapshot the stream would write it again."""
     history = line(1, s1={**of(0), **NEW_ENGINE})
 
-    assert ["no mark in the table's properties knows of it" in text for text in mark_faults(metadata_of(history))] == [
-        True
-    ]
+    assert [
+        "no marker in the table's properties knows of it" in text for text in mark_faults(metadata_of(history))
+    ] == [True]
 
 
 def version(number: int) -> dict[str, str]:

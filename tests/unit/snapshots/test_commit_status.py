@@ -534,7 +534,7 @@ def test_landing_of_a_batch(situation: Situation) -> None:
     finding = check_commit_status(metadata, identity(), situation.attempts, lambda: situation.lists_our_manifest)
 
     assert (finding.status, finding.is_final) == (situation.status, situation.is_final)
-    assert finding.mark is None
+    assert finding.marker is None
 
 
 @pytest.mark.parametrize("situation", STREAM.values(), ids=STREAM.keys())
@@ -623,7 +623,7 @@ def test_holder_of_a_name_is_told_with_its_last_epoch() -> None:
     ).holder
 
     assert holder is not None
-    assert (holder.query_id, holder.mark, holder.was_accepted) == ("other", mark, False)
+    assert (holder.query_id, holder.marker, holder.was_accepted) == ("other", mark, False)
 
 
 @pytest.mark.parametrize(("was_accepted", "status"), [(False, CommitStatus.ABSENT), (True, CommitStatus.OTHER_QUERY)])
@@ -689,4 +689,4 @@ def test_new_query_beside_another_is_noticed(
 
     found = unknown_neighbour(metadata_of(history, properties=properties), write)
 
-    assert (None if found is None else (found.query_id, found.mark.number)) == expected
+    assert (None if found is None else (found.query_id, found.marker.number)) == expected

@@ -121,10 +121,10 @@ def test_history_is_read_once_to_find_a_write_and_once_to_record_it(monkeypatch:
     write = replace(identity(), txn=version)
 
     finding = check_commit_status(metadata, write, [], bool)
-    record_write(metadata, write, metadata.snapshots[-1], finding.mark)
+    record_write(metadata, write, metadata.snapshots[-1], finding.marker)
 
     assert finding.status is CommitStatus.ABSENT
-    assert finding.mark is not None
+    assert finding.marker is not None
     assert read == ["main", "main"]
 
 
