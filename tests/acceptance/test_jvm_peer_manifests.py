@@ -147,6 +147,7 @@ def test_peer_skips_manifests_of_tasks_by_their_partitions(shared: SharedCatalog
         hidden.rename(local(gone))
 
 
+@pytest.mark.exhaustive
 def test_peer_reads_merged_manifests_as_it_reads_those_they_stand_for(shared: SharedCatalog) -> None:
     """After a merge, deletes would apply to other rows, incremental readers see rows again, or queries miss some."""
     shared.create_by_jvm(EVENT_COLUMNS, BY_REGION)
@@ -222,6 +223,7 @@ def test_both_append_and_merge_in_turn(shared: SharedCatalog) -> None:
     assert max(sequence) == shared.table().metadata.last_sequence_number
 
 
+@pytest.mark.exhaustive
 def test_merge_keeps_the_deletes_of_the_peer(shared: SharedCatalog) -> None:
     """Deleted rows would come back with a merge, or rows that were added later be deleted."""
     modes = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))

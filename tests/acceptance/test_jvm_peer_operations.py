@@ -183,6 +183,7 @@ def test_properties_that_the_jvm_set(shared: SharedCatalog, properties: dict[str
     shared.check_filters([*first, *second, *third], struct(id=spark.LongType(), s=spark.StringType()))
 
 
+@pytest.mark.exhaustive
 def test_columns_with_every_kind_of_name(shared: SharedCatalog) -> None:
     """Columns whose names are no plain words would be written under other names, or read as null."""
     names = ["Größe (m)", "a.b", "select", "2nd", "x-y", "_", "日本", "👍🏽", "a b", "a%20b", "CamelCase"]

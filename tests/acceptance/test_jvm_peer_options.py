@@ -135,6 +135,7 @@ def test_columns_that_the_sink_adds(shared: SharedCatalog) -> None:
     shared.check_filters(expected, new_schema)
 
 
+@pytest.mark.exhaustive
 def test_partitioning_that_the_sink_changes(shared: SharedCatalog) -> None:
     """Other engines would look for rows in partitions where they are not."""
     shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")

@@ -79,7 +79,8 @@ def test_exception_after_commit_keeps_what_has_landed(used: Warehouse, spark: Sp
     assert unreferenced_files(used.table()) == set()
 
 
-@pytest.mark.parametrize("point", few(1, [Point.IN_TASK, Point.AFTER_TASK]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", [Point.IN_TASK, Point.AFTER_TASK])
 def test_worker_dies_in_its_only_attempt(
     used: Warehouse, spark: SparkSession, tmp_path: Path, point: FaultPoint
 ) -> None:

@@ -148,6 +148,7 @@ def test_second_driver_behind_the_first_is_refused(
     assert not finished.orphans()
 
 
+@pytest.mark.exhaustive
 def test_driver_that_was_overtaken_in_its_commit_is_refused(
     stream: Stream, spark: SparkSession, other_driver: SparkProcess
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -65,19 +66,25 @@ def counting_copies(found: Counter[str]) -> Iterator[None]:
 
 @contextmanager
 def counting_calls(found: Counter[str]) -> Iterator[None]:
-    """Count the functions of Python that this thread calls: the work of a step, whatever the machine."""
+    """Count the functions of Python that this thread calls: the work of a step, whatever the machine.
+
+    Garbage is not collected meanwhile: its finalizers would count, those of other tests among them.
+    """
     number = 0
 
     def note(_: FrameType, happened: str, __: Any) -> None:
         nonlocal number
         number += happened == "call"
 
-    before = sys.getprofile()
+    before, was_enabled = sys.getprofile(), gc.isenabled()
+    gc.disable()
     sys.setprofile(note)
     try:
         yield
     finally:
         sys.setprofile(before)
+        if was_enabled:
+            gc.enable()
         found["Python calls"] += number
 
 

@@ -72,6 +72,7 @@ def test_stream_goes_on_beside_the_publishing_of_its_branch(spark: SparkSession,
     assert len(house.snapshots()) == 3
 
 
+@pytest.mark.exhaustive
 def test_stream_may_create_its_table_on_a_branch(spark: SparkSession, stream: Stream) -> None:
     """A pipeline that publishes after checks could not create its table."""
     stream.grow(1).job(**ON_BRANCH).run(spark)
@@ -95,6 +96,7 @@ def test_unknown_branch_is_refused_in_batch_and_stream(spark: SparkSession, stre
     assert set(house.table().metadata.refs) == {"main"}
 
 
+@pytest.mark.exhaustive
 def test_branch_that_is_dropped_between_two_runs_of_a_stream_stops_it(spark: SparkSession, stream: Stream) -> None:
     """The stream would begin the branch anew without the rows that it has already written there."""
     house = stream.warehouse

@@ -48,6 +48,7 @@ def test_spark_drivers_that_create_one_table_at_once_both_succeed(
     assert unreferenced_files(house.table()) == set()
 
 
+@pytest.mark.exhaustive
 def test_drivers_that_create_one_table_with_keys_at_once_leave_one_row_of_each(
     drivers: list[SparkProcess], house: Warehouse, tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_spark_drivers_that_append_at_once_lose_nothing(drivers: list[SparkProce
     assert unreferenced_files(house.table()) == set()
 
 
+@pytest.mark.exhaustive
 def test_stream_and_batches_of_another_driver_lose_nothing(
     drivers: list[SparkProcess], house: Warehouse, tmp_path: Path
 ) -> None:

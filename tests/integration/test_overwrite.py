@@ -40,6 +40,7 @@ def check_clean(house: Warehouse) -> None:
     assert unreferenced_files(house.table()) == set()
 
 
+@pytest.mark.exhaustive
 def test_alias_of_delta_is_taken(spark: SparkSession, house: Warehouse) -> None:
     """A job that comes from Delta would be refused, or replace the whole table."""
     house.append(numbered(spark, 0, 6))
@@ -78,6 +79,7 @@ def test_dynamic_overwrite_of_a_shuffled_dataframe_replaces_each_partition_once(
     check_clean(house)
 
 
+@pytest.mark.exhaustive
 def test_values_of_every_type_bound_a_range(spark: SparkSession, house: Warehouse) -> None:
     """Ranges over columns of some types would be refused, or replace other rows."""
     columns = (
@@ -144,6 +146,7 @@ def test_rows_that_come_while_tasks_run_are_a_conflict(spark: SparkSession, hous
     check_clean(house)
 
 
+@pytest.mark.exhaustive
 def test_rows_that_come_while_tasks_run_stay_under_snapshot_isolation(
     spark: SparkSession, house: Warehouse, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_option_of_overwrites_is_refused_in_an_append(
     assert house.ids() == [0, 1, 2]
 
 
+@pytest.mark.exhaustive
 def test_staging_branch_is_refused_in_a_stream(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """Every micro-batch would be published, and the branch be of no use."""
     write_source(tmp_path / "source", [range(10)])
@@ -108,6 +109,7 @@ def test_format_other_than_parquet_is_refused(spark: SparkSession, house: Wareho
     assert "expected one of parquet" in text
 
 
+@pytest.mark.exhaustive
 def test_missing_table_is_refused_when_creation_is_off(spark: SparkSession, house: Warehouse) -> None:
     """A typing error in a table's name would make a new table."""
     text = refusal(writer_of(numbered(spark, 0, 1), house, create_table="false"))
@@ -117,6 +119,7 @@ def test_missing_table_is_refused_when_creation_is_off(spark: SparkSession, hous
     assert not house.has_table()
 
 
+@pytest.mark.exhaustive
 def test_table_named_twice_in_different_ways_is_refused(spark: SparkSession, house: Warehouse) -> None:
     """Rows would go to one of two tables, and the user could not know which."""
     text = refusal(writer_of(numbered(spark, 0, 1), house, table="db.other"))
@@ -181,6 +184,7 @@ def test_columns_that_do_not_fit_are_all_named_in_one_error(spark: SparkSession,
     assert house.data_files() == set()
 
 
+@pytest.mark.exhaustive
 def test_unsupported_types_are_all_named_in_one_error(spark: SparkSession, house: Warehouse) -> None:
     """A column would be cast silently, or the error would come from inside of a task."""
     rows = spark.sql(
@@ -273,6 +277,7 @@ def test_null_in_a_required_nested_field_fails_and_leaves_nothing(
     assert house.data_files() == house.referenced()
 
 
+@pytest.mark.exhaustive
 def test_table_of_format_version_3_is_refused(spark: SparkSession, house: Warehouse) -> None:
     """A table would be written without what version 3 demands, and break."""
     house.append(numbered(spark, 0, 3))

@@ -58,6 +58,7 @@ def test_write_to_the_branch_that_the_setting_names_goes_there(spark: SparkSessi
     assert sorted(audited.table().metadata.refs) == ["audit", "main"]
 
 
+@pytest.mark.exhaustive
 def test_stream_that_would_pass_the_setting_over_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Rows that were to be audited first would be shown to every reader."""
     stream = Stream(folder=tmp_path)
@@ -85,6 +86,7 @@ def test_setting_does_not_count_for_tables_that_are_not_audited(spark: SparkSess
     assert house.ids() == [0, 1]
 
 
+@pytest.mark.exhaustive
 def test_time_zone_that_is_not_the_sessions_is_refused(spark: SparkSession, house: Warehouse) -> None:
     """Rows of another range than the one that was asked for would be replaced, because planners do not see the zone."""
     spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")

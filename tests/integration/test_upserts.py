@@ -184,6 +184,7 @@ def test_appends_and_upserts_share_a_table(spark: SparkSession, old: Warehouse) 
     assert rows_in(old) == [OLD[0], (2, "DE", 23, 0), OLD[2], (4, "US", 4, 0)]
 
 
+@pytest.mark.exhaustive
 def test_stream_of_appends_beside_a_stream_of_changes(spark: SparkSession, tmp_path: Path) -> None:
     """Two streams with one table would stop each other, or lose rows of one of them."""
     changing = KeyedStream(folder=tmp_path).feed(*FEED)
@@ -281,6 +282,7 @@ def test_table_of_version_1_is_refused_with_the_way_to_upgrade(spark: SparkSessi
     assert house.data_files() == set()
 
 
+@pytest.mark.exhaustive
 def test_columns_that_come_with_an_epoch_are_added_with_it(spark: SparkSession, old: Warehouse, tmp_path: Path) -> None:
     """A change feed would stop with each column that its source gets, or lose the values."""
     stream = KeyedStream(folder=tmp_path).asking(schema_evolution="add-columns").feed(*FEED)

@@ -29,7 +29,7 @@ GAPS: Mapping[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize("server", few(2, GAPS))
+@pytest.mark.parametrize("server", few(1, GAPS))
 def test_check_names_what_a_server_does_not_keep(
     request: pytest.FixtureRequest, object_store: ObjectStore, server: str
 ) -> None:

@@ -50,7 +50,7 @@ def test_table_is_created_with_its_keys_and_a_spec_for_deletes(table: CatalogTab
     assert len(metadata.partition_specs) == 2
 
 
-@WITH_TWO
+@pytest.mark.exhaustive
 def test_keys_of_a_table_that_another_engine_made_become_those_of_the_write(table: CatalogTable) -> None:
     """A table that was made in SQL, which has no words for keys that all catalogs keep, could not be written by key."""
     namespace = table.name.partition(".")[0]

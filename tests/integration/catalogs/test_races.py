@@ -29,7 +29,7 @@ COMMITS = 6
 TIMEOUT_S = 900
 
 
-@pytest.fixture(params=["postgres", "rest_catalog"])
+@pytest.fixture(params=["postgres", pytest.param("rest_catalog", marks=pytest.mark.exhaustive)])
 def contended(request: pytest.FixtureRequest) -> CatalogService:
     """Return each catalog that races are run in; the embedded one has its own in `test_concurrency.py`."""
     found: CatalogService = request.getfixturevalue(request.param)

@@ -167,6 +167,7 @@ def test_commit_of_a_stream_that_the_catalog_forbids(spark: SparkSession, lake: 
     assert lake.ids() == [0, 1, 2]
 
 
+@pytest.mark.exhaustive
 def test_store_that_forbids_a_task_to_write(spark: SparkSession, lake: Lake) -> None:
     """A user would not learn which right is missing, on what."""
     user = lake.store.add_user(f"reader-of-{lake.bucket}", "secret-of-the-reader")
@@ -211,6 +212,7 @@ def test_store_that_forbids_the_commit_to_write(spark: SparkSession, lake: Lake)
     assert lake.ids() == [0, 1]
 
 
+@pytest.mark.exhaustive
 def test_missing_bucket(spark: SparkSession, lake: Lake) -> None:
     """A user would not see that the bucket's name is wrong."""
     (lake.store.folder / lake.bucket).rmdir()
@@ -225,6 +227,7 @@ def test_missing_bucket(spark: SparkSession, lake: Lake) -> None:
     assert lake.ids() == [0, 1]
 
 
+@pytest.mark.exhaustive
 def test_wrong_region(spark: SparkSession, lake: Lake) -> None:
     """A user would not see in which region the bucket is."""
     answer = s3_answer(400, "AuthorizationHeaderMalformed", x_amz_bucket_region="eu-central-1")

@@ -17,6 +17,7 @@ ON_SERVER = {"catalog": "lake"}  # the server's environment describes it
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.exhaustive
 def test_client_needs_pyspark_alone(thin_client: Client, lake: Lake) -> None:
     """Every notebook that connects would need the sink, PyIceberg and the catalog's settings."""
     table, replaced = lake.new_name(), lake.new_name()
@@ -76,6 +77,7 @@ def test_client_is_told_what_to_do_and_no_secret(thin_client: Client, lake: Lake
     assert secret not in (connect_folder / "server.log").read_text(errors="replace")
 
 
+@pytest.mark.exhaustive
 def test_client_that_has_the_sink_can_register_distribute_and_publish(full_client: Client, lake: Lake) -> None:
     """The functions of the package would work in Spark's classic sessions only."""
     table = lake.new_name()

@@ -127,6 +127,7 @@ def test_files_that_the_driver_does_not_see_are_refused(driver: SparkProcess) ->
     assert "On a cluster, use an object store or a shared file system as warehouse. Nothing was committed." in error
 
 
+@pytest.mark.exhaustive
 def test_second_attempt_that_overtakes_the_first_adds_no_row(
     hasty_driver: SparkProcess, lake: Lake, tmp_path: Path
 ) -> None:

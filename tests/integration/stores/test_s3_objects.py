@@ -20,6 +20,7 @@ from aiobotocore.awsrequest import AioAWSResponse
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import EndpointConnectionError
 from pyiceberg.io import FileIO
+from support.exhaustive import each_value
 from support.services.bucket import Bucket
 from support.services.stored_files import read, write, write_half
 
@@ -337,8 +338,7 @@ def program(bucket: Bucket, written: int, ending: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("written", [10, 5 * PART])
-@pytest.mark.parametrize("ending", ["", "raise KeyError", "sys.exit(3)"])
+@pytest.mark.parametrize(("written", "ending"), each_value([10, 5 * PART], ["", "raise KeyError", "sys.exit(3)"]))
 def test_interpreter_with_an_open_stream_ends_and_leaves_nothing(bucket: Bucket, written: int, ending: str) -> None:
     """A Python worker would hang for ever at its end, or leave a truncated file."""
     process = program(bucket, written, ending)

@@ -51,9 +51,9 @@ class Cell:
         return f"{self.mode.value}, {self.operation.value}, {self.fault}"
 
 
-# Each fault is shown to one of the writes, and each write meets a fault at everything that it does to files.
+# Each fault, once or always, is shown to a write, and each write meets one at everything that it does to files.
 KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
-    lambda cell: cell.fault,
+    lambda cell: (cell.fault.file, cell.fault.doing, cell.fault.harm),
     lambda cell: (cell.operation, cell.fault.file, cell.fault.doing),
 )
 

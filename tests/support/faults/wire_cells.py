@@ -86,9 +86,11 @@ class Cell:
         return WireFault(request=self.asked.pattern, numbers=numbers, kind=self.kind)
 
 
-# Each fault of each request is shown to one of the writes, and each write meets a fault of each effect at each request.
+# Each way to fail of each request is shown to one of the writes, and so is each fault; each mode meets a fault of each
+# effect at each request.
 KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
-    lambda cell: (cell.asked, cell.kind, cell.is_lasting),
+    lambda cell: (cell.asked, cell.kind.way, cell.is_lasting),
+    lambda cell: cell.kind,
     lambda cell: (cell.mode, cell.asked, cell.kind.effect),
 )
 

@@ -138,7 +138,7 @@ def test_attempts_that_are_lost_to_a_stream_add_nothing_twice(
 
 @pytest.mark.parametrize(
     "faulty",
-    one_of_each(FILES, lambda faulty: faulty[0], lambda faulty: (faulty[1], faulty[0].file, faulty[0].doing)),
+    one_of_each(FILES, lambda faulty: (faulty[0].file, faulty[0].doing), lambda faulty: (faulty[1], faulty[0].harm)),
     ids=lambda faulty: "-".join(map(str, faulty)),
 )
 def test_disk_that_fails_changes_no_row(keyed: Sink, faulty: tuple[FileFault, RowEncoding]) -> None:
