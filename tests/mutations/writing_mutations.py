@@ -57,8 +57,9 @@ WRITING = (
     Mutation(
         name="rows of a schema that is gone are taken for rows of the present one",
         file="commit/validate.py",
-        before="    written = metadata.schema_by_id(write.schema_id)\n",
-        after="    written = metadata.schema_by_id(write.schema_id) or metadata.schema()\n",
+        before="    if written is None or not _is_known(written, write):",
+        after="    written = written or metadata.schema()\n"
+        "    if written != metadata.schema() and not _is_known(written, write):",
         tests=(_COLUMNS + "test_schema_that_was_removed_meanwhile_is_a_conflict",),
     ),
     Mutation(

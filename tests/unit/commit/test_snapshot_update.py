@@ -24,6 +24,7 @@ from support.catalogs.faulty_catalog import (
     timed_out,
 )
 from support.checks.invariants import check_sound, unreferenced_files
+from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import IDENTIFIER, QUERY, Sink, epoch, local, paths_of, rows
 
 from iceberg_ds.commit import loop, producer
@@ -383,13 +384,20 @@ def test_stale_table_after_a_lost_answer_does_not_commit_twice(
     check_clean(sink)
 
 
+@pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize(
     ("error", "age"), [(false_refusal, 0), (false_refusal, 1), (connection_lost, 0), (connection_lost, 1)]
 )
-def test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files(
-    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception], age: int
+def test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files(  # noqa: PLR0913, PLR0917  # one case
+    sink: Sink,
+    faulty_sink: Sink,
+    faulty_catalog: FaultyCatalog,
+    error: Callable[[], Exception],
+    age: int,
+    version: str,
 ) -> None:
     """The table would be broken by whoever asks a catalog through a cache, and a gateway that sends requests twice."""
+    sink.create(ID_AND_NAME, format_version=version)
     sink.append(1)
     set_properties(sink, {"commit.retry.num-retries": "0"})
     tables = [sink.table()]
