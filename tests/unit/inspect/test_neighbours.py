@@ -174,6 +174,8 @@ def test_table_below_keeps_all_its_files_wherever_it_says_they_are(sink: Sink) -
     below.append(1)
     with_properties(below, write__data__path=f"{location}/rows_of_sub")
     below.append(2)
+    of_a_running_write = local(f"{location}/rows_of_sub/running.parquet")
+    of_a_running_write.write_bytes(b"rows that nothing refers to yet")
     age_all(folder_of(sink))
     path = left_behind(sink)
 
@@ -182,6 +184,7 @@ def test_table_below_keeps_all_its_files_wherever_it_says_they_are(sink: Sink) -
     assert result.ok, str(result)
     assert not path.exists()
     assert below.ids() == [1, 2]
+    assert of_a_running_write.exists()
 
 
 @pytest.mark.parametrize("folder", ["data", "data/id_bucket=3", "metadata/below"])
