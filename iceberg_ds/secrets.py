@@ -346,14 +346,14 @@ def _secrets_of_json(text: str) -> Iterator[str]:
 
 
 def _secrets_of_url(text: str) -> Iterator[str]:
-    for found in _userinfo_of_value(text):
+    users, parameters = _userinfo_of_value(text), list(_PARAMETER_OF_VALUE.finditer(text))
+    for found in users:
         userinfo = found.group().removeprefix(found.group(1))
         yield from (userinfo, unquote(userinfo))
         password = userinfo.partition(":")[2]
         # Parsers of URLs take a password apart that should have been percent-encoded.
         yield from (password, unquote(password), *re.split(r"[\[\]@/?#\s\\]", password))
-    parameters = list(_PARAMETER_OF_VALUE.finditer(text))
-    yield from (text[begin:end] for begin, end in _behind([*_userinfo_of_value(text), *parameters]))
+    yield from (text[begin:end] for begin, end in _behind([*users, *parameters]))
     for parameter in parameters:
         value = parameter.group().removeprefix(parameter.group(1))
         yield from (value, unquote(value), unquote_plus(value))

@@ -218,7 +218,7 @@ def property_markers(
     return markers, problems
 
 
-def mark_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
+def marker_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
     """Return where the transaction markers in the table's properties and the summaries disagree."""
     markers, problems = property_markers(metadata, branches)
     by_name = {branch.branch: branch for branch in branches}

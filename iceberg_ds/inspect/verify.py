@@ -42,7 +42,7 @@ from iceberg_ds.inspect.orphans import (
 )
 from iceberg_ds.inspect.streams import (
     branch_writes,
-    mark_problems,
+    marker_problems,
     missing_epochs,
     order_problems,
     property_markers,
@@ -110,7 +110,7 @@ def check_metadata(
     checklist.attempt(METADATA_FILES, lambda: _metadata_files(table, load))
     checklist.attempt(EPOCHS, lambda: _epochs(table), needs=[HISTORY])
     checklist.attempt(GAPS, lambda: _gaps(table), needs=[HISTORY])
-    checklist.attempt(MARKERS, lambda: _marks(table), needs=[HISTORY])
+    checklist.attempt(MARKERS, lambda: _markers(table), needs=[HISTORY])
     checklist.attempt(LASTING, lambda: _lasting(table), needs=[HISTORY])
     _check_manifests(checklist, contents, took.contents_s)
     checklist.attempt(STATISTICS, lambda: _statistics(table))
@@ -148,13 +148,13 @@ def _gaps(table: Table) -> tuple[str, None]:
     return "every epoch has a snapshot", None
 
 
-def _marks(table: Table) -> tuple[str, None]:
+def _markers(table: Table) -> tuple[str, None]:
     branches = branch_writes(table.metadata)
     markers, unreadable = property_markers(table.metadata, branches)
     if not markers and not unreadable and not any(branch.writes for branch in branches):
         raise NotTriedError("no streaming query and no numbered batch has left a marker")
     return found(
-        [*unreadable, *mark_problems(table.metadata, branches)],
+        [*unreadable, *marker_problems(table.metadata, branches)],
         f"compared with the summaries: {counted(len(markers), 'marker')}",
         "If the branch was rolled back on purpose, drop the property before the query goes on. Otherwise find out who "
         "rolled it back.",

@@ -9,7 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 from support.tables.metadata import Past, line, metadata_of
 from support.tables.sink import QUERY
 
-from iceberg_ds.inspect.streams import branch_writes, mark_problems, missing_epochs, order_problems
+from iceberg_ds.inspect.streams import branch_writes, marker_problems, missing_epochs, order_problems
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS, StreamRecord, TxnMarker, marker_property, stream_property
 
 OTHER = "11111111-2222-4333-8444-555566667777"
@@ -44,7 +44,7 @@ def gaps(metadata: TableMetadata) -> list[str]:
 
 def mark_faults(metadata: TableMetadata) -> list[str]:
     """Return what is wrong with the marks."""
-    return mark_problems(metadata, branch_writes(metadata))
+    return marker_problems(metadata, branch_writes(metadata))
 
 
 def test_epochs_of_several_queries_are_told_apart() -> None:
