@@ -1,4 +1,8 @@
-"""Pure: the Arrow schema of a table's Parquet files."""
+"""Pure: the Arrow types of a table's columns, and the Arrow schema of its Parquet files.
+
+PyIceberg has such types too, but its module loads Arrow's datasets, and with them pandas where it is installed: in
+every task and every commit. A test holds that both are alike, but for the 64-bit offsets that Spark does not send.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg import types as ice
 from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from iceberg_ds.table.names import safe_names
+
+FIELD_ID_KEY = b"PARQUET:field_id"
+_DOC_KEY = b"doc"
+_PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
+    ice.BooleanType: pa.bool_(),
+    ice.IntegerType: pa.int32(),
+    ice.LongType: pa.int64(),
+    ice.FloatType: pa.float32(),
+    ice.DoubleType: pa.float64(),
+    ice.DateType: pa.date32(),
+    ice.TimeType: pa.time64("us"),
+    ice.TimestampType: pa.timestamp("us"),
+    ice.TimestamptzType: pa.timestamp("us", tz="UTC"),
+    ice.TimestampNanoType: pa.timestamp("ns"),
+    ice.TimestamptzNanoType: pa.timestamp("ns", tz="UTC"),
+    ice.StringType: pa.string(),
+    ice.BinaryType: pa.binary(),
+    ice.UUIDType: pa.uuid(),
+    ice.UnknownType: pa.null(),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +62,40 @@ def file_shape(schema: Schema, *, case_sensitive: bool | None = None) -> FileSha
         schema: The table's schema.
         case_sensitive: How the columns of a batch are matched with the table's.
     """
-    named = [_with_small_offsets(field) for field in schema_to_pyarrow(schema)]
+    named = [_arrow_field(field) for field in schema.fields]
     return FileShape(
         schema=pa.schema([_optional_below(field) for field in _with_safe_names(named)]),
         named=pa.schema(named),
         case_sensitive=case_sensitive,
     )
+
+
+def arrow_type(kind: IcebergType) -> pa.DataType:
+    """Return the Arrow type of a column, with the 32-bit offsets that Spark sends.
+
+    Raises:
+        TypeError: The type has no such Arrow type, as `geometry` and `geography` have none.
+    """
+    match kind:
+        case StructType():
+            return pa.struct([_arrow_field(field) for field in kind.fields])
+        case ListType():
+            return pa.list_(_arrow_field(kind.element_field))
+        case MapType():
+            return pa.map_(_arrow_field(kind.key_field), _arrow_field(kind.value_field))
+        case ice.DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case ice.FixedType():
+            return pa.binary(len(kind))
+    if (data_type := _PRIMITIVES.get(type(kind))) is None:
+        raise TypeError(f"Iceberg's type {kind} has no Arrow type here.")
+    return data_type
+
+
+def _arrow_field(field: NestedField) -> pa.Field:
+    metadata = {_DOC_KEY: field.doc} if field.doc else {}
+    metadata[FIELD_ID_KEY] = str(field.field_id)
+    return pa.field(field.name, arrow_type(field.field_type), nullable=field.optional, metadata=metadata)
 
 
 def _with_safe_names(fields: Iterable[pa.Field]) -> list[pa.Field]:
@@ -75,22 +128,3 @@ def _optional_below(field: pa.Field) -> pa.Field:
         key, item = _optional_below(data_type.key_field), _optional_below(data_type.item_field)
         return field.with_type(pa.map_(key, item))
     return field
-
-
-def _with_small_offsets(field: pa.Field) -> pa.Field:
-    return field.with_type(_small_type(field.type))
-
-
-def _small_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type with 32-bit offsets, as Spark sends it, where PyIceberg chooses 64-bit ones."""
-    if pa.types.is_large_string(data_type):
-        return pa.string()
-    if pa.types.is_large_binary(data_type):
-        return pa.binary()
-    if pa.types.is_struct(data_type):
-        return pa.struct([_with_small_offsets(field) for field in data_type])
-    if pa.types.is_large_list(data_type) or pa.types.is_list(data_type):
-        return pa.list_(_with_small_offsets(data_type.value_field))
-    if pa.types.is_map(data_type):
-        return pa.map_(_with_small_offsets(data_type.key_field), _with_small_offsets(data_type.item_field))
-    return data_type

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
+from iceberg_ds.table.arrow_schema import FIELD_ID_KEY, arrow_type
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
 
-_FIELD_ID = b"PARQUET:field_id"
 _UUID_BYTES = 16
 NO_VALUES: Mapping[int, object] = {}
 
@@ -40,7 +39,7 @@ def _has_ids(field: pa.Field) -> bool:
 
 def field_id(field: pa.Field) -> int | None:
     """Return the field id of a file's column, or None."""
-    text = (field.metadata or {}).get(_FIELD_ID)
+    text = (field.metadata or {}).get(FIELD_ID_KEY)
     return None if text is None else int(text)
 
 
@@ -56,7 +55,7 @@ def absent(number: int, kind: IcebergType, partition_values: Mapping[int, object
     value = partition_values.get(number)
     if value is None:
         return pa.nulls(count)
-    data_type = pa.binary(_UUID_BYTES) if isinstance(kind, UUIDType) else schema_to_pyarrow(kind)
+    data_type = pa.binary(_UUID_BYTES) if isinstance(kind, UUIDType) else arrow_type(kind)
     return pa.repeat(pa.scalar(value, data_type), count)
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterable
+
 import pyarrow as pa
+import pytest
 from pyiceberg import types as ice
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.arrow_schema import arrow_type, file_shape
+
+_PRIMITIVES = [
+    kind()
+    for kind in ice.PrimitiveType.__subclasses__()
+    if kind not in (ice.DecimalType, ice.FixedType, ice.GeometryType, ice.GeographyType)
+]
 
 
 def table(*fields: tuple[str, ice.IcebergType]) -> Schema:
@@ -68,3 +80,57 @@ def test_names_inside_lists_and_maps_are_made_safe() -> None:
 
     assert data_type.key_type.field(0).name == "x_x2Dy"
     assert data_type.item_type.value_type.field(0).name == "x_x2Dy"
+
+
+@pytest.mark.parametrize("kind", [*_PRIMITIVES, ice.DecimalType(38, 9), ice.FixedType(5)], ids=str)
+def test_types_are_those_of_pyiceberg_but_for_large_offsets(kind: ice.IcebergType) -> None:
+    """Files would have columns of other types than other Python writers give them."""
+    can_be_required = not isinstance(kind, ice.UnknownType)
+    struct = ice.StructType(
+        NestedField(4, "x", kind, required=can_be_required), NestedField(5, "y", kind, doc="in euros")
+    )
+    entries = ice.MapType(6, ice.StringType(), 7, struct, value_required=True)
+    schema = Schema(
+        NestedField(1, "plain", kind, doc="in euros"),
+        NestedField(2, "required", kind, required=can_be_required),
+        NestedField(3, "nested", ice.ListType(8, entries, element_required=False), required=True),
+    )
+
+    ours, theirs = file_shape(schema).named, schema_to_pyarrow(schema)
+
+    assert described(ours) == described(theirs)
+
+
+def described(fields: Iterable[pa.Field]) -> list[object]:
+    """Return all that fields say, those below them included, without the size of offsets."""
+    return [
+        (
+            field.name,
+            field.nullable,
+            field.metadata,
+            described(below(field.type)) or str(field.type).removeprefix("large_"),
+        )
+        for field in fields
+    ]
+
+
+def below(data_type: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a nested type, none of another one."""
+    return [data_type.field(number) for number in range(data_type.num_fields)]
+
+
+@pytest.mark.parametrize("kind", [ice.GeometryType(), ice.GeographyType()])
+def test_a_type_without_an_arrow_type_is_named(kind: ice.IcebergType) -> None:
+    """A user would be told of a key that is missing somewhere."""
+    with pytest.raises(TypeError, match=str(kind)):
+        arrow_type(kind)
+
+
+def test_tasks_and_commits_load_neither_pandas_nor_arrows_datasets() -> None:
+    """The first write of every session would take a second longer."""
+    roles = "iceberg_ds.writers.reporting, iceberg_ds.writers.keyed, iceberg_ds.commit.commit"
+    code = f"import sys, {roles}; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+
+    assert {"pandas", "pyarrow.dataset", "pyiceberg.io.pyarrow"}.isdisjoint(loaded)
