@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
-from sqlalchemy.engine import make_url
 
 from iceberg_ds.catalog.answers import sent_login
 from iceberg_ds.catalog.own_storage import with_own_storage
@@ -106,5 +105,7 @@ def _load_rest(name: str, properties: Mapping[str, Any]) -> Catalog:
 def _create_sqlite_folder(properties: Mapping[str, str]) -> None:
     uri = properties.get("uri", "")
     if uri.startswith("sqlite:///"):
+        from sqlalchemy.engine import make_url  # noqa: PLC0415  # catalogs without a database need none of it
+
         with suppress(OSError):  # the catalog itself says better what is wrong with the folder
             Path(make_url(uri).database or "").parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,6 @@ from typing import Any, cast
 from pyiceberg.catalog import PY_CATALOG_IMPL, TYPE, URI, CatalogType
 from pyiceberg.typedef import RecursiveDict
 from pyiceberg.utils.config import merge_config
-from sqlalchemy.engine import URL
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.configuration import configured_catalog, default_catalog, read_configuration
@@ -186,5 +185,7 @@ def check_history_is_shown(name: str, properties: Mapping[str, str]) -> None:
 
 
 def _embedded(warehouse: str) -> tuple[tuple[str, str], ...]:
+    from sqlalchemy.engine import URL  # noqa: PLC0415  # catalogs without a database need none of it
+
     uri = URL.create("sqlite", database=f"{warehouse}/catalog.db", query={"timeout": str(_SQLITE_LOCK_TIMEOUT_S)})
     return (("type", "sql"), ("uri", uri.render_as_string()), ("warehouse", f"file://{warehouse}"))
