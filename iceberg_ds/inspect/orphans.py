@@ -50,7 +50,6 @@ from iceberg_ds.inspect.contents import (
     within_store,
 )
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.io.files import StoredFile
 from iceberg_ds.io.listing import (
     LISTED_PLACES,
     can_list,
@@ -59,6 +58,7 @@ from iceberg_ds.io.listing import (
     stored_files,
 )
 from iceberg_ds.io.places import FOLDER_PROPERTIES
+from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.secrets import masked_cause
 
 logger = logging.getLogger(__name__)

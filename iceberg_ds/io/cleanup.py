@@ -13,7 +13,7 @@ from enum import Enum
 from pyiceberg.io import FileIO
 
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.io.files import DeletesMany
+from iceberg_ds.io.stores import DeletesMany
 from iceberg_ds.secrets import mask_text
 
 logger = logging.getLogger(__name__)

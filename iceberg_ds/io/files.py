@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Protocol, runtime_checkable
 from urllib.parse import urlparse
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
@@ -22,6 +20,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from iceberg_ds.io.configuration import configured_catalog
 from iceberg_ds.io.places import check_place
+from iceberg_ds.io.stores import DeletesMany, ShippedFileIO
 
 OBJECT_IO = f"{__name__}.ObjectIO"
 
@@ -32,57 +31,6 @@ _IMPLEMENTATIONS = {
 }
 _OPENED_BY_ARROW = frozenset({"", "file", "viewfs"})
 _LOCAL_SCHEME = re.compile("file:(//(localhost(?=/))?)?")
-
-
-class ShippedFileIO(FileIO):
-    """Opens files. Pickled, it is only its properties, because connections, locks and threads belong to one process."""
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"properties": dict(self.properties)}
-
-    def __setstate__(self, state: Mapping[str, Properties]) -> None:
-        self.__init__(state["properties"])  # type: ignore[misc]  # there is nothing else to restore
-
-
-@runtime_checkable
-class DiscardableStream(Protocol):
-    """A stream into a file that no reader sees before it is closed, and that can be given up."""
-
-    def discard(self) -> None:
-        """Make sure that nothing of the file is left, closed or not."""
-
-
-@runtime_checkable
-class DeletesMany(Protocol):
-    """Storage that deletes many files with one request."""
-
-    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """Delete the files; return the reason for each that could not be deleted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
-    """A file in a store.
-
-    Attributes:
-        path: Its location.
-        size_bytes: Its size.
-        modified_ms: Time of the last change by the store's clock, in milliseconds since the Unix epoch.
-    """
-
-    path: str
-    size_bytes: int
-    modified_ms: int
-
-
-class Lists(Protocol):
-    """Storage that lists its files and tells its time."""
-
-    def stored_files(self, location: str) -> Iterator[StoredFile]:
-        """Yield the files below `location` in the order of their names."""
-
-    def clock_ms(self, location: str) -> int:
-        """Return the store's time in milliseconds since the Unix epoch."""
 
 
 class ObjectIO(ShippedFileIO):

@@ -10,138 +10,31 @@ import errno
 import importlib
 import json
 import os
-import re
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from fsspec import AbstractFileSystem, get_filesystem_class
 from fsspec.asyn import sync
 from fsspec.core import strip_protocol, url_to_fs
 from fsspec.implementations.memory import MemoryFileSystem
-from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.io.credential_renewal import CurrentProperties, renewing
-from iceberg_ds.io.files import ShippedFileIO, StoredFile
-from iceberg_ds.io.object_streams import ObjectFile, ObjectStore, Page
-from iceberg_ds.io.store_properties import KnownProperties, PropertyReader
-from iceberg_ds.parsing import boolean
-from iceberg_ds.secrets import is_secret
+from iceberg_ds.io.store_settings import azure_arguments, gcs_arguments, other_arguments
+from iceberg_ds.io.stores import ObjectStore, Page, StoreFileIO, shared
+from iceberg_ds.io.vended_credentials import CurrentProperties, renewing
 
-_Store = TypeVar("_Store", bound=ObjectStore)
-
-_SAS_OF_HOST = "adls.sas-token."
-
-_GCS = KnownProperties(
-    store="Google Cloud Storage",
-    prefixes=("gcs.",),
-    used=frozenset(
-        f"gcs.{name}"
-        for name in (
-            *("oauth2.token", "project-id", "access", "consistency", "cache-timeout", "requester-pays"),
-            *("session-kwargs", "service.host", "default-bucket-location", "version-aware"),
-        )
-    ),
-    nothing_to_do=re.compile(r"gcs\.(oauth2\.(token-expires-at|refresh-credentials)|channel\.|delete\.)"),
-    protects=re.compile(r"gcs\.(encr|decr|kms|oauth2|user-project|no-auth|credential)"),
-)
-_AZURE = KnownProperties(
-    store="Azure",
-    prefixes=("adls.",),
-    used=frozenset(
-        f"adls.{name}"
-        for name in (
-            *("connection-string", "credential", "account-name", "account-key", "sas-token", "tenant-id"),
-            *("client-id", "client-secret", "account-host", "token", "anon"),
-        )
-    ),
-    nothing_to_do=re.compile(
-        r"adls\.(sas-token\.|sas-token-expires-at-ms|refresh-credentials|read\.|write\.|(blob|dfs)-storage-)"
-    ),
-    protects=re.compile(r"adls\.(auth|connection|encr|key|token)"),
-)
-# Schemes for which PyIceberg has properties of its own, and the one that fsspec names differently.
-_OF_PYICEBERG = frozenset({"hdfs", "hf"})
-_OTHER_NAMES = {"hdfs.kerberos_ticket": "kerb_ticket"}
-_SHARED_FOR_S = 60
 # Others write, too: neither filesystems nor listings are cached.
 _NOT_KEPT = {"skip_instance_cache": True, "use_listings_cache": False}
 # Values that gcsfs reads as a way to find credentials, and not as a token.
 _GCS_WORDS = frozenset({"anon", "cache", "cloud", "google_default"})
-
-
-def gcs_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of gcsfs; None means its own default.
-
-    Raises:
-        OptionError: Properties are wrong, or are unknown and must not be ignored.
-    """
-    reader = PropertyReader(properties)
-    arguments: dict[str, Any] = {
-        "project": reader.text("gcs.project-id"),
-        "access": reader.text("gcs.access") or "full_control",
-        "token": reader.text("gcs.oauth2.token"),
-        "consistency": reader.text("gcs.consistency") or "none",
-        "cache_timeout": reader.value(("gcs.cache-timeout",), _number, default=None),
-        "requester_pays": reader.value(("gcs.requester-pays",), boolean, default=False),
-        "session_kwargs": reader.value(("gcs.session-kwargs",), _object, default=None),
-        "endpoint_url": reader.text("gcs.service.host"),
-        "default_location": reader.text("gcs.default-bucket-location"),
-        "version_aware": reader.value(("gcs.version-aware",), boolean, default=False),
-    }
-    reader.check(_GCS)
-    return arguments
-
-
-def azure_arguments(properties: Mapping[str, str], host: str) -> dict[str, Any]:
-    """Return the arguments of adlfs; None means its own default.
-
-    Args:
-        properties: Properties of the store.
-        host: The account's host in the location, such as `account.dfs.core.windows.net`; may be empty.
-
-    Raises:
-        OptionError: Properties are wrong, or are unknown and must not be ignored.
-    """
-    reader = PropertyReader(properties)
-    hosts = [name.removeprefix(_SAS_OF_HOST) for name in sorted(properties) if name.startswith(_SAS_OF_HOST)]
-    account = host if "." in host else next(iter(hosts), "")
-    arguments: dict[str, Any] = {
-        "connection_string": reader.text("adls.connection-string"),
-        "credential": reader.text("adls.credential"),
-        "account_name": reader.text("adls.account-name") or account.partition(".")[0] or None,
-        "account_key": reader.text("adls.account-key"),
-        "sas_token": reader.text("adls.sas-token", _SAS_OF_HOST + account),
-        "tenant_id": reader.text("adls.tenant-id"),
-        "client_id": reader.text("adls.client-id"),
-        "client_secret": reader.text("adls.client-secret"),
-        "account_host": reader.text("adls.account-host"),
-        "anon": reader.value(("adls.anon",), boolean, default=None),
-    }
-    reader.check(_AZURE)
-    return arguments
-
-
-def _number(text: str) -> float | None:
-    return float(text)
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    parsed: object = json.loads(text)
-    if not isinstance(parsed, dict):
-        raise ValueError("expected a JSON object")  # noqa: TRY004  # what a property's parser raises
-    return parsed
 
 
 class FsspecStore(ObjectStore):
@@ -214,90 +107,6 @@ class StreamBlocks:
         with suppress(Exception):
             self._stream.discard()
         self._stream.close()
-
-
-class StoreFileIO(ShippedFileIO):
-    """Opens the objects of a store; a process connects once for each account and set of credentials."""
-
-    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
-        super().__init__(properties)
-        self._lock = Lock()
-        self._stores: dict[Hashable, Any] = {}
-
-    def new_input(self, location: str) -> ObjectFile:
-        """Return the object, to be read."""
-        return ObjectFile(self._store(location), location)
-
-    def new_output(self, location: str) -> ObjectFile:
-        """Return the object, to be written."""
-        return ObjectFile(self._store(location), location)
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete the object.
-
-        Raises:
-            FileNotFoundError: The object is missing, and the store reports that.
-        """
-        path = location if isinstance(location, str) else location.location
-        self._store(path).delete(path)
-
-    def stored_files(self, location: str) -> Iterator[StoredFile]:
-        """Yield the files below `location` in the order of their names, with one request for each page."""
-        scheme, _, rest = location.partition("://")
-        root, folder = f"{scheme}://{rest.partition('/')[0]}", f"{location.rstrip('/')}/"
-        page = self._store(location).page(folder, None)
-        while True:
-            for key, size_bytes, modified_ms in page.entries:
-                yield StoredFile(path=f"{root}/{key}", size_bytes=size_bytes, modified_ms=modified_ms)
-            if page.next is None:
-                return
-            page = self._store(location).page(folder, page.next)
-
-    def clock_ms(self, location: str) -> int:
-        """Return the store's time by its answer to a listing, in milliseconds since the Unix epoch."""
-        page = self._store(location).page(location, None, size=1)
-        return int(parsedate_to_datetime(page.date).timestamp() * 1000)
-
-    @abstractmethod
-    def _store(self, location: str) -> ObjectStore:
-        """Return the store of an object."""
-
-    def _kept(self, key: Hashable, connect: Callable[[], _Store]) -> _Store:
-        """Return the store of a key, made once in each process, because connections do not survive a fork."""
-        with self._lock:
-            if (os.getpid(), key) not in self._stores:
-                self._stores = {(os.getpid(), key): connect()}
-            store: _Store = self._stores[os.getpid(), key]
-            return store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
-    """A store, and the time of the monotonic clock, in seconds, when it was made."""
-
-    store: ObjectStore
-    made_s: float
-
-
-_shared: dict[Hashable, _Shared] = {}
-_shared_lock = Lock()
-
-
-def shared(key: Hashable, connect: Callable[[], _Store]) -> _Store:
-    """Return the store of a key, shared by all callers in a process for one minute.
-
-    Each load of a table and each commit opens its storage anew. Each time it would find credentials and connect, which
-    takes longer than a request. A store is not shared for longer, because files of credentials may change.
-    """
-    # The libraries read environment variables, and a forked process needs connections of its own.
-    key = (os.getpid(), key, frozenset(os.environ.items()))
-    with _shared_lock:
-        now_s = time.monotonic()
-        for old in [old for old, kept in _shared.items() if now_s - kept.made_s > _SHARED_FOR_S]:
-            del _shared[old]
-        if key not in _shared:
-            _shared[key] = _Shared(store=connect(), made_s=now_s)
-        return cast("_Store", _shared[key].store)
 
 
 class _FsspecFileIO(StoreFileIO):
@@ -556,27 +365,6 @@ def filesystem_class(scheme: str) -> type[AbstractFileSystem]:
         )
     found: type[AbstractFileSystem] = kind
     return found
-
-
-def other_arguments(properties: Mapping[str, str], scheme: str) -> dict[str, Any]:
-    """Return the arguments of a filesystem's class: flags, numbers and JSON objects are parsed, others are text."""
-    arguments: dict[str, Any] = {}
-    prefixes = (f"{scheme}.", f"fsspec.{scheme}.") if scheme in _OF_PYICEBERG else (f"fsspec.{scheme}.",)
-    for prefix in prefixes:
-        for name in sorted(properties):
-            if name.startswith(prefix):
-                argument = _OTHER_NAMES.get(name, name.removeprefix(prefix))
-                arguments[argument] = _argument(name, properties[name])
-    return arguments
-
-
-def _argument(name: str, text: str) -> Any:  # noqa: ANN401  # a flag, a number, a JSON object or text
-    if is_secret(name):  # a password of digits is text, too
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 class _GivenToken:

@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import cast
 
-from iceberg_ds.io.files import Lists, ObjectIO, StoredFile, is_local, local_path, local_scheme
+from iceberg_ds.io.files import ObjectIO, is_local, local_path, local_scheme
+from iceberg_ds.io.stores import Lists, StoredFile
 
 # Packed files end with `.gz.metadata.json`; older versions of Iceberg's Java library use the last suffix.
 _SUFFIXES = (".metadata.json", ".metadata.json.gz")

@@ -24,13 +24,11 @@ from uuid import uuid4
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from iceberg_ds.io.credential_renewal import renewing
-from iceberg_ds.io.fsspec_io import StoreFileIO, shared
 from iceberg_ds.io.io_loop import io_loop
-from iceberg_ds.io.object_streams import ObjectStore, Page
 from iceberg_ds.io.places import check_place
-from iceberg_ds.io.s3_settings import S3Settings, s3_settings
-from iceberg_ds.io.vended_credentials import expires_at_ms
+from iceberg_ds.io.store_settings import S3Settings, s3_settings
+from iceberg_ds.io.stores import ObjectStore, Page, StoreFileIO, shared
+from iceberg_ds.io.vended_credentials import expires_at_ms, renewing
 
 if TYPE_CHECKING:
     from iceberg_ds.io.s3_session import FreshCredentials, S3Requests

@@ -25,7 +25,7 @@ from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 from s3fs import S3FileSystem
 
-from iceberg_ds.io.s3_settings import AssumedRole, S3Settings
+from iceberg_ds.io.store_settings import AssumedRole, S3Settings
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials

@@ -20,9 +20,9 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.create_table import create_without_rows, with_first_snapshot
 from iceberg_ds.errors import OptionError, TableNotFoundError
-from iceberg_ds.io.files import StoredFile
 from iceberg_ds.io.listing import metadata_file_in
 from iceberg_ds.io.places import misplaced, why_not_a_place
+from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.options.table_properties import new_table_properties
 from iceberg_ds.plan import NewTable

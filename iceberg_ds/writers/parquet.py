@@ -21,7 +21,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.io.files import DiscardableStream
+from iceberg_ds.io.stores import DiscardableStream
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.table.metrics_config import KEY_STEP, LIST_STEP, VALUE_STEP, Leaf
 from iceberg_ds.writers.encodings import DEFAULT_ENCODINGS, Encodings

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 _SLACK = {"Arrow memory bytes": 0.25, "bytes": 0.03, "Python calls": 0.1, "modules": 0.03}
 # Where to look if a figure grew, by a part of its name.
 _PLACES = {
-    "S3": "io/s3_io.py and io/object_streams.py; who opens or loads a file again?",
+    "S3": "io/s3_io.py and io/stores.py; who opens or loads a file again?",
     "SQL": "catalog/client.py; who loads the table, or asks for it, once more?",
     "REST": "catalog/client.py and rest_client.py; who loads the table, or asks for it, once more?",
     "table metadata parsed": "catalog/client.py; who loads the table once more?",

@@ -464,10 +464,10 @@ WRITING = (
     ),
     Mutation(
         name="a file that could not be finished appears in the store",
-        file="io/object_streams.py",
+        file="io/stores.py",
         before="        if kind is None:\n            self.close()",
         after="        if kind is None or kind is not None:\n            self.close()",
-        tests=("unit/io/test_object_streams.py::test_file_whose_writing_failed_does_not_appear",),
+        tests=("unit/io/test_stores.py::test_file_whose_writing_failed_does_not_appear",),
     ),
     Mutation(
         name="a refused commit is not tried again",

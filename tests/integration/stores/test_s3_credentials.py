@@ -154,7 +154,7 @@ def test_profile_that_changes_is_read_again_within_a_minute(
 ) -> None:
     """A stream would go on with keys that somebody has replaced on disk, and end when they do."""
     now_s = time.monotonic()
-    monkeypatch.setattr("iceberg_ds.io.fsspec_io.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("iceberg_ds.io.stores.time.monotonic", lambda: now_s)
     for key in ("old", "new"):
         (tmp_path / "credentials").write_text(f"[nightly]\naws_access_key_id = {key}\naws_secret_access_key = x\n")
         write(recorder, {"s3.profile-name": "nightly"})

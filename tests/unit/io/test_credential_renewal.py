@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from iceberg_ds.io.credential_renewal import CurrentProperties, renewing
+from iceberg_ds.io.vended_credentials import CurrentProperties, renewing
 
 LOCATION = "s3://bucket/table"
 TOKEN = "marked-token"  # noqa: S105  # none

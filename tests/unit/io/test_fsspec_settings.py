@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.io.fsspec_io import azure_arguments, gcs_arguments
+from iceberg_ds.io.store_settings import azure_arguments, gcs_arguments
 
 HOST = "acme.dfs.core.windows.net"
 

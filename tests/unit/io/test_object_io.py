@@ -13,8 +13,9 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.io.files import OBJECT_IO, DiscardableStream, ObjectIO, default_file_io, file_io
+from iceberg_ds.io.files import OBJECT_IO, ObjectIO, default_file_io, file_io
 from iceberg_ds.io.s3_io import object_arguments
+from iceberg_ds.io.stores import DiscardableStream
 
 KEYS = {"s3.access-key-id": "k", "s3.secret-access-key": "s"}
 

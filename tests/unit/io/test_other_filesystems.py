@@ -14,9 +14,9 @@ from fsspec.registry import _registry
 from support.services.stored_files import write, write_half
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.io import fsspec_io
+from iceberg_ds.io import stores
 from iceberg_ds.io.files import ObjectIO, file_io
-from iceberg_ds.io.fsspec_io import other_arguments
+from iceberg_ds.io.store_settings import other_arguments
 
 LARGE = 20 * 1024 * 1024
 
@@ -51,7 +51,7 @@ class ArrowShelf(ArrowFSWrapper):
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fsspec_io, "_shared", {})
+    monkeypatch.setattr(stores, "_shared", {})
     monkeypatch.setitem(_registry, "shelf", Shelf)
     monkeypatch.setitem(_registry, "arrowshelf", ArrowShelf)
 

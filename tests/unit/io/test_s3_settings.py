@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.io.s3_settings import AssumedRole, S3Settings, s3_settings
+from iceberg_ds.io.store_settings import AssumedRole, S3Settings, s3_settings
 
 SECRET = "marked-secret"  # noqa: S105  # none
 

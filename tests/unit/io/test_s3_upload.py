@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from iceberg_ds.io.object_streams import Upload
 from iceberg_ds.io.s3_io import S3Store
-from iceberg_ds.io.s3_settings import s3_settings
+from iceberg_ds.io.store_settings import s3_settings
+from iceberg_ds.io.stores import Upload
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # not a password
 ENDPOINT = f"http://writer:{SECRET}@127.0.0.1:1"

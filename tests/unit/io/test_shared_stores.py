@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from iceberg_ds.io import fsspec_io
+from iceberg_ds.io import stores
 from iceberg_ds.io.files import ObjectIO
-from iceberg_ds.io.fsspec_io import StoreFileIO
 from iceberg_ds.io.s3_io import s3_store
+from iceberg_ds.io.stores import StoreFileIO
 
 OWNER = {"s3.endpoint": "http://127.0.0.1:1", "s3.access-key-id": "owner", "s3.secret-access-key": "x"}
 GCS = {"gcs.project-id": "p", "gcs.oauth2.token": "anon", "gcs.service.host": "http://127.0.0.1:1"}
@@ -24,7 +24,7 @@ VENDED = {
 
 @pytest.fixture(autouse=True)
 def _own_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fsspec_io, "_shared", {})
+    monkeypatch.setattr(stores, "_shared", {})
 
 
 def store_of(properties: dict[str, str], location: str = "s3://bucket/key") -> object:
@@ -69,16 +69,16 @@ def test_connection_is_made_anew_after_a_minute(monkeypatch: pytest.MonkeyPatch)
     """A profile's new credentials would never be read."""
     before = s3_store(OWNER)
     later_s = time.monotonic() + 61
-    monkeypatch.setattr("iceberg_ds.io.fsspec_io.time.monotonic", lambda: later_s)
+    monkeypatch.setattr("iceberg_ds.io.stores.time.monotonic", lambda: later_s)
 
     assert s3_store(OWNER) is not before
-    assert len(fsspec_io._shared) == 1
+    assert len(stores._shared) == 1
 
 
 def test_forked_process_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes would write to one connection."""
     before = s3_store(OWNER)
-    monkeypatch.setattr(fsspec_io.os, "getpid", lambda: -1)
+    monkeypatch.setattr(stores.os, "getpid", lambda: -1)
 
     assert s3_store(OWNER) is not before
 

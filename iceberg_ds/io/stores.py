@@ -1,7 +1,9 @@
-"""Streams of object stores: uploads that no reader sees before they are closed, and downloads with random access.
+"""Stores of files: what each one implements, and the streams and the FileIO that are made of it.
 
-A file of one block is sent with one request when it is closed. The blocks of a larger file are sent while the caller
-writes the bytes after them. `ObjectStore` is what a store implements; `s3_io` and `fsspec_io` do.
+An upload is seen by no reader before it is closed, and a download has random access. A file of one block is sent with
+one request when it is closed. The blocks of a larger file are sent while the caller writes the bytes after them.
+`ObjectStore` is what a store implements; `s3_io` and `fsspec_io` do. A process connects once for each account and set
+of credentials. Imports no library of a store, nor any other module of this room.
 """
 
 from __future__ import annotations
@@ -10,16 +12,20 @@ import atexit
 import io
 import logging
 import os
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import cache
+from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 from weakref import WeakSet
 
-from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.typedef import EMPTY_DICT, Properties
 from typing_extensions import Self
 
 if TYPE_CHECKING:
@@ -28,6 +34,60 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _READ_AHEAD_BYTES = 1024 * 1024
+_SHARED_FOR_S = 60
+
+_Store = TypeVar("_Store", bound="ObjectStore")
+
+
+class ShippedFileIO(FileIO):
+    """Opens files. Pickled, it is only its properties, because connections, locks and threads belong to one process."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"properties": dict(self.properties)}
+
+    def __setstate__(self, state: Mapping[str, Properties]) -> None:
+        self.__init__(state["properties"])  # type: ignore[misc]  # there is nothing else to restore
+
+
+@runtime_checkable
+class DiscardableStream(Protocol):
+    """A stream into a file that no reader sees before it is closed, and that can be given up."""
+
+    def discard(self) -> None:
+        """Make sure that nothing of the file is left, closed or not."""
+
+
+@runtime_checkable
+class DeletesMany(Protocol):
+    """Storage that deletes many files with one request."""
+
+    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+        """Delete the files; return the reason for each that could not be deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file in a store.
+
+    Attributes:
+        path: Its location.
+        size_bytes: Its size.
+        modified_ms: Time of the last change by the store's clock, in milliseconds since the Unix epoch.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Lists(Protocol):
+    """Storage that lists its files and tells its time."""
+
+    def stored_files(self, location: str) -> Iterator[StoredFile]:
+        """Yield the files below `location` in the order of their names."""
+
+    def clock_ms(self, location: str) -> int:
+        """Return the store's time in milliseconds since the Unix epoch."""
 
 
 class Blocks(Protocol):
@@ -374,3 +434,89 @@ class ObjectFile(InputFile, OutputFile):
     def to_input_file(self) -> Self:
         """Return the object itself, to be read."""
         return self
+
+
+class StoreFileIO(ShippedFileIO):
+    """Opens the objects of a store; a process connects once for each account and set of credentials."""
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self._lock = Lock()
+        self._stores: dict[Hashable, Any] = {}
+
+    def new_input(self, location: str) -> ObjectFile:
+        """Return the object, to be read."""
+        return ObjectFile(self._store(location), location)
+
+    def new_output(self, location: str) -> ObjectFile:
+        """Return the object, to be written."""
+        return ObjectFile(self._store(location), location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete the object.
+
+        Raises:
+            FileNotFoundError: The object is missing, and the store reports that.
+        """
+        path = location if isinstance(location, str) else location.location
+        self._store(path).delete(path)
+
+    def stored_files(self, location: str) -> Iterator[StoredFile]:
+        """Yield the files below `location` in the order of their names, with one request for each page."""
+        scheme, _, rest = location.partition("://")
+        root, folder = f"{scheme}://{rest.partition('/')[0]}", f"{location.rstrip('/')}/"
+        page = self._store(location).page(folder, None)
+        while True:
+            for key, size_bytes, modified_ms in page.entries:
+                yield StoredFile(path=f"{root}/{key}", size_bytes=size_bytes, modified_ms=modified_ms)
+            if page.next is None:
+                return
+            page = self._store(location).page(folder, page.next)
+
+    def clock_ms(self, location: str) -> int:
+        """Return the store's time by its answer to a listing, in milliseconds since the Unix epoch."""
+        page = self._store(location).page(location, None, size=1)
+        return int(parsedate_to_datetime(page.date).timestamp() * 1000)
+
+    @abstractmethod
+    def _store(self, location: str) -> ObjectStore:
+        """Return the store of an object."""
+
+    def _kept(self, key: Hashable, connect: Callable[[], _Store]) -> _Store:
+        """Return the store of a key, made once in each process, because connections do not survive a fork."""
+        with self._lock:
+            if (os.getpid(), key) not in self._stores:
+                self._stores = {(os.getpid(), key): connect()}
+            store: _Store = self._stores[os.getpid(), key]
+            return store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """A store, and the time of the monotonic clock, in seconds, when it was made."""
+
+    store: ObjectStore
+    made_s: float
+
+
+_shared: dict[Hashable, _Shared] = {}
+
+
+_shared_lock = Lock()
+
+
+def shared(key: Hashable, connect: Callable[[], _Store]) -> _Store:
+    """Return the store of a key, shared by all callers in a process for one minute.
+
+    Each load of a table and each commit opens its storage anew. Each time it would find credentials and connect, which
+    takes longer than a request. A store is not shared for longer, because files of credentials may change.
+    """
+    # The libraries read environment variables, and a forked process needs connections of its own.
+    key = (os.getpid(), key, frozenset(os.environ.items()))
+    with _shared_lock:
+        now_s = time.monotonic()
+        for old in [old for old, kept in _shared.items() if now_s - kept.made_s > _SHARED_FOR_S]:
+            del _shared[old]
+        if key not in _shared:
+            _shared[key] = _Shared(store=connect(), made_s=now_s)
+        return cast("_Store", _shared[key].store)

@@ -1,18 +1,29 @@
-"""Pure: checks the `s3.*` and `client.*` properties of PyIceberg and Iceberg, and makes one value of them.
+"""Pure: checks the properties of each kind of store, and makes of them what its filesystem is opened with.
 
 A property that protects data, and that is unknown or not supported, is refused: otherwise a file could be stored
-unencrypted although the user asked for encryption.
+unencrypted although the user asked for encryption. Other unknown properties are only named in the log. The names are
+those of PyIceberg and of Iceberg's Java library. Imports no library of a store.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from iceberg_ds.io.store_properties import KnownProperties, PropertyReader
+from iceberg_ds.errors import OptionError
 from iceberg_ds.parsing import boolean, count, positive_integer
+from iceberg_ds.secrets import MASK, is_secret
+
+logger = logging.getLogger(__name__)
+
+_LIKENESS = 0.8
+
+_Value = TypeVar("_Value")
 
 MIN_PART_BYTES = 5 * 1024 * 1024  # of S3, for all parts but the last
 DEFAULT_PART_BYTES = 8 * 1024 * 1024
@@ -51,7 +62,7 @@ _ACL = ("s3.acl",)
 _STORAGE_CLASS = ("s3.write.storage-class",)
 _DUALSTACK = ("s3.dualstack-enabled",)
 
-_USED = frozenset(
+_S3_USED = frozenset(
     name
     for names in (
         *(_ENDPOINT, _REGION, _ACCESS_KEY_ID, _SECRET_ACCESS_KEY, _SESSION_TOKEN, _PROFILE, _ANONYMOUS, _VIRTUAL),
@@ -63,7 +74,7 @@ _USED = frozenset(
 )
 # Valid, and without effect: the client finds the region by itself, renews credentials before they expire and sends
 # checksums; the others tune parts that only the Java library has.
-_NOTHING_TO_DO = re.compile(
+_S3_NOTHING_TO_DO = re.compile(
     r"s3\.(session-token-expires-at-ms|resolve-region|checksum-enabled|staging-dir|delete\.|multipart\.threshold"
     r"|preload-client-enabled|cross-region-access-enabled|remote-signing-enabled|signer\.|crt\.|analytics-"
     r"|directory-bucket|retry\.(min|max)-wait-ms)|client\.(refresh-credentials-|factory$)"
@@ -79,6 +90,78 @@ _ENCRYPTIONS = {
     "dsse-kms": "aws:kms:dsse",
     "aws:kms:dsse": "aws:kms:dsse",
 }
+
+
+def _refuse_nothing(_name: str, _value: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownProperties:
+    """The known properties of one kind of store.
+
+    Attributes:
+        store: Name of the store in errors.
+        prefixes: Prefixes of the properties' names.
+        used: Names of the properties that have an effect.
+        nothing_to_do: Matches names of properties that are valid and need no action.
+        protects: Matches names of properties that protect data, so that unknown ones are refused.
+        why_refused: Returns why a property, given by name and value, is not supported, or None.
+    """
+
+    store: str
+    prefixes: tuple[str, ...]
+    used: frozenset[str]
+    nothing_to_do: re.Pattern[str]
+    protects: re.Pattern[str]
+    why_refused: Callable[[str, str], str | None] = _refuse_nothing
+
+    def problem_of(self, name: str, value: str) -> str | None:
+        """Return why an unknown property must be rejected, or None."""
+        if not name.startswith(self.prefixes) or name in self.used:
+            return None
+        refusal = self.why_refused(name, value)
+        if refusal is not None or self.nothing_to_do.match(name):
+            return refusal
+        near = difflib.get_close_matches(name, self.used, n=1, cutoff=_LIKENESS)
+        if near or self.protects.match(name):
+            return f"{name} is not known" + (f" (do you mean {near[0]}?)" if near else " and would not be heeded")
+        logger.warning("Property %s is not used for %s", name, self.store)
+        return None
+
+
+class PropertyReader:
+    """Reads properties and collects their problems."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+        self.problems: list[str] = []
+
+    def text(self, *names: str) -> str | None:
+        """Return the value of the first of the names that has one, or None."""
+        return next((str(self._properties[name]) for name in names if self._properties.get(name)), None)
+
+    def value(self, names: tuple[str, ...], parse: Callable[[str], _Value], *, default: _Value) -> _Value:
+        """Return the parsed value, or the default if there is none or it cannot be parsed."""
+        text = self.text(*names)
+        if text is None:
+            return default
+        try:
+            return parse(text)
+        except ValueError as problem:
+            self.problems.append(f"{names[0]} is '{MASK if is_secret(names[0]) else text}': {problem}")
+            return default
+
+    def check(self, known: KnownProperties) -> None:
+        """Refuse wrong properties, and unknown ones that must not be ignored.
+
+        Raises:
+            OptionError: There are such properties; the message names all of them.
+        """
+        found = [known.problem_of(name, str(self._properties[name])) for name in sorted(self._properties)]
+        problems = [*self.problems, *(problem for problem in found if problem is not None)]
+        if problems:
+            raise OptionError(f"Cannot open {known.store}: {'; '.join(problems)}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +264,7 @@ def s3_settings(properties: Mapping[str, str]) -> S3Settings:
     )
     if (settings.access_key_id is None) != (settings.secret_access_key is None):
         reader.problems.append("s3.access-key-id and s3.secret-access-key belong together, and one is missing")
-    reader.check(_KNOWN)
+    reader.check(_S3)
     return settings
 
 
@@ -225,7 +308,7 @@ def _upload_arguments(reader: PropertyReader) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in arguments.items() if value is not None)
 
 
-def _why_refused(name: str, value: str) -> str | None:
+def _why_s3_refused(name: str, value: str) -> str | None:
     if name == "s3.signer" or (name == "s3.remote-signing-enabled" and value.lower() == "true"):
         return f"{name} asks the catalog to sign each request, which is not supported: let it vend credentials instead"
     if name in ("client.factory", "client.credentials-provider") and value != _JAVA_ROLE_FACTORY:
@@ -233,15 +316,15 @@ def _why_refused(name: str, value: str) -> str | None:
     return None
 
 
-_KNOWN = KnownProperties(
+_S3 = KnownProperties(
     store="S3",
     prefixes=("s3.", "client."),
-    used=_USED,
-    nothing_to_do=_NOTHING_TO_DO,
+    used=_S3_USED,
+    nothing_to_do=_S3_NOTHING_TO_DO,
     protects=re.compile(
         r"s3\.(sse|server|encrypt|client-side|acl|access|write\.tags|s3-access)|client\.(assume|role|cred)"
     ),
-    why_refused=_why_refused,
+    why_refused=_why_s3_refused,
 )
 
 
@@ -263,3 +346,125 @@ def _part_bytes(text: str) -> int:
     if size < MIN_PART_BYTES:
         raise ValueError(f"expected at least {MIN_PART_BYTES}, S3's least size of a part")
     return size
+
+
+_SAS_OF_HOST = "adls.sas-token."
+
+_GCS = KnownProperties(
+    store="Google Cloud Storage",
+    prefixes=("gcs.",),
+    used=frozenset(
+        f"gcs.{name}"
+        for name in (
+            *("oauth2.token", "project-id", "access", "consistency", "cache-timeout", "requester-pays"),
+            *("session-kwargs", "service.host", "default-bucket-location", "version-aware"),
+        )
+    ),
+    nothing_to_do=re.compile(r"gcs\.(oauth2\.(token-expires-at|refresh-credentials)|channel\.|delete\.)"),
+    protects=re.compile(r"gcs\.(encr|decr|kms|oauth2|user-project|no-auth|credential)"),
+)
+
+_AZURE = KnownProperties(
+    store="Azure",
+    prefixes=("adls.",),
+    used=frozenset(
+        f"adls.{name}"
+        for name in (
+            *("connection-string", "credential", "account-name", "account-key", "sas-token", "tenant-id"),
+            *("client-id", "client-secret", "account-host", "token", "anon"),
+        )
+    ),
+    nothing_to_do=re.compile(
+        r"adls\.(sas-token\.|sas-token-expires-at-ms|refresh-credentials|read\.|write\.|(blob|dfs)-storage-)"
+    ),
+    protects=re.compile(r"adls\.(auth|connection|encr|key|token)"),
+)
+
+# Schemes for which PyIceberg has properties of its own, and the one that fsspec names differently.
+_OF_PYICEBERG = frozenset({"hdfs", "hf"})
+
+_OTHER_NAMES = {"hdfs.kerberos_ticket": "kerb_ticket"}
+
+
+def gcs_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of gcsfs; None means its own default.
+
+    Raises:
+        OptionError: Properties are wrong, or are unknown and must not be ignored.
+    """
+    reader = PropertyReader(properties)
+    arguments: dict[str, Any] = {
+        "project": reader.text("gcs.project-id"),
+        "access": reader.text("gcs.access") or "full_control",
+        "token": reader.text("gcs.oauth2.token"),
+        "consistency": reader.text("gcs.consistency") or "none",
+        "cache_timeout": reader.value(("gcs.cache-timeout",), _number, default=None),
+        "requester_pays": reader.value(("gcs.requester-pays",), boolean, default=False),
+        "session_kwargs": reader.value(("gcs.session-kwargs",), _object, default=None),
+        "endpoint_url": reader.text("gcs.service.host"),
+        "default_location": reader.text("gcs.default-bucket-location"),
+        "version_aware": reader.value(("gcs.version-aware",), boolean, default=False),
+    }
+    reader.check(_GCS)
+    return arguments
+
+
+def azure_arguments(properties: Mapping[str, str], host: str) -> dict[str, Any]:
+    """Return the arguments of adlfs; None means its own default.
+
+    Args:
+        properties: Properties of the store.
+        host: The account's host in the location, such as `account.dfs.core.windows.net`; may be empty.
+
+    Raises:
+        OptionError: Properties are wrong, or are unknown and must not be ignored.
+    """
+    reader = PropertyReader(properties)
+    hosts = [name.removeprefix(_SAS_OF_HOST) for name in sorted(properties) if name.startswith(_SAS_OF_HOST)]
+    account = host if "." in host else next(iter(hosts), "")
+    arguments: dict[str, Any] = {
+        "connection_string": reader.text("adls.connection-string"),
+        "credential": reader.text("adls.credential"),
+        "account_name": reader.text("adls.account-name") or account.partition(".")[0] or None,
+        "account_key": reader.text("adls.account-key"),
+        "sas_token": reader.text("adls.sas-token", _SAS_OF_HOST + account),
+        "tenant_id": reader.text("adls.tenant-id"),
+        "client_id": reader.text("adls.client-id"),
+        "client_secret": reader.text("adls.client-secret"),
+        "account_host": reader.text("adls.account-host"),
+        "anon": reader.value(("adls.anon",), boolean, default=None),
+    }
+    reader.check(_AZURE)
+    return arguments
+
+
+def _number(text: str) -> float | None:
+    return float(text)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    parsed: object = json.loads(text)
+    if not isinstance(parsed, dict):
+        raise ValueError("expected a JSON object")  # noqa: TRY004  # what a property's parser raises
+    return parsed
+
+
+def other_arguments(properties: Mapping[str, str], scheme: str) -> dict[str, Any]:
+    """Return the arguments of a filesystem's class: flags, numbers and JSON objects are parsed, others are text."""
+    arguments: dict[str, Any] = {}
+    prefixes = (f"{scheme}.", f"fsspec.{scheme}.") if scheme in _OF_PYICEBERG else (f"fsspec.{scheme}.",)
+    for prefix in prefixes:
+        for name in sorted(properties):
+            if name.startswith(prefix):
+                argument = _OTHER_NAMES.get(name, name.removeprefix(prefix))
+                arguments[argument] = _argument(name, properties[name])
+    return arguments
+
+
+def _argument(name: str, text: str) -> Any:  # noqa: ANN401  # a flag, a number, a JSON object or text
+    if is_secret(name):  # a password of digits is text, too
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -8,7 +8,7 @@ from io import BytesIO
 
 import pytest
 
-from iceberg_ds.io.object_streams import Download, ObjectStore, Upload
+from iceberg_ds.io.stores import Download, ObjectStore, Upload
 
 LOCATION = "s3://bucket/file.parquet"
 
