@@ -34,8 +34,7 @@ from iceberg_ds.messages import CountedBatches, check_rows, rows_in
 from iceberg_ds.plan import Overwrite, OverwriteByFilter, WriteIdentity, WritePlan
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.refs import snapshots_since, write_base
-from iceberg_ds.table.arrow_schema import file_shape
-from iceberg_ds.table.casts import conform
+from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
 from iceberg_ds.writers.position_deletes import hidden_positions
 from iceberg_ds.writers.rewriting import NoFieldIdsError, count_positions, remaining_rows

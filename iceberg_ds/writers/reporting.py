@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
-from iceberg_ds.cdc.added_columns import AppendedFeed
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io, is_local
 from iceberg_ds.messages import HandedOverRows, TaskManifest
@@ -27,8 +26,7 @@ from iceberg_ds.plan import ManifestLayout, WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, write_manifest
 from iceberg_ds.snapshots.snapshot import totals_of
-from iceberg_ds.table.arrow_schema import file_shape
-from iceberg_ds.table.casts import conform
+from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.locations import metadata_locations
 from iceberg_ds.table.partitioning import PartitionSplitter
 from iceberg_ds.writers.row_predicates import RangeCheck, delete_test
@@ -77,6 +75,8 @@ def _with_added_columns(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> I
     if plan.added is None:
         yield from batches
         return
+    from iceberg_ds.cdc.reader import AppendedFeed  # noqa: PLC0415  # most tasks read no change feed
+
     is_delete = delete_test(plan.added.delete_when, plan)
     feed = AppendedFeed(plan.added, is_delete)
     for batch in batches:

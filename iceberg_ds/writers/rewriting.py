@@ -22,8 +22,7 @@ from pyiceberg.table.sorting import SortOrder
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.table.arrow_schema import file_shape
-from iceberg_ds.table.casts import conform
+from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
 from iceberg_ds.table.projection import has_field_ids, project
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles

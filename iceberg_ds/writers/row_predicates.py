@@ -14,8 +14,7 @@ from pyiceberg.types import NestedField
 
 from iceberg_ds.messages import RefusedRows
 from iceberg_ds.plan import EVERY_ROW, OverwriteByFilter, WritePlan
-from iceberg_ds.table.arrow_schema import file_shape
-from iceberg_ds.table.casts import conform
+from iceberg_ds.table.arrow_schema import conform, file_shape
 
 if TYPE_CHECKING:
     from iceberg_ds.cdc.reader import DeleteTest

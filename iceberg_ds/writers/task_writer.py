@@ -23,8 +23,7 @@ from iceberg_ds.io.vended_credentials import why_ended
 from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.secrets import mask_text, masked_cause
-from iceberg_ds.table.arrow_schema import file_shape
-from iceberg_ds.table.casts import conform
+from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.partitioning import PartitionKey, PartitionSplitter
 from iceberg_ds.table.sort_order import RowOrder
 from iceberg_ds.writers.external_sort import ExternalSort

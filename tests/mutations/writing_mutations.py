@@ -412,7 +412,7 @@ WRITING = (
     ),
     Mutation(
         name="deletes count as rows in a table of changes",
-        file="cdc/added_columns.py",
+        file="cdc/reader.py",
         before="pa.scalar(-1, pa.int32())",
         after="pa.scalar(1, pa.int32())",
         tests=("unit/planning/test_columns.py::test_feed_is_appended_with_differences",),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from iceberg_ds.cdc.added_columns import AppendedFeed, ColumnFiller
+from iceberg_ds.cdc.reader import AppendedFeed, ColumnFiller
 from iceberg_ds.cdc.row_kind import RowKind
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.plan import DIFF, METADATA_COLUMNS, AddedColumns, DeleteMark

@@ -26,8 +26,7 @@ from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.plan import NO_SPEC, WritePlan
 from iceberg_ds.planning import keys as key_planning
 from iceberg_ds.planning.plan_write import WriteMode, foresee, foresee_creation
-from iceberg_ds.table.arrow_schema import file_shape
-from iceberg_ds.table.casts import conform
+from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.specs import parse_partition_by
 
 KEYED = Schema(

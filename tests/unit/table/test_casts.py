@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.table.casts import cast_values
+from iceberg_ds.table.arrow_schema import cast_values
 
 ID = uuid.UUID("0b9f2c1e-1111-4222-8333-4444AABBccdd")
 TEXTS = [str(ID), str(ID).upper(), ID.hex, ID.hex.upper()]

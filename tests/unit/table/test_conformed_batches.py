@@ -14,8 +14,7 @@ from pyiceberg.types import NestedField
 from support.tables.sink import Row
 
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.table.arrow_schema import FileShape, file_shape
-from iceberg_ds.table.casts import conform
+from iceberg_ds.table.arrow_schema import FileShape, conform, file_shape
 
 UTC = dt.timezone.utc
 
