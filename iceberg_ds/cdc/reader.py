@@ -1,4 +1,4 @@
-"""Pure: reads the batches of a change feed: for a write by keys as events of keys, for an append as rows of their own.
+"""Pure: reads the batches of a change feed: for a write by keys as events of keys, for an append as rows to write.
 
 Refused rows of a write by keys are counted and left out; the commit says what was wrong with them. Only columns that a
 row needs are read: for a delete the key and the sequence, so that nulls in its other columns do no harm. Both readers

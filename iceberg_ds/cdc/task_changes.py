@@ -46,7 +46,7 @@ _NUMBERS = Schema(NestedField(1, NUMBER, LongType()))
 
 
 class Sorter(Protocol):
-    """Takes batches of one schema and gives back their rows in order, as `writers.external_sort.ExternalSort`."""
+    """Takes batches of one schema and gives back their rows in order, as `writers.spill.ExternalSort`."""
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows."""

@@ -34,8 +34,8 @@ from iceberg_ds.inspect.checklist import CheckFailedError, Checklist, NotTriedEr
 from iceberg_ds.inspect.contents import counted
 from iceberg_ds.table.partitioning import identity_values
 from iceberg_ds.table.sort_order import RowOrder
-from iceberg_ds.writers.external_sort import ExternalSort
 from iceberg_ds.writers.position_deletes import hidden_positions
+from iceberg_ds.writers.spill import ExternalSort
 
 UNIQUE = "unique keys"
 _FILE, _POSITION = "file", "position"

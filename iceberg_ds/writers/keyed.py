@@ -22,10 +22,9 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, check_rows, rows_in
 from iceberg_ds.plan import ChangeFeed, TaskKeys, WritePlan
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
-from iceberg_ds.writers.external_sort import ExternalSort
 from iceberg_ds.writers.rolling import TaskFiles
 from iceberg_ds.writers.row_predicates import delete_test
-from iceberg_ds.writers.spill import Spool
+from iceberg_ds.writers.spill import ExternalSort, Spool
 from iceberg_ds.writers.task_writer import FanoutWriter, TaskAttempt, discarding, name_prefix, task_rows
 
 # Readers skip a delete file by the bounds of its keys, so it has bounds under any metrics mode of the table.

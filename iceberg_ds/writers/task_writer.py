@@ -26,9 +26,9 @@ from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.partitioning import PartitionKey, PartitionSplitter
 from iceberg_ds.table.sort_order import RowOrder
-from iceberg_ds.writers.external_sort import ExternalSort
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
 from iceberg_ds.writers.row_predicates import RangeCheck
+from iceberg_ds.writers.spill import ExternalSort
 
 # Rows are split by partition in portions of this many Arrow bytes, not batch by batch,
 SPLIT_BYTES = 16 * 1024 * 1024

@@ -21,7 +21,7 @@ from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, Stri
 from support.tables.sink import local
 
 from iceberg_ds.plan import FileSettings, Route, WriteIdentity, WritePlan
-from iceberg_ds.writers import external_sort, rolling, task_writer
+from iceberg_ds.writers import rolling, spill, task_writer
 from iceberg_ds.writers import rolling as buffers
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -142,8 +142,8 @@ def test_every_row_is_in_one_file(tmp_path: Path, case: Case) -> None:
         patch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", case.buffer_bytes)
         patch.setattr(rolling, "IDLE_BYTES", 10 * case.buffer_bytes)
         patch.setattr(task_writer, "SPLIT_BYTES", case.buffer_bytes)
-        patch.setattr(external_sort, "RUN_BYTES", case.run_bytes)
-        patch.setattr(external_sort, "CHUNK_BYTES", max(1, case.run_bytes // 8))
+        patch.setattr(spill, "RUN_BYTES", case.run_bytes)
+        patch.setattr(spill, "CHUNK_BYTES", max(1, case.run_bytes // 8))
         files = [
             write_task(plan, batches, TaskAttempt(partition_id=number, task_attempt_id=0))
             for number, batches in enumerate(tasks)

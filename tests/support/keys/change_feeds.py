@@ -15,8 +15,7 @@ from iceberg_ds.cdc.keys import plain
 from iceberg_ds.cdc.task_changes import TaskChanges
 from iceberg_ds.plan import AddedColumns, ChangeFeed, DeleteMark, TaskKeys
 from iceberg_ds.table.arrow_schema import file_shape
-from iceberg_ds.writers.external_sort import ExternalSort
-from iceberg_ds.writers.spill import Spool
+from iceberg_ds.writers.spill import ExternalSort, Spool
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]

@@ -31,8 +31,7 @@ from iceberg_ds.cdc.reader import key_texts
 from iceberg_ds.cdc.task_changes import TaskChanges
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.plan import AddedColumns, ChangeFeed
-from iceberg_ds.writers.external_sort import ExternalSort
-from iceberg_ds.writers.spill import Spool
+from iceberg_ds.writers.spill import ExternalSort, Spool
 
 
 def event(op: str | None, number: int | None, amount: int | None = 1, **more: Any) -> Row:

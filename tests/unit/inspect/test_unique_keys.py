@@ -20,7 +20,7 @@ from iceberg_ds.cli import main
 from iceberg_ds.inspect.checklist import Check
 from iceberg_ds.inspect.unique_keys import UNIQUE
 from iceberg_ds.messages import RowCounts, TaskCommit
-from iceberg_ds.writers import external_sort
+from iceberg_ds.writers import spill
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -99,9 +99,9 @@ def test_each_branch_is_looked_at(sink: Sink) -> None:
 
 def test_keys_that_do_not_fit_in_memory_are_all_compared(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubled rows of a large table would be overlooked, or its check would fill the memory."""
-    monkeypatch.setattr(external_sort, "RUN_BYTES", 2_000)
-    monkeypatch.setattr(external_sort, "CHUNK_BYTES", 200)
-    monkeypatch.setattr(external_sort, "_BATCH_BYTES", 300)
+    monkeypatch.setattr(spill, "RUN_BYTES", 2_000)
+    monkeypatch.setattr(spill, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(spill, "_BATCH_BYTES", 300)
     draw = random.Random(1)  # noqa: S311  # the same keys every time
     drawn = [draw.randrange(400) for _ in range(500)]
     sink.create(KEYED_SCHEMA)

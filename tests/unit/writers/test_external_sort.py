@@ -19,9 +19,8 @@ from pyiceberg.types import NestedField
 
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.sort_order import RowOrder
-from iceberg_ds.writers import external_sort
-from iceberg_ds.writers.external_sort import ExternalSort
-from iceberg_ds.writers.spill import SpillFile, spill_folder
+from iceberg_ds.writers import spill
+from iceberg_ds.writers.spill import ExternalSort, SpillFile, spill_folder
 
 SCHEMA = Schema(
     NestedField(1, "key", ice.LongType()),
@@ -73,9 +72,9 @@ def check_sorted(keys: Keys, batch_rows: int) -> None:
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs have about 20 rows, chunks about 3, and a merge about 3 runs."""
     row_bytes = batch(list(range(100))).nbytes / 100
-    monkeypatch.setattr(external_sort, "RUN_BYTES", int(20 * row_bytes))
-    monkeypatch.setattr(external_sort, "CHUNK_BYTES", int(3 * row_bytes))
-    monkeypatch.setattr(external_sort, "_BATCH_BYTES", int(7 * row_bytes))
+    monkeypatch.setattr(spill, "RUN_BYTES", int(20 * row_bytes))
+    monkeypatch.setattr(spill, "CHUNK_BYTES", int(3 * row_bytes))
+    monkeypatch.setattr(spill, "_BATCH_BYTES", int(7 * row_bytes))
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -133,10 +132,10 @@ def test_no_more_rows_are_in_memory_than_allowed(monkeypatch: pytest.MonkeyPatch
     """A task would need the more memory the more rows it has."""
     loaded: list[int] = []
     open_runs: list[int] = []
-    original = external_sort._Merge._load
-    original_schedule = external_sort._scheduled
+    original = spill._Merge._load
+    original_schedule = spill._scheduled
 
-    def spy(merge: external_sort._Merge) -> pa.RecordBatch:
+    def spy(merge: spill._Merge) -> pa.RecordBatch:
         rows = original(merge)
         loaded.append(rows.num_rows)
         return rows
@@ -145,8 +144,8 @@ def test_no_more_rows_are_in_memory_than_allowed(monkeypatch: pytest.MonkeyPatch
         open_runs.append(len(runs))
         return original_schedule(runs, order)
 
-    monkeypatch.setattr(external_sort._Merge, "_load", spy)
-    monkeypatch.setattr(external_sort, "_scheduled", spy_schedule)
+    monkeypatch.setattr(spill._Merge, "_load", spy)
+    monkeypatch.setattr(spill, "_scheduled", spy_schedule)
 
     check_sorted([number * 7919 % 10_007 for number in range(1_000)], 10)
 
@@ -161,9 +160,9 @@ def test_each_row_is_merged_a_few_times_only(monkeypatch: pytest.MonkeyPatch) ->
     written: list[int] = []
     original = SpillFile.write
 
-    def spy(spill: SpillFile, rows: pa.RecordBatch) -> Any:
+    def spy(file: SpillFile, rows: pa.RecordBatch) -> Any:
         written.append(rows.num_rows)
-        return original(spill, rows)
+        return original(file, rows)
 
     monkeypatch.setattr(SpillFile, "write", spy)
 
@@ -174,15 +173,15 @@ def test_each_row_is_merged_a_few_times_only(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_rows_larger_than_a_chunk_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long texts would stop the sort."""
-    monkeypatch.setattr(external_sort, "RUN_BYTES", 1)
-    monkeypatch.setattr(external_sort, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(spill, "RUN_BYTES", 1)
+    monkeypatch.setattr(spill, "CHUNK_BYTES", 1)
 
     check_sorted([5, 3, 4, 1, 2], 1)
 
 
-def spill(monkeypatch: pytest.MonkeyPatch) -> ExternalSort:
+def spilled(monkeypatch: pytest.MonkeyPatch) -> ExternalSort:
     """Return a sort that has a row on disk."""
-    monkeypatch.setattr(external_sort, "RUN_BYTES", 1)
+    monkeypatch.setattr(spill, "RUN_BYTES", 1)
     sort = ExternalSort(BY_KEY)
     sort.add(batch([1]))
     return sort
@@ -203,7 +202,7 @@ def test_rows_are_spilled_where_spark_says(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(tempfile, "TemporaryFile", spy)
 
-    spill(monkeypatch).close()
+    spilled(monkeypatch).close()
 
     assert used
     assert used[0] in folders
@@ -230,7 +229,7 @@ def test_spilled_rows_have_no_name_and_go_with_the_sort(tmp_path: Path, monkeypa
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     before = open_files()
 
-    sort = spill(monkeypatch)
+    sort = spilled(monkeypatch)
     during = open_files()
     names = list(tmp_path.iterdir())
     sort.close()

@@ -42,7 +42,7 @@ from iceberg_ds.cdc.dedup import Rank, decode_evidence
 from iceberg_ds.cdc.keys import digest_keys
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.plan import ChangeFeed, WritePlan
-from iceberg_ds.writers import external_sort, rolling, task_writer
+from iceberg_ds.writers import rolling, spill, task_writer
 from iceberg_ds.writers import rolling as buffers
 from iceberg_ds.writers import rolling as group_sizes
 from iceberg_ds.writers.keyed import KeyedFiles
@@ -137,9 +137,9 @@ def test_rows_that_go_over_the_disk_and_into_many_files_are_told_of_rightly(
     """Large tasks would hide other rows than small ones do."""
     monkeypatch.setattr(waiting, "EVENT_BYTES", 20_000)
     monkeypatch.setattr(waiting, "ROW_BYTES", 20_000)
-    monkeypatch.setattr(external_sort, "RUN_BYTES", 30_000)
-    monkeypatch.setattr(external_sort, "CHUNK_BYTES", 3_000)
-    monkeypatch.setattr(external_sort, "_BATCH_BYTES", 3_000)
+    monkeypatch.setattr(spill, "RUN_BYTES", 30_000)
+    monkeypatch.setattr(spill, "CHUNK_BYTES", 3_000)
+    monkeypatch.setattr(spill, "_BATCH_BYTES", 3_000)
     monkeypatch.setattr(buffers, "BUFFER_BYTES", 30_000)
     monkeypatch.setattr(task_writer, "SPLIT_BYTES", 10_000)
     monkeypatch.setattr(rolling, "LEAST_ROW_GROUP_BYTES", 20_000)
@@ -394,7 +394,7 @@ def test_memory_does_not_grow_with_the_rows(
     """A large task would be killed for its memory."""
     for module, names in {
         waiting: ("EVENT_BYTES", "ROW_BYTES"),
-        external_sort: ("RUN_BYTES",),
+        spill: ("RUN_BYTES",),
         buffers: ("BUFFER_BYTES",),
         task_writer: ("SPLIT_BYTES",),
         rolling: ("LEAST_ROW_GROUP_BYTES",),
@@ -402,8 +402,8 @@ def test_memory_does_not_grow_with_the_rows(
     }.items():
         for name in names:
             monkeypatch.setattr(module, name, MB)
-    monkeypatch.setattr(external_sort, "CHUNK_BYTES", MB // 16)
-    monkeypatch.setattr(external_sort, "_BATCH_BYTES", MB // 16)
+    monkeypatch.setattr(spill, "CHUNK_BYTES", MB // 16)
+    monkeypatch.setattr(spill, "_BATCH_BYTES", MB // 16)
     monkeypatch.setattr(task_changes, "MAX_REPORTED_KEYS", reported)
     seen: list[int] = []
     original = ParquetFile.write_row_group

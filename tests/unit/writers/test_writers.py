@@ -25,7 +25,7 @@ from support.tables.sink import NAME, SCHEMA, Row, Sink, arrow_batch, local, row
 
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.writers import external_sort, rolling, task_writer
+from iceberg_ds.writers import rolling, spill, task_writer
 from iceberg_ds.writers import rolling as buffers
 from iceberg_ds.writers import rolling as group_sizes
 from iceberg_ds.writers.parquet import ParquetFile
@@ -481,8 +481,8 @@ BY_TEXT = SortOrder(
 
 def with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a sort spill after about 50 rows of `PARTITIONED`."""
-    monkeypatch.setattr(external_sort, "RUN_BYTES", 8_000)
-    monkeypatch.setattr(external_sort, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(spill, "RUN_BYTES", 8_000)
+    monkeypatch.setattr(spill, "CHUNK_BYTES", 1_000)
 
 
 def in_order(data: list[Row]) -> list[Row]:
