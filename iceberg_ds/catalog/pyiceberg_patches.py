@@ -33,8 +33,12 @@ def fit_rest_messages() -> None:
     # These imports load the REST catalog's libraries.
     from pyiceberg.catalog import rest  # noqa: PLC0415
 
-    from iceberg_ds.catalog import rest_messages  # noqa: PLC0415
+    from iceberg_ds.catalog.rest import (  # noqa: PLC0415
+        QuickCommitTableResponse,
+        QuickTableResponse,
+        commit_table_request,
+    )
 
-    rest.TableResponse = rest_messages.QuickTableResponse  # type: ignore[misc]
-    rest.CommitTableResponse = rest_messages.QuickCommitTableResponse  # type: ignore[attr-defined]  # not exported
-    rest.CommitTableRequest = rest_messages.commit_table_request  # type: ignore[assignment,attr-defined]
+    rest.TableResponse = QuickTableResponse  # type: ignore[misc]
+    rest.CommitTableResponse = QuickCommitTableResponse  # type: ignore[attr-defined]  # not exported
+    rest.CommitTableRequest = commit_table_request  # type: ignore[assignment,attr-defined]

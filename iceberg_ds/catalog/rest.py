@@ -1,4 +1,4 @@
-"""PyIceberg's REST catalog with what it lacks: time-outs, safe retries, OAuth2 tokens, vended credentials for tasks.
+"""PyIceberg's REST catalog with what it lacks: time-outs, safe retries, OAuth2 tokens, vended keys, whole messages.
 
 PyIceberg talks to the server while the catalog is constructed, so this is a subclass that overrides some
 of its private steps. Contract tests hold them. Runs on the driver only.
@@ -7,6 +7,11 @@ A request that may change something is sent again only if it cannot have been ca
 made, or the answer is 429. Whether a commit landed is found out by looking at the table. Tokens for PyIceberg's
 `auth.type=oauth2` are fetched within limits, too, where PyIceberg would wait for ever; this rests on private parts of
 its provider, which contract tests hold.
+
+PyIceberg declares the parts of a commit by its own classes, and leaves out of the JSON what a subclass adds; Nessie
+refuses such a request. A server's answer about a table holds its whole history, and is parsed without pauses for the
+garbage collector. So a request and its answer have classes of their own here, which `pyiceberg_patches` puts in place;
+for other callers they do what PyIceberg does.
 """
 
 from __future__ import annotations
@@ -14,11 +19,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import urllib3
+from pydantic import SerializeAsAny
 from pyiceberg.catalog.rest import (
     CA_BUNDLE,
     OAUTH2_SERVER_URI,
@@ -32,7 +39,8 @@ from pyiceberg.catalog.rest import (
 from pyiceberg.catalog.rest.auth import OAuth2AuthManager, OAuth2TokenProvider
 from pyiceberg.exceptions import BadRequestError, RESTError
 from pyiceberg.io import PY_IO_IMPL, FileIO
-from pyiceberg.table import StagedTable, Table
+from pyiceberg.table import CommitTableRequest, CommitTableResponse, StagedTable, Table
+from pyiceberg.table.update import TableUpdate
 from pyiceberg.utils.properties import get_header_properties, property_as_bool
 from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
@@ -40,6 +48,8 @@ from requests.exceptions import ChunkedEncodingError, ConnectionError  # noqa: A
 
 from iceberg_ds._version import __version__
 from iceberg_ds.catalog.answers import StagingRefusedError
+from iceberg_ds.catalog.metadata_files import files_at_hand
+from iceberg_ds.catalog.metadata_json import no_garbage_collection
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.vended_credentials import (
     REFRESH_CA_BUNDLE,
@@ -423,3 +433,40 @@ def _origin(url: str) -> tuple[str, str]:
 
 def _is_telling(header: str) -> bool:
     return is_secret(header) or "key" in header.lower() or "cookie" in header.lower()
+
+
+def _parsing() -> AbstractContextManager[None]:
+    """Return the context in which an answer is parsed: without garbage collection if the sink asked for it."""
+    return nullcontext() if files_at_hand() is None else no_garbage_collection()
+
+
+class QuickTableResponse(TableResponse):
+    """The answer to a load."""
+
+    @classmethod
+    def model_validate_json(cls, *args: Any, **kwargs: Any) -> TableResponse:  # type: ignore[override]  # noqa: ANN401  # as pydantic's
+        """Return the parsed answer."""
+        with _parsing():
+            return TableResponse.model_validate_json(*args, **kwargs)
+
+
+class QuickCommitTableResponse(CommitTableResponse):
+    """The answer to a commit."""
+
+    @classmethod
+    def model_validate_json(cls, *args: Any, **kwargs: Any) -> CommitTableResponse:  # type: ignore[override]  # noqa: ANN401  # as pydantic's
+        """Return the parsed answer."""
+        with _parsing():
+            return CommitTableResponse.model_validate_json(*args, **kwargs)
+
+
+class WholeCommitTableRequest(CommitTableRequest):
+    """A commit request that writes each update with all fields of its own class."""
+
+    updates: tuple[SerializeAsAny[TableUpdate], ...] = ()
+
+
+def commit_table_request(**fields: Any) -> CommitTableRequest:  # noqa: ANN401  # as the class
+    """Return a commit request, whole if the sink makes it."""
+    kind = CommitTableRequest if files_at_hand() is None else WholeCommitTableRequest
+    return kind(**fields)
