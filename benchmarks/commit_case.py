@@ -37,7 +37,7 @@ from pyiceberg.types import (
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import CatalogSettings
-from iceberg_ds.commit.loop import bring_in
+from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.commit.snapshot_update import SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, WriteFiles
 from iceberg_ds.plan import EpochId, FileSettings, Route, WriteIdentity

@@ -41,7 +41,7 @@ nothing that a task does can be seen in the table. Then, on the driver:
    a look counts only if it is younger than the request, because a catalog may answer from a cache.
 
 Step 1 is `messages.complete_commits`, the look of steps 2 and 4 is `commit_status.check_commit_status`, the request of
-step 3 is `snapshot.commit_request`, the loop is `loop.bring_in`, the write that it brings in is a
+step 3 is `snapshot.commit_request`, the loop is `retry.bring_in`, the write that it brings in is a
 `snapshot_update.SnapshotUpdate`, and `cleanup.Proof` names the cases of step 6.
 `abort_write` follows the same rules for a write that Spark gives up. Spark calls it in a process that does not know
 what the commit did, with the messages of the tasks that succeeded: if one is missing, no commit ever began, and files
@@ -67,8 +67,8 @@ from iceberg_ds.catalog.metadata_files import tidying_metadata
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.fast_forward import publish_branch
-from iceberg_ds.commit.loop import bring_in
 from iceberg_ds.commit.overwrite import RewriteFiles
+from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
 from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError

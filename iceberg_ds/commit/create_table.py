@@ -1,6 +1,6 @@
 """The creation of a table that does not wait for rows, and a first snapshot without rows.
 
-Otherwise the commit of a table's first snapshot creates the table (`loop`).
+Otherwise the commit of a table's first snapshot creates the table (`snapshot_update`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pyiceberg.table.snapshots import Operation
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
-from iceberg_ds.commit.loop import bring_in
 from iceberg_ds.commit.requests import reply_of
+from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
 from iceberg_ds.io.cleanup import Proof, delete_files
@@ -108,7 +108,7 @@ def with_first_snapshot(catalog: CatalogClient, options: SinkOptions, table: Tab
 
 
 class _FirstSnapshot:
-    """A snapshot without rows on its way into a table that has none, under the rules of `loop`.
+    """A snapshot without rows on its way into a table that has none, under the rules of `commit`.
 
     Args:
         catalog: The catalog of the table.

@@ -1,7 +1,12 @@
-"""Whether, how often and how long a commit is tried again, by the table's `commit.retry.*` properties and the clock.
+"""The one loop that brings a change into a table, and how often and how long it tries again.
 
-An attempt fails for one of two reasons. If something is out of order, many waiting writers must spread out ever more:
-full-jitter back-off (M. Brooker, "Exponential Backoff And Jitter", 2015). Or another commit was faster. Then the
+It loads the table, looks, sends one request and looks again. No answer of the catalog is believed on its own: what the
+table shows at the next look is the outcome (the protocol is the docstring of `commit`). The change itself decides what
+to look for and what to send.
+
+Whether, how often and how long a commit is tried again is decided by the table's `commit.retry.*` properties and the
+clock. An attempt fails for one of two reasons. If something is out of order, many waiting writers must spread out ever
+more: full-jitter back-off (M. Brooker, "Exponential Backoff And Jitter", 2015). Or another commit was faster. Then the
 catalog is well, an attempt is lost only if another lands, and ever longer waits do harm: a writer that has just landed
 starts without a wait and wins again, and a loser falls behind, as on Ethernet (K. Ramakrishnan, H. Yang, "The Ethernet
 Capture Effect", 1994). So the wait after a lost race is measured by the time that an attempt takes here and now, and
@@ -14,17 +19,92 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NoReturn, Protocol, TypeVar
 
-from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, asked_wait_ms, is_lost_race
+from pyiceberg.table import Table
+
+from iceberg_ds.catalog.answers import (
+    CommitAnswerLostError,
+    CommitRefusedError,
+    asked_wait_ms,
+    is_lost_race,
+    stays_refused,
+)
 from iceberg_ds.error_hints import LASTING, diagnose
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.parsing import whole_number
+
+Outcome_co = TypeVar("Outcome_co", covariant=True)
 
 # Ceiling of the wait after the first lost race, in attempts: about twice the number of writers that share a table well.
 # With a lower one, losers meet again and waste attempts on each other; with a higher one, other writers get ahead.
 _SPREAD = 16
 # Highest value of Iceberg's properties, which are 32-bit integers; no clock waits as long as larger ones may say.
 _HIGHEST_INT = 2**31 - 1
+
+
+class TableChange(Protocol[Outcome_co]):
+    """A change on its way into a table."""
+
+    def load(self) -> Table:
+        """Return the table as the catalog has it now.
+
+        Raises:
+            CatalogError: The catalog cannot be reached; the loop waits and asks again.
+        """
+
+    def look(self, table: Table, base: Table | None) -> Outcome_co | None:
+        """Return the outcome if the table shows one, or None if a request is due; raise if the change can never land.
+
+        Args:
+            table: The table, freshly loaded.
+            base: The table that the last request was made for; None before the first request.
+        """
+
+    def send(self, table: Table) -> Outcome_co | Exception | None:
+        """Send one request for the table.
+
+        Returns:
+            The outcome; or the failure, which the next look confirms or refutes; or None if the catalog confirmed the
+            request and the next look shows what is left to do.
+        """
+
+    def give_up(self, table: Table, problem: Exception | None) -> NoReturn:
+        """Raise, because no further request is sent; the last one failed with `problem`."""
+
+    def give_up_unseen(self, unreachable: CatalogError) -> NoReturn:
+        """Raise, because no further request is sent, and the table cannot be loaded to find out about the last one."""
+
+    def waits_for_catalog(self) -> bool:
+        """Return whether a catalog that cannot be reached is asked again."""
+
+
+def bring_in(change: TableChange[Outcome_co]) -> Outcome_co:
+    """Load, look and send repeatedly until the table shows what became of `change`; raises what `change` raises."""
+    pace = Pace()
+    base: Table | None = None
+    problem: Exception | None = None
+    while True:
+        is_exhausted = pace.begin_attempt()
+        try:
+            table = change.load()
+        except CatalogError as unreachable:
+            problem = unreachable
+            if is_exhausted or not change.waits_for_catalog():
+                change.give_up_unseen(unreachable)
+        else:
+            pace.policy = RetryPolicy.of(table.metadata.properties)
+            outcome = change.look(table, base)
+            if outcome is not None:
+                return outcome
+            if is_exhausted or would_fail_again(problem) or stays_refused(problem, base, table):
+                change.give_up(table, problem)
+            base = table
+            sent = change.send(table)
+            if sent is not None and not isinstance(sent, Exception):
+                return sent
+            problem = sent
+        pace.wait_after(problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from support.peer.jvm_peer import Row
 from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
 from support.tables.sink import epoch
 
-from iceberg_ds.snapshots import manifest_lists
+from iceberg_ds.snapshots import manifests
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
@@ -71,7 +71,7 @@ def test_rows_that_the_jvm_changed(shared: SharedCatalog, change: RowChange, mod
 @pytest.mark.parametrize("region", few(1, ["PARTITIONED BY (region)", ""]), ids=["partitioned", "unpartitioned"])
 def test_list_of_many_blocks(shared: SharedCatalog, monkeypatch: pytest.MonkeyPatch, region: str) -> None:
     """After some hundred commits the runtime would miss rows, or fail at the table."""
-    monkeypatch.setattr(manifest_lists, "_BLOCK_ENTRIES", 2)
+    monkeypatch.setattr(manifests, "_BLOCK_ENTRIES", 2)
     shared.create_by_jvm(EVENT_COLUMNS, region)
     parts = [make_events(12 * number) for number in range(9)]
     for number, part in enumerate(parts):

@@ -77,7 +77,6 @@ RESTS_ON_INNER_PARTS = {
     "inspect.executors",
     "pyiceberg_inner",
     "snapshots.manifest_file",
-    "snapshots.manifest_lists",
     "snapshots.manifests",
 }
 INNER_PACKAGES = ("pyiceberg.avro",)

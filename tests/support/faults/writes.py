@@ -29,7 +29,7 @@ from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, Iceb
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.snapshots import manifests
-from iceberg_ds.snapshots.manifest_lists import ManifestLists
+from iceberg_ds.snapshots.manifests import ManifestLists
 from iceberg_ds.writers import reporting
 
 RETRIES = 2

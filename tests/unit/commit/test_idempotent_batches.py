@@ -16,7 +16,7 @@ from support.tables.regions import ids_by_region, in_region, partitioned, run, w
 from support.tables.sink import Sink, epoch, paths_of, rows
 
 from iceberg_ds import publish
-from iceberg_ds.commit import loop
+from iceberg_ds.commit import retry
 from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, OptionError
 from iceberg_ds.messages import TaskCommit
@@ -32,7 +32,7 @@ RETRIES = 3
 @pytest.fixture
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commits be tried `RETRIES` times again."""
-    monkeypatch.setattr(loop.RetryPolicy, "of", lambda _: loop.RetryPolicy(num_retries=RETRIES))
+    monkeypatch.setattr(retry.RetryPolicy, "of", lambda _: retry.RetryPolicy(num_retries=RETRIES))
 
 
 def written(sink: Sink, version: int, *ids: int, app_id: str = "load", **options: Any) -> list[TaskCommit]:

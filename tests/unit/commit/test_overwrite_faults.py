@@ -24,7 +24,7 @@ from support.checks.invariants import check_clean, check_sound, unreferenced_fil
 from support.tables.regions import REGIONS, ids_by_region, in_region, partitioned, run
 from support.tables.sink import Row, Sink, epoch, local, paths_of
 
-from iceberg_ds.commit import loop
+from iceberg_ds.commit import retry
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, RefusedRowsError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import EpochId
@@ -48,7 +48,7 @@ WRITES: dict[str, tuple[list[Row], Rows]] = {
 @pytest.fixture
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commits be tried `RETRIES` times again."""
-    monkeypatch.setattr(loop.RetryPolicy, "of", lambda _: loop.RetryPolicy(num_retries=RETRIES))
+    monkeypatch.setattr(retry.RetryPolicy, "of", lambda _: retry.RetryPolicy(num_retries=RETRIES))
 
 
 @pytest.fixture

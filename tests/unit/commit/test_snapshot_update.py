@@ -27,7 +27,7 @@ from support.checks.invariants import check_sound, unreferenced_files
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import IDENTIFIER, QUERY, Sink, epoch, local, paths_of, rows
 
-from iceberg_ds.commit import loop, producer
+from iceberg_ds.commit import producer, retry
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -122,7 +122,7 @@ def set_properties(sink: Sink, properties: dict[str, str]) -> None:
 @pytest.fixture
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables without a policy of their own be tried as often as those with `RETRIES`."""
-    monkeypatch.setattr(loop.RetryPolicy, "of", lambda _: loop.RetryPolicy(num_retries=RETRIES))
+    monkeypatch.setattr(retry.RetryPolicy, "of", lambda _: retry.RetryPolicy(num_retries=RETRIES))
 
 
 def ids_in(sink: Sink) -> list[int]:

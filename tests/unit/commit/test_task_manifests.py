@@ -15,7 +15,7 @@ from support.tables.regions import REGIONS, in_region, partitioned
 from support.tables.sink import IDENTIFIER, NAME, Sink, epoch, local, paths_of, rows
 
 import iceberg_ds
-from iceberg_ds.commit import loop, write_files
+from iceberg_ds.commit import retry, write_files
 from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, DataFileError
 from iceberg_ds.messages import TaskCommit
@@ -34,7 +34,7 @@ def by_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commits be tried twice."""
-    monkeypatch.setattr(loop.RetryPolicy, "of", lambda _: loop.RetryPolicy(num_retries=1))
+    monkeypatch.setattr(retry.RetryPolicy, "of", lambda _: retry.RetryPolicy(num_retries=1))
 
 
 def manifests_of(messages: list[TaskCommit]) -> list[str]:

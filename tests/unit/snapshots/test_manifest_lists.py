@@ -17,9 +17,8 @@ from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost
 from support.checks.invariants import check_sound
 from support.tables.sink import IDENTIFIER, SCHEMA, Sink, epoch, rows
 
-from iceberg_ds.snapshots import manifest_lists, manifests
-from iceberg_ds.snapshots.manifest_lists import ManifestLists
-from iceberg_ds.snapshots.manifests import write_list
+from iceberg_ds.snapshots import manifests
+from iceberg_ds.snapshots.manifests import ManifestLists, write_list
 from iceberg_ds.table.spark_types import iceberg_schema
 
 IO = PyArrowFileIO()
@@ -31,10 +30,10 @@ pytestmark = pytest.mark.usefixtures("waits")
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a few commits fill several blocks, and let each test begin as a process does that knows no list."""
-    monkeypatch.setattr(manifest_lists, "_BLOCK_ENTRIES", BLOCK)
-    manifest_lists.KNOWN_LISTS._known._by_path.clear()
+    monkeypatch.setattr(manifests, "_BLOCK_ENTRIES", BLOCK)
+    manifests.KNOWN_LISTS._known._by_path.clear()
     yield
-    manifest_lists.KNOWN_LISTS._known._by_path.clear()
+    manifests.KNOWN_LISTS._known._by_path.clear()
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         read.append(file.location)
         return read_manifest_list(file)
 
-    monkeypatch.setattr(manifest_lists, "read_manifest_list", reading)
+    monkeypatch.setattr(manifests, "read_manifest_list", reading)
     return read
 
 
@@ -54,13 +53,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the manifests that lists encode, in order."""
     paths: list[str] = []
-    before = manifest_lists._encoded
+    before = manifests._encoded
 
-    def encoding(writer: manifest_lists.ManifestListWriter, manifest: ManifestFile) -> manifest_lists._Entry:
+    def encoding(writer: manifests.ManifestListWriter, manifest: ManifestFile) -> manifests._Entry:
         paths.append(manifest.manifest_path)
         return before(writer, manifest)
 
-    monkeypatch.setattr(manifest_lists, "_encoded", encoding)
+    monkeypatch.setattr(manifests, "_encoded", encoding)
     return paths
 
 
@@ -92,8 +91,8 @@ def check_known(sink: Sink) -> None:
     table = sink.table()
     snapshot = head(table)
     live = [manifest for manifest in in_file(snapshot) if manifest.has_added_files() or manifest.has_existing_files()]
-    assert values(manifest_lists.KNOWN_LISTS.live(IO, snapshot.manifest_list)) == values(live)
-    assert snapshot.manifest_list in manifest_lists.KNOWN_LISTS._known._by_path
+    assert values(manifests.KNOWN_LISTS.live(IO, snapshot.manifest_list)) == values(live)
+    assert snapshot.manifest_list in manifests.KNOWN_LISTS._known._by_path
     check_sound(table)
 
 
@@ -111,12 +110,12 @@ def test_full_blocks_go_into_the_next_list_as_they_are(sink: Sink) -> None:
     """Each commit would compress a long list anew, or readers would find entries missing or twice."""
     stream(sink, 0, 2 * BLOCK + 1)
     path = head(sink.table()).manifest_list
-    before = manifest_lists.KNOWN_LISTS._known._by_path[path].blocks
+    before = manifests.KNOWN_LISTS._known._by_path[path].blocks
 
     sink.append(99, of_epoch=epoch(99))
 
     snapshot = head(sink.table())
-    after = manifest_lists.KNOWN_LISTS._known._by_path[snapshot.manifest_list].blocks
+    after = manifests.KNOWN_LISTS._known._by_path[snapshot.manifest_list].blocks
     assert [len(block.entries) for block in after] == [2, BLOCK, BLOCK]
     assert after[1] is before[1]
     assert after[2] is before[2]
@@ -284,7 +283,7 @@ def test_upgraded_table_goes_on(sink: Sink) -> None:
 
 def test_no_more_than_so_many_entries_are_kept(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that writes to many tables would fill its memory."""
-    lists = ManifestLists(max_entries=2 * manifest_lists._LIST_WEIGHT + 5)
+    lists = ManifestLists(max_entries=2 * manifests._LIST_WEIGHT + 5)
     monkeypatch.setattr(manifests, "KNOWN_LISTS", lists)
     stream(sink, 0, 6)
 
@@ -306,7 +305,7 @@ def test_list_of_a_name_that_may_come_again_is_read_again(sink: Sink, reads: lis
     write_list(IO, sink.table().metadata, snapshot.model_copy(update={"manifest_list": path}), in_file(snapshot))
 
     for _ in range(2):
-        assert len(manifest_lists.KNOWN_LISTS.live(IO, path)) == 1
+        assert len(manifests.KNOWN_LISTS.live(IO, path)) == 1
 
     assert reads == [path, path]
 
@@ -314,15 +313,15 @@ def test_list_of_a_name_that_may_come_again_is_read_again(sink: Sink, reads: lis
 def test_what_could_not_be_written_is_not_known(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next commit would go on from a list that nobody can read."""
     stream(sink, 0, 2)
-    known = set(manifest_lists.KNOWN_LISTS._known._by_path)
+    known = set(manifests.KNOWN_LISTS._known._by_path)
 
     def full(*_: object) -> None:
         raise OSError("disk full")
 
     snapshot = head(sink.table())
     again = snapshot.model_copy(update={"manifest_list": snapshot.manifest_list.replace("snap-", "snap-1")})
-    monkeypatch.setattr(manifest_lists, "_write_blocks", full)
+    monkeypatch.setattr(manifests, "_write_blocks", full)
     with pytest.raises(OSError, match="disk full"):
         write_list(IO, sink.table().metadata, again, in_file(snapshot))
 
-    assert set(manifest_lists.KNOWN_LISTS._known._by_path) == known
+    assert set(manifests.KNOWN_LISTS._known._by_path) == known

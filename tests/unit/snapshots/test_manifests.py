@@ -31,8 +31,8 @@ from support.tables.sink import Row, Sink, local, rows
 
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.snapshots import manifest_file
-from iceberg_ds.snapshots.manifest_lists import copy_of
 from iceberg_ds.snapshots.manifests import (
+    copy_of,
     draft_added,
     live_entries,
     live_manifests,
