@@ -65,7 +65,7 @@ _SCHEME = rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME
 # In a property that is an address, all of it may be meant: a password may hold blanks. In a text, a password with
 # blanks stands behind a user, and what stands behind a host is a port.
 _PASSWORD = re.compile(r"(?<![\w+.-])([a-z][\w+.-]*://)[^/?#\s@:]*:[^/?#\s@]+(?=@)", re.IGNORECASE)
-_BEHIND_NAME = re.compile(r"\s*[:@].*", re.DOTALL)
+_BEHIND_NAME = re.compile(r"(?<!\s)\s*[:@].*", re.DOTALL)
 # The error that says so would show an address that is mistyped, as without a colon; its property's name tells it.
 _ADDRESS_KEY = re.compile(r"(?:uri|url|endpoint)$", re.IGNORECASE)
 _NO_ADDRESS = r"(?!\s*['\"]?[a-z][\w+.-]*://)"
@@ -79,8 +79,8 @@ _PARAMETER_OF_VALUE = re.compile(rf"{_PARAMETER_NAME}[^&]+", re.IGNORECASE)
 _PARAMETER_IN_TEXT = re.compile(rf"{_PARAMETER_NAME}[^&\s'\"]+", re.IGNORECASE)
 _SCHEME_IN_HEADER = re.compile(r"\b(Bearer|bearer|BEARER|Basic) (?!\*\*\*)[\w.~+/=-]{6,}")
 _HEADER = re.compile(
-    r"(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]*(?:auth|key|secret|token|signature)[\w-]*)"
-    r"(\s*:\s*)(?!\*\*\*|(?:bearer|basic) \*\*\*)[^\s'\"][^\r\n'\"]*",
+    r"(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]{0,99}(?:auth|key|secret|token|signature)"
+    r"[\w-]{0,99})(\s*:\s*)(?!\*\*\*|(?:bearer|basic) \*\*\*)[^\s'\"][^\r\n'\"]*",
     re.IGNORECASE,
 )
 _NAME = rf"[\w.-]{{0,99}}(?:{TELLING_WORDS})[\w.-]{{0,99}}"

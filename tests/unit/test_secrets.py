@@ -464,3 +464,18 @@ def test_long_value_is_read_once(value: str) -> None:
     """A table's property, or a REST server's, would keep the driver busy for hours before the error is shown."""
     assert mask_url(value).startswith(("a://", "x@a://"))
     assert mask_text("refused", {"uri": value}) == "refused"
+
+
+def test_long_name_of_a_header_is_searched_once() -> None:
+    """The text of a REST server's error would keep the driver busy for minutes before it is shown."""
+    begin = process_time()
+
+    assert mask_text("x-" + "key" * 30_000, {})
+
+    assert process_time() - begin < 30, "the time grows with the square of the length"
+
+
+def test_blanks_in_a_name_are_searched_once() -> None:
+    """A property's name of mere blanks would keep the driver busy for minutes."""
+    assert mask_properties({f"x{' ' * 100_000}y": "z"}) == {f"x{' ' * 100_000}y": "z"}
+    assert mask_properties({"uri : postgresql": "z"}) == {f"uri{MASK}": "z"}
