@@ -65,7 +65,7 @@ _SCHEME = rf"(?<![\w+.-])((?!{_STORAGE_SCHEME})[a-z][\w+.-]*://|{_STORAGE_SCHEME
 # In a property that is an address, all of it may be meant: a password may hold blanks. In a text, a password with
 # blanks stands behind a user, and what stands behind a host is a port.
 _PASSWORD = re.compile(r"(?<![\w+.-])([a-z][\w+.-]*://)[^/?#\s@:]*:[^/?#\s@]+(?=@)", re.IGNORECASE)
-_BEHIND_NAME = re.compile(r"(?<!\s)\s*[:@].*", re.DOTALL)
+_BEHIND_NAME = re.compile(r"(?<!\s)\s*[:=@].*", re.DOTALL)
 # The error that says so would show an address that is mistyped, as without a colon; its property's name tells it.
 _ADDRESS_KEY = re.compile(r"(?:uri|url|endpoint)$", re.IGNORECASE)
 _NO_ADDRESS = r"(?!\s*['\"]?[a-z][\w+.-]*://)"
@@ -183,7 +183,7 @@ def mask_properties(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def mask_name(key: str) -> str:
-    """Return the name of a property or an option; behind a colon or an @, which no name has, a value may stand."""
+    """Return the name of a property or an option; a value may stand behind a colon, an = or an @, which no name has."""
     return _BEHIND_NAME.sub(MASK, key)
 
 

@@ -10,6 +10,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options.parse import parse_options
 from iceberg_ds.secrets import (
     MASK,
     is_secret,
@@ -479,3 +481,11 @@ def test_blanks_in_a_name_are_searched_once() -> None:
     """A property's name of mere blanks would keep the driver busy for minutes."""
     assert mask_properties({f"x{' ' * 100_000}y": "z"}) == {f"x{' ' * 100_000}y": "z"}
     assert mask_properties({"uri : postgresql": "z"}) == {f"uri{MASK}": "z"}
+
+
+def test_value_in_the_name_of_an_option_is_hidden() -> None:
+    """A user who writes `option("catalog.token=...", "")` would see the token in the error, and send it for help."""
+    assert SECRET not in str(mask_properties({f"token={SECRET}": "", f"db.t?password={SECRET}": ""}))
+    with pytest.raises(OptionError) as refused:
+        parse_options({"path": "db.t", f"password={SECRET}": ""})
+    assert SECRET not in str(refused.value)
