@@ -422,7 +422,8 @@ def _unquoted(token: _Token) -> str:
         return match[0] if other in _KEPT_ESCAPES else _ESCAPES.get(other, other)
 
     try:
-        return _ESCAPE.sub(plain, token.text[1:-1])
+        # Two escapes may make one sign together, as in UTF-16; one of them alone is none.
+        return _ESCAPE.sub(plain, token.text[1:-1]).encode("utf-16", "surrogatepass").decode("utf-16")
     except ValueError:
         _refuse("a text without signs that do not exist", token)
 
