@@ -152,15 +152,8 @@ def split_name(prefix: str, key: str) -> tuple[str, str] | None:
 def recorded_markers(metadata: TableMetadata, branch: str, kind: TxnKind) -> Iterator[tuple[str, TxnMarker]]:
     """Yield each writer that has a table property for a branch, and the marker in it; malformed ones are skipped."""
     for writer, text in named_properties(metadata, kind.property_prefix, branch):
-        if (marker := marker_of(kind, text)) is not None:
-            yield writer, marker
-
-
-def marker_of(kind: TxnKind, text: str) -> TxnMarker | None:
-    """Return the marker that a table property records, or None if it is malformed."""
-    with suppress(ValueError, KeyError, TypeError):
-        return read_marker(kind, text)
-    return None
+        with suppress(ValueError, KeyError, TypeError):
+            yield writer, read_marker(kind, text)
 
 
 def marker_property(kind: TxnKind, branch: str, writer: str, marker: TxnMarker) -> dict[str, str]:

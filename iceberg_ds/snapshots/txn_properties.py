@@ -45,7 +45,6 @@ from iceberg_ds.snapshots.txn import (
     is_stray,
     kind_of,
     marker_in,
-    marker_of,
     marker_property,
     markers_of_main,
     named_properties,
@@ -107,7 +106,7 @@ def record_write(
     base = base_branch(metadata, write.route)
     history = BranchHistory(metadata, base)
     values, removals = _disproved(history) if base == write.branch else _taken_over(history, write.branch)
-    if base == write.branch and (write.numbered is not None or _may_have_come_by_sql(history)):
+    if base == write.branch:
         values |= met_in_history(history)
     if write.numbered is not None:
         values |= _own(metadata, write, write.numbered, _marker(write.numbered, snapshot, last, record_count), base)
@@ -246,21 +245,6 @@ def met_in_history(history: BranchHistory) -> dict[str, str]:
         if known is None or known.number < marker.number:
             values |= marker_property(kind, history.branch, writer, marker)
     return values
-
-
-def _may_have_come_by_sql(history: BranchHistory) -> bool:
-    """Return whether another branch has a marker that this one has no property for: a fork by SQL brings rows alone.
-
-    A commit without a number looks into history only then, so that most read none of it.
-    """
-    recorded = {(kind, writer): marker.number for kind, writer, marker in _recorded(history)}
-    return any(
-        recorded.get((kind, parts[1]), -1) < marker.number
-        for key, text in history.metadata.properties.items()
-        for kind in _KINDS
-        if (parts := split_name(kind.property_prefix, key)) is not None and parts[0] != history.branch
-        if (marker := marker_of(kind, text)) is not None
-    )
 
 
 def _behind_a_fork(

@@ -255,9 +255,12 @@ LANDING = (
     Mutation(
         name="a batch without a number writes down no marks of others",
         file="snapshots/txn_properties.py",
-        before="(write.numbered is not None or _may_have_come_by_sql(history))",
-        after="write.numbered is not None",
-        tests=(_STRAY + "test_plain_batch_writes_down_the_marks_that_only_history_holds",),
+        before="    if base == write.branch:\n        values |= met_in_history(history)",
+        after="    if base == write.branch and write.numbered is not None:\n        values |= met_in_history(history)",
+        tests=(
+            _STRAY + "test_plain_batch_writes_down_the_marks_that_only_history_holds",
+            _STRAY + "test_plain_batch_writes_down_the_marks_of_a_branch_that_is_gone",
+        ),
     ),
     Mutation(
         name="a second request to create a table has a manifest list of its own",

@@ -472,6 +472,35 @@ def test_plain_batch_writes_down_the_marks_of_a_fast_forward(audited: Sink, *, c
     assert audited.ids() == [1, 2, 8, 9]
 
 
+def test_plain_batch_writes_down_the_marks_of_a_branch_that_is_gone(audited: Sink) -> None:
+    """Another commit had removed the marks of the gone branch, and rows of `main` would be doubled after an expiry."""
+    set_branch(audited, "dev", head_of(audited))
+    set_branch(audited, "main", head_of(audited, "audit"))
+    drop_branch(audited, "audit")
+    audited.commit(audited.write(rows(7), plan=audited.plan(branch="dev")))
+    assert KEY not in audited.table().metadata.properties
+    audited.append(8)
+    audited.append(9)
+    expire(audited)
+
+    assert append(audited, 1, 2).was_replayed
+    assert audited.ids() == [1, 2, 8, 9]
+
+
+def test_plain_batch_writes_down_the_marks_of_a_branch_that_came_back(audited: Sink) -> None:
+    """A branch that is dropped and made again of a snapshot of its own would get rows twice after an expiry."""
+    at = head_of(audited, "audit")
+    drop_branch(audited, "audit")
+    audited.append(8)
+    set_branch(audited, "audit", at)
+    for number in (9, 10):
+        audited.commit(audited.write(rows(number), plan=audited.plan(branch="audit")))
+    expire(audited)
+
+    assert append(audited, 1, 2, branch="audit").was_replayed
+    assert ids_of(audited, "audit") == [1, 2, 9, 10]
+
+
 def test_skip_that_only_history_proves_is_written_down(sink: Sink) -> None:
     """The next repetition, after an expiry, would double the rows."""
     append(sink, 1, 1)
