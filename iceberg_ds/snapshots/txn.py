@@ -206,7 +206,7 @@ def find_markers(history: BranchHistory, kind: TxnKind, writer: str) -> TxnMarke
     newest = newest or behind_both(history, of_main)
     if recorded is None or (newest is not None and recorded.number <= newest.number):
         return TxnMarkers(last=newest)
-    if not is_stray(history, recorded, of_main):
+    if not is_stray(history, kind, writer, recorded, of_main):
         return _newer(recorded, newest)
     return TxnMarkers(last=newest, stray=_stray(history, kind, writer, recorded))
 
@@ -227,7 +227,8 @@ def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMark
     found = {writer: TxnMarkers(last=marker) for writer, marker in newest.items()}
     for writer, recorded in recorded_markers(history.metadata, history.branch, kind):
         last = newest.get(writer)
-        if history.shows(recorded.snapshot_id) or not is_stray(history, recorded, of_main.get(writer)):
+        is_proof = history.shows(recorded.snapshot_id)
+        if is_proof or not is_stray(history, kind, writer, recorded, of_main.get(writer)):
             found[writer] = _newer(recorded, last)
         elif last is None or last.number < recorded.number:
             found[writer] = TxnMarkers(last=last, stray=_stray(history, kind, writer, recorded))
@@ -273,16 +274,21 @@ def _newer(recorded: TxnMarker | None, newest: TxnMarker | None) -> TxnMarkers:
 
 def _stray(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker) -> StrayMarker:
     place = behind(history.metadata, history.oldest, marker.snapshot_id, marker.sequence_number)
+    is_untold = (
+        place is Place.UNKNOWN and history.ends_within_main and not _shows_up_to(history.main, kind, writer, marker)
+    )
     of_main = marker_property(kind, MAIN_BRANCH, writer, replace(marker, is_disproved=False))
     return StrayMarker(
         marker=marker,
         branch=history.branch,
         key=branch_property(kind.property_prefix, history.branch, writer),
-        proof=next(iter(of_main.items())) if place is Place.UNKNOWN and history.ends_within_main else None,
+        proof=next(iter(of_main.items())) if is_untold else None,
     )
 
 
-def is_stray(history: BranchHistory, marker: TxnMarker, of_main: TxnMarker | None) -> bool:
+def is_stray(
+    history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker, of_main: TxnMarker | None
+) -> bool:
     """Return whether a branch has no claim to a marker whose snapshot it does not show.
 
     A commit that saw this has recorded it, because later on history does not tell. What lies behind the end of a
@@ -291,6 +297,8 @@ def is_stray(history: BranchHistory, marker: TxnMarker, of_main: TxnMarker | Non
 
     Args:
         history: The snapshots of the branch.
+        kind: The kind of writer.
+        writer: The writer.
         marker: What the table property holds.
         of_main: The newest marker of the same writer on `main`, if the branch ends within `main`; None without one.
     """
@@ -300,7 +308,15 @@ def is_stray(history: BranchHistory, marker: TxnMarker, of_main: TxnMarker | Non
         return place is not Place.WITHIN
     if not history.ends_within_main:
         return False
-    return of_main is None or of_main.number < marker.number
+    return of_main is None or of_main.number < marker.number or _shows_up_to(history.main, kind, writer, marker)
+
+
+def _shows_up_to(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker) -> bool:
+    """Return whether a branch shows a write with this number or a lower one: numbers grow, so none lies behind."""
+    return any(
+        writer_in(snapshot, kind) == writer and marker_in(snapshot, kind).number <= marker.number
+        for snapshot in history
+    )
 
 
 def read_marker(kind: TxnKind, text: str) -> TxnMarker:

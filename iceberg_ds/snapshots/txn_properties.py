@@ -205,7 +205,9 @@ def _disproved(history: BranchHistory) -> tuple[dict[str, str], set[str]]:
     values: dict[str, str] = {}
     of_main = {kind: markers_of_main(history, kind) for kind in _KINDS} if unseen else {}
     for kind, writer, marker in markers:
-        is_disproved = marker.snapshot_id in unseen and is_stray(history, marker, of_main[kind].get(writer))
+        is_disproved = marker.snapshot_id in unseen and is_stray(
+            history, kind, writer, marker, of_main[kind].get(writer)
+        )
         if is_disproved != marker.is_disproved:
             values |= marker_property(kind, branch, writer, replace(marker, is_disproved=is_disproved))
     gone = {

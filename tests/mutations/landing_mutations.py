@@ -230,9 +230,16 @@ LANDING = (
     Mutation(
         name="a mark of an earlier branch of that name counts once history has expired",
         file="snapshots/txn.py",
-        before="    return of_main is None or of_main.number < marker.number",
-        after="    return False",
+        before="    return of_main is None or of_main.number < marker.number or _shows_up_to(",
+        after="    return bool(kind is None) and _shows_up_to(",
         tests=(_STRAY + "test_version_of_a_dropped_branch_is_not_skipped_after_expiry",),
+    ),
+    Mutation(
+        name="a later write to main proves what an earlier branch had",
+        file="snapshots/txn.py",
+        before="writer_in(snapshot, kind) == writer and marker_in(snapshot, kind).number <= marker.number",
+        after="writer_in(snapshot, kind) == writer and marker_in(snapshot, kind).number < 0",
+        tests=(_STRAY + "test_mark_of_an_earlier_branch_is_not_proven_by_a_later_write_to_main",),
     ),
     Mutation(
         name="stray marks are published",

@@ -501,6 +501,27 @@ def test_plain_batch_writes_down_the_marks_of_a_branch_that_came_back(audited: S
     assert ids_of(audited, "audit") == [1, 2, 9, 10]
 
 
+@pytest.mark.parametrize("cuts_parents", [False, True])
+def test_mark_of_an_earlier_branch_is_not_proven_by_a_later_write_to_main(sink: Sink, *, cuts_parents: bool) -> None:
+    """Rows would be missing on a branch that was moved to `main`: `main` got its own only after that."""
+    sink.append(0)
+    append(sink, 1, 2, branch="audit", create_branch=True)
+    sink.commit(sink.write(rows(3), plan=sink.plan(branch="audit")))
+    sink.append(4)
+    sink.append(5)
+    expire(sink, cuts_parents=cuts_parents)
+    set_branch(sink, "audit", head_of(sink))
+    append(sink, 1, 2)
+
+    with pytest.raises(CommitConflictError, match="branch 'audit' does not have that snapshot"):
+        append(sink, 1, 2, branch="audit")
+
+    with plain_table(sink).transaction() as change:  # as the error says
+        change.remove_properties(KEY)
+    append(sink, 1, 2, branch="audit")
+    assert ids_of(sink, "audit") == [0, 2, 4, 5]
+
+
 def test_skip_that_only_history_proves_is_written_down(sink: Sink) -> None:
     """The next repetition, after an expiry, would double the rows."""
     append(sink, 1, 1)
