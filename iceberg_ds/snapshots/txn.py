@@ -286,9 +286,7 @@ def _stray(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker
     )
 
 
-def is_stray(
-    history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker, of_main: TxnMarker | None
-) -> bool:
+def is_stray(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker, of_main: TxnMarker | None) -> bool:
     """Return whether a branch has no claim to a marker whose snapshot it does not show.
 
     A commit that saw this has recorded it, because later on history does not tell. What lies behind the end of a

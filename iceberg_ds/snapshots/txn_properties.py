@@ -243,10 +243,16 @@ def met_in_history(history: BranchHistory) -> dict[str, str]:
         newest.setdefault((kind, writer), marker)
     values: dict[str, str] = {}
     for (kind, writer), marker in newest.items():
-        known = recorded.get((kind, writer))
-        if known is None or known.number < marker.number:
+        if _tells_more(marker, recorded.get((kind, writer))):
             values |= marker_property(kind, history.branch, writer, marker)
     return values
+
+
+def _tells_more(marker: TxnMarker, known: TxnMarker | None) -> bool:
+    """Return whether a marker that a branch has proves more than what its property says, which may be stray."""
+    if known is None or known.number < marker.number:
+        return True
+    return known.number == marker.number and known.snapshot_id != marker.snapshot_id
 
 
 def _behind_a_fork(
@@ -262,7 +268,7 @@ def _behind_a_fork(
         missing = {
             writer
             for writer, marker in recorded_markers(history.metadata, MAIN_BRANCH, kind)
-            if (known := recorded.get((kind, writer))) is None or known.number < marker.number
+            if _tells_more(marker, recorded.get((kind, writer)))
         }
         markers = markers_of_main(history, kind) if missing else {}  # without need, no history is read to its end
         for writer in sorted(missing & markers.keys()):

@@ -242,6 +242,13 @@ LANDING = (
         tests=(_STRAY + "test_mark_of_an_earlier_branch_is_not_proven_by_a_later_write_to_main",),
     ),
     Mutation(
+        name="a stray mark hides another write with its number",
+        file="snapshots/txn_properties.py",
+        before="    return known.number == marker.number and known.snapshot_id != marker.snapshot_id",
+        after="    return False",
+        tests=(_STRAY + "test_stray_mark_hides_no_other_write_with_its_number",),
+    ),
+    Mutation(
         name="stray marks are published",
         file="snapshots/txn_properties.py",
         before="            recorded = known.last if known.is_recorded else None\n            if markers.last",

@@ -522,6 +522,20 @@ def test_mark_of_an_earlier_branch_is_not_proven_by_a_later_write_to_main(sink: 
     assert ids_of(sink, "audit") == [0, 2, 4, 5]
 
 
+@pytest.mark.parametrize("branch", ["main", "audit"])
+def test_stray_mark_hides_no_other_write_with_its_number(audited: Sink, branch: str) -> None:
+    """After an expiry a batch would be refused, with advice that doubles rows which the branch has from elsewhere."""
+    append(audited, 1, 2)
+    set_branch(audited, branch, head_of(audited, "main" if branch == "audit" else "audit"))
+    for number in (3, 4):
+        audited.commit(audited.write(rows(number), plan=audited.plan(branch=branch)))
+    drop_branch(audited, "main" if branch == "audit" else "audit")
+    expire(audited)
+
+    assert append(audited, 1, 2, branch=branch).was_replayed
+    assert ids_of(audited, branch) == [1, 2, 3, 4]
+
+
 def test_skip_that_only_history_proves_is_written_down(sink: Sink) -> None:
     """The next repetition, after an expiry, would double the rows."""
     append(sink, 1, 1)
