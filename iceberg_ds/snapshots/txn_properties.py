@@ -179,7 +179,7 @@ def _taken_over(history: BranchHistory, branch: str) -> tuple[dict[str, str], se
                 values |= marker_property(kind, branch, writer, markers.last)
     stale = {
         branch_property(prefix, branch, name)
-        for prefix in (*(kind.property_prefix for kind in _KINDS), STREAM_PREFIX)
+        for prefix in _PREFIXES
         for name, _ in named_properties(metadata, prefix, branch)
     }
     return {key: text for key, text in values.items() if metadata.properties.get(key) != text}, stale - values.keys()

@@ -242,6 +242,13 @@ LANDING = (
         tests=(_STRAY + "test_mark_of_an_earlier_branch_is_not_proven_by_a_later_write_to_main",),
     ),
     Mutation(
+        name="what was published to an earlier branch counts for a branch that begins anew",
+        file="snapshots/txn_properties.py",
+        before="        for prefix in _PREFIXES\n        for name, _ in named_properties(metadata, prefix, branch)",
+        after="        for prefix in _PREFIXES[:-1]\n        for name, _ in named_properties(metadata, prefix, branch)",
+        tests=(_STRAY + "test_what_was_published_to_an_earlier_branch_of_that_name_is_not_called_published",),
+    ),
+    Mutation(
         name="a stray mark hides another write with its number",
         file="snapshots/txn_properties.py",
         before="    return known.number == marker.number and known.snapshot_id != marker.snapshot_id",

@@ -425,6 +425,22 @@ def test_what_was_published_and_rolled_back_is_not_called_published_after_expiry
         sink.plan(staging_branch="stage")
 
 
+def test_what_was_published_to_an_earlier_branch_of_that_name_is_not_called_published(sink: Sink) -> None:
+    """`publish` would say that a branch has rows that only its predecessor had."""
+    sink.append(0)
+    set_branch(sink, "audit", head_of(sink))
+    sink.commit(sink.write(rows(2), plan=sink.plan(branch="stage", create_branch=True)))
+    publish_branch(sink.catalog, IDENTIFIER, "stage", "audit")
+    for branch in ("audit", "main", "main"):
+        sink.commit(sink.write(rows(3), plan=sink.plan(branch=branch)))
+    expire(sink)
+    drop_branch(sink, "audit")
+    sink.commit(sink.write(rows(6), plan=sink.plan(branch="audit", create_branch=True)))
+
+    with pytest.raises(CommitConflictError, match="history has expired"):
+        publish_branch(sink.catalog, IDENTIFIER, "stage", "audit")
+
+
 def test_verify_believes_a_mark_that_somebody_cherry_picked(audited: Sink) -> None:
     """A whole table would be called broken."""
     cherry_pick(audited, head_of(audited, "audit"))
