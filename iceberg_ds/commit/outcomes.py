@@ -56,9 +56,15 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
             "again, which skips it; if they are not, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES "
             f"({_sql(stray.key)})), and run this again, which writes them."
         )
+    numbered = write.numbered
+    lower = (
+        ""
+        if numbered is None or numbered.number == number
+        else f"That says nothing of {landed} {numbered.number}: look first whether the branch has its rows. "
+    )
     return (
         f"{said}branch '{stray.branch}' does not have that snapshot: somebody has rolled it back, dropped it and made "
-        f"it again, or replaced the table. {nothing}If the rows are to be written again, remove the property "
+        f"it again, or replaced the table. {nothing}{lower}If the rows are to be written again, remove the property "
         f"(ALTER TABLE ... UNSET TBLPROPERTIES ({_sql(stray.key)})) and run this again; if they "
         f"are not, set the branch back to a snapshot that has them{other_way}."
     )

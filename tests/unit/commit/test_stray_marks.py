@@ -552,6 +552,20 @@ def test_stray_mark_hides_no_other_write_with_its_number(audited: Sink, branch: 
     assert ids_of(audited, branch) == [1, 2, 3, 4]
 
 
+def test_version_below_a_stray_one_is_not_called_gone(sink: Sink) -> None:
+    """Its rows are there, and to remove the property as the error says would double them."""
+    append(sink, 1, 1)
+    at = head_of(sink)
+    append(sink, 2, 2)
+    set_branch(sink, "main", at)
+    sink.append(3)
+    sink.append(4)
+    expire(sink)
+
+    with pytest.raises(CommitConflictError, match="says nothing of version 1: look first whether the branch has its"):
+        append(sink, 1, 1)
+
+
 def test_skip_that_only_history_proves_is_written_down(sink: Sink) -> None:
     """The next repetition, after an expiry, would double the rows."""
     append(sink, 1, 1)
