@@ -66,6 +66,7 @@ class Attempt:
         parent_id: The branch's snapshot that the request asserted; None if it asserted that the branch has none.
         has_parent: Whether the snapshot has a parent; the first one of a branch may have a parent in another branch.
         sequence_number: The table's last sequence number; 0 in tables of format version 1.
+        is_first: Whether the table had no snapshot at all.
         table_uuid: The table's UUID.
         reply: What the catalog said.
         creates: Whether the request was to create the table.
@@ -74,6 +75,7 @@ class Attempt:
     parent_id: int | None
     has_parent: bool
     sequence_number: int
+    is_first: bool
     table_uuid: UUID
     reply: Reply
     creates: bool = False
@@ -85,6 +87,7 @@ class Attempt:
             parent_id=branch_snapshot_id(metadata, write.branch),
             has_parent=write_base(metadata, write.route) is not None,
             sequence_number=_last_sequence_number(metadata),
+            is_first=not metadata.snapshots,
             table_uuid=metadata.table_uuid,
             reply=reply,
             creates=creates,
@@ -341,11 +344,16 @@ def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
 
 
 def _has_moved_past(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
-    """Return whether the branch has moved past the snapshot that the request asserted, so the request fails now."""
+    """Return whether the branch has moved past the snapshot that the request asserted, so the request fails now.
+
+    That it has another snapshot is no proof: a cache may show a state from before the request.
+    """
     head = branch_head(metadata, branch)
     if head is None or head.snapshot_id == attempt.parent_id:
         return False
-    return (head.sequence_number or 0) > attempt.sequence_number or _was_passed_over(metadata, branch, attempt)
+    if metadata.format_version > 1:
+        return (head.sequence_number or 0) > attempt.sequence_number
+    return _was_passed_over(metadata, branch, attempt)
 
 
 def _was_passed_over(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
@@ -353,7 +361,7 @@ def _was_passed_over(metadata: TableMetadata, branch: str, attempt: Attempt) -> 
     since = snapshots_since(metadata, branch_head(metadata, branch), attempt.parent_id)
     if not since:
         return False
-    return attempt.parent_id is not None or since[-1].parent_snapshot_id is None
+    return attempt.parent_id is not None or (attempt.is_first and since[-1].parent_snapshot_id is None)
 
 
 def _last_sequence_number(metadata: TableMetadata) -> int:

@@ -177,12 +177,26 @@ LANDING = (
     Mutation(
         name="an older state of the branch is taken for a later one",
         file="snapshots/commit_status.py",
-        before="return (head.sequence_number or 0) > attempt.sequence_number or _was_passed_over(",
-        after="return head.snapshot_id != attempt.parent_id or _was_passed_over(",
+        before="    return _was_passed_over(metadata, branch, attempt)",
+        after="    return head.snapshot_id != attempt.parent_id",
         tests=(
             _LOOP + "test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files",
-            "unit/snapshots/test_commit_status.py::test_landing_of_a_batch",
+            "unit/snapshots/test_commit_status.py::test_landing_in_format_version_1",
         ),
+    ),
+    Mutation(
+        name="a state from before a replacement is taken for a later one",
+        file="snapshots/commit_status.py",
+        before="        return (head.sequence_number or 0) > attempt.sequence_number\n",
+        after="        return head.snapshot_id != attempt.parent_id\n",
+        tests=(_MODEL, "unit/snapshots/test_commit_status.py::test_landing_of_a_batch"),
+    ),
+    Mutation(
+        name="a state from before a replacement is taken for a later one in format version 1",
+        file="snapshots/commit_status.py",
+        before="(attempt.is_first and since[-1].parent_snapshot_id is None)",
+        after="since[-1].parent_snapshot_id is None",
+        tests=("unit/snapshots/test_commit_status.py::test_landing_in_format_version_1",),
     ),
     Mutation(
         name="an epoch that may have landed before a later one, and expired, loses its files",

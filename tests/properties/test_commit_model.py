@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from pyiceberg.table.metadata import TableMetadata
@@ -75,16 +76,19 @@ class Course:
         states: The table's states, the newest last.
         under_way: Parent and number of the requests that may arrive, once more too.
         attempts: What the sink knows of its requests: those, and what it was answered.
+        before: How many of the states are older than the first one that the sink sees.
     """
 
     states: tuple[State, ...]
     under_way: frozenset[tuple[int | None, int]] = frozenset()
-    attempts: tuple[tuple[int | None, int, Reply], ...] = ()
+    attempts: tuple[tuple[int | None, int, Reply, bool], ...] = ()
+    before: int = 0
 
     @property
     def was_replaced(self) -> bool:
-        """Whether somebody has replaced the table."""
-        return any(state.head is None and state.snapshots for state in self.states)
+        """Whether somebody has replaced the table since the sink saw it first."""
+        seen = self.states[self.before :]
+        return any(state.head is not None and later.head is None for state, later in pairwise(seen))
 
     @property
     def is_overtaken_first(self) -> bool:
@@ -92,7 +96,7 @@ class Course:
 
         No number of such a snapshot tells that it is late: it is taken not to come again after a replacement.
         """
-        return any(parent is None and reply is Reply.OVERTAKEN for parent, _, reply in self.attempts)
+        return any(parent is None and reply is Reply.OVERTAKEN for parent, _, reply, _ in self.attempts)
 
     def steps(self) -> Iterator[Course]:
         """Yield what may happen next, but for requests of the sink."""
@@ -118,7 +122,7 @@ class Course:
             for reply in (Reply.LOST, Reply.OVERTAKEN):
                 # A gateway that sends twice answers with what became of the second one.
                 if reply is Reply.LOST or is_carried_out or not now.accepts(*asked):
-                    done = replace(course, attempts=(*self.attempts, (*asked, reply)))
+                    done = replace(course, attempts=(*self.attempts, (*asked, reply, not view.snapshots)))
                     if not (done.was_replaced and done.is_overtaken_first):
                         yield done
 
@@ -131,17 +135,18 @@ def seen(state: State) -> TableMetadata:
 
 
 @cache
-def says_absent_for_good(view: State, attempts: tuple[tuple[int | None, int, Reply], ...]) -> bool:
+def says_absent_for_good(view: State, attempts: tuple[tuple[int | None, int, Reply, bool], ...]) -> bool:
     """Return whether the sink would delete the files of the write."""
     known = [
         Attempt(
             parent_id=parent,
             has_parent=parent is not None,
             sequence_number=number - 1,
+            is_first=is_first,
             table_uuid=WRITE_UUID,
             reply=reply,
         )
-        for parent, number, reply in attempts
+        for parent, number, reply, is_first in attempts
     ]
     finding = check_commit_status(seen(view), WRITE, known, lambda: False)
     return finding.is_final and finding.status is not CommitStatus.SUCCESS
@@ -186,21 +191,27 @@ def search(course: Course, depth: int, known: set[tuple[Course, int]]) -> Iterat
 
 ONE_SNAPSHOT = State(((1, None, 1),), 1)
 TWO_SNAPSHOTS = State(((1, None, 1), (2, 1, 2)), 2)
+REPLACED = Course((ONE_SNAPSHOT, State(ONE_SNAPSHOT.snapshots, None, 1)), before=1)
 
 
 @pytest.mark.parametrize(
     ("start", "depth"),
     [
         pytest.param(start, depth - less, marks=() if less else EXHAUSTIVE, id=f"{name}-{depth - less}")
-        for name, start, depth in [("one", ONE_SNAPSHOT, 7), ("two", TWO_SNAPSHOTS, 6), ("none", State((), None), 7)]
+        for name, start, depth in [
+            ("one", Course((ONE_SNAPSHOT,)), 7),
+            ("two", Course((TWO_SNAPSHOTS,)), 6),
+            ("none", Course((State((), None),)), 7),
+            ("replaced", REPLACED, 6),
+        ]
         for less in (0, 1)
     ],
 )
-def test_no_file_is_deleted_that_any_later_state_refers_to(start: State, depth: int) -> None:
+def test_no_file_is_deleted_that_any_later_state_refers_to(start: Course, depth: int) -> None:
     """A table would be unreadable for good: a snapshot lands, or has landed, whose files were deleted."""
     known: set[tuple[Course, int]] = set()
 
-    broken = next(search(Course((start,)), depth, known), None)
+    broken = next(search(start, depth, known), None)
 
     assert broken is None
     assert len(known) > 1000  # it went somewhere
@@ -208,7 +219,7 @@ def test_no_file_is_deleted_that_any_later_state_refers_to(start: State, depth: 
 
 def test_write_that_nobody_disturbs_is_given_up_for_good() -> None:
     """No file would ever be deleted: every refused write would leave all of its files behind."""
-    overtaken = Course((ONE_SNAPSHOT,), attempts=((1, 2, Reply.OVERTAKEN),))
+    overtaken = Course((ONE_SNAPSHOT,), attempts=((1, 2, Reply.OVERTAKEN, False),))
     later = ONE_SNAPSHOT.with_snapshot(2, 1, 2)
 
     assert not says_absent_for_good(ONE_SNAPSHOT, overtaken.attempts)

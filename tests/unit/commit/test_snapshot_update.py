@@ -24,6 +24,7 @@ from support.catalogs.faulty_catalog import (
     timed_out,
 )
 from support.checks.invariants import check_sound, unreferenced_files
+from support.tables.changes_by_others import drop_branch
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import IDENTIFIER, QUERY, Sink, epoch, local, paths_of, rows
 
@@ -411,6 +412,27 @@ def test_stale_table_to_the_end_does_not_make_a_write_that_landed_lose_its_files
         faulty_sink.commit(messages)
 
     assert sink.ids() == [1, 2, 3]
+    check_sound(sink.table())
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_table_of_before_a_replacement_does_not_make_a_write_that_landed_lose_its_files(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, version: str
+) -> None:
+    """The table would be broken: what the cache shows has a snapshot, as if another first one had been faster."""
+    sink.create(ID_AND_NAME, format_version=version)
+    sink.append(1)
+    set_properties(sink, {"commit.retry.num-retries": "0"})
+    before = sink.table()
+    drop_branch(sink, "main")
+    messages = faulty_sink.write(rows(3))
+    faulty_catalog.fail_next(1, false_refusal, when=When.AFTER)
+    faulty_catalog.after_commit(1, lambda: faulty_catalog.serve_stale(before, times=999))
+
+    with pytest.raises(CommitStateUnknownError, match="No files were deleted"):
+        faulty_sink.commit(messages)
+
+    assert sink.ids() == [3]
     check_sound(sink.table())
 
 

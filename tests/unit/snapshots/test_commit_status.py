@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pytest
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from support.tables.metadata import OUR_SNAPSHOT, START_MS, TABLE_UUID, Past, after_expiry, identity, line, metadata_of
 from support.tables.sink import QUERY
 
@@ -44,6 +45,11 @@ def lost(parent_id: int | None) -> Attempt:
     return _attempt(parent_id, Reply.LOST)
 
 
+def replacing() -> Attempt:
+    """Return such an attempt on a table that had snapshots, and was replaced: its branch had none any more."""
+    return replace(overtaken(None), sequence_number=HEAD, is_first=False)
+
+
 def creating(reply: Reply) -> Attempt:
     """Return an attempt that was to create the table."""
     return replace(_attempt(None, reply), creates=True)
@@ -55,6 +61,7 @@ def _attempt(parent_id: int | None, reply: Reply) -> Attempt:
         parent_id=parent_id,
         has_parent=parent_id is not None,
         sequence_number=parent_id or 0,
+        is_first=parent_id is None,
         table_uuid=TABLE_UUID,
         reply=reply,
     )
@@ -187,6 +194,15 @@ BATCH = {
     ),
     "overtaken, and what is shown is older than what the request was made for": Situation(
         history=line(1), attempts=(overtaken(HEAD),), status=CommitStatus.ABSENT, is_final=False
+    ),
+    "overtaken after a replacement, and what is shown is older than that": Situation(
+        history=line(1, HEAD), attempts=(replacing(),), status=CommitStatus.ABSENT, is_final=False
+    ),
+    "overtaken after a replacement, by another first snapshot": Situation(
+        history=[*line(1, HEAD), Past(snapshot_id=3)],
+        attempts=(replacing(),),
+        status=CommitStatus.ABSENT,
+        is_final=True,
     ),
     "lost, and what is shown is older than what the request was made for": Situation(
         history=line(1), attempts=(lost(HEAD),), status=CommitStatus.UNKNOWN, is_final=False
@@ -358,6 +374,15 @@ STREAM = {
         attempts=(replace(lost(HEAD), sequence_number=3),),
         status=CommitStatus.STALE_EPOCH,
         is_final=False,
+    ),
+    "overtaken after a replacement, and what is shown is older than that": Situation(
+        history=line(1, HEAD), attempts=(replacing(),), status=CommitStatus.ABSENT, is_final=False
+    ),
+    "overtaken after a replacement, by another first snapshot": Situation(
+        history=[*line(1, HEAD), Past(snapshot_id=3)],
+        attempts=(replacing(),),
+        status=CommitStatus.ABSENT,
+        is_final=True,
     ),
     "lost, and what is shown is older than what the request was made for": Situation(
         history=line(1), properties=recorded(4, 1), attempts=(lost(HEAD),), status=CommitStatus.ABSENT, is_final=False
@@ -535,6 +560,29 @@ def test_landing_of_a_batch(situation: Situation) -> None:
 
     assert (finding.status, finding.is_final) == (situation.status, situation.is_final)
     assert finding.marker is None
+
+
+@pytest.mark.parametrize(
+    ("history", "attempt", "is_final"),
+    [
+        pytest.param(line(1, HEAD), overtaken(HEAD), False, id="branch did not move"),
+        pytest.param(line(1, HEAD, 3), overtaken(HEAD), True, id="branch moved"),
+        pytest.param(line(1), overtaken(HEAD), False, id="what is shown is older than the request"),
+        pytest.param(line(1), overtaken(None), True, id="first snapshot is another one"),
+        pytest.param(line(1, HEAD), replacing(), False, id="what is shown is older than the replacement"),
+        pytest.param(line(1, HEAD, 3), lost(HEAD), False, id="answer was lost"),
+    ],
+)
+def test_landing_in_format_version_1(history: list[Past], attempt: Attempt, *, is_final: bool) -> None:
+    """A write that landed would lose its files where no sequence number tells which state is the later one."""
+    shown = json.loads(metadata_of(history).model_dump_json())
+    shown = shown | {"format-version": 1, "schema": shown["schemas"][0], "partition-spec": []}
+    for snapshot in shown["snapshots"]:
+        del snapshot["sequence-number"]
+
+    finding = check_commit_status(TableMetadataUtil.parse_obj(shown), identity(), (attempt,), lambda: False)
+
+    assert (finding.status, finding.is_final) == (CommitStatus.ABSENT, is_final)
 
 
 @pytest.mark.parametrize("situation", STREAM.values(), ids=STREAM.keys())
