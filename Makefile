@@ -157,11 +157,20 @@ bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits besid
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_peer.py $(BENCH_ARGS)
 
 ##@ Upkeep
-.PHONY: readme
-readme: $(TOOLS) ## Write the table of options into the README, and the verdicts of other writers' suites into the docs
-	$(BIN)/python .ci/write_options_table.py
+.PHONY: reference
+reference: $(TOOLS) ## Write into the docs what follows from code: options, properties, types, errors, commands, peers' verdicts
+	$(BIN)/python .ci/write_reference.py
 	$(BIN)/python .ci/write_peer_suites.py
+
+##@ Documentation
+.PHONY: docs
+docs: $(TOOLS) ## Build the documentation as a site in site/, strictly and without network
+	$(BIN)/python -m mkdocs build --strict
+
+.PHONY: docs-serve
+docs-serve: $(TOOLS) ## Show the documentation on this machine, at http://127.0.0.1:8000
+	$(BIN)/python -m mkdocs serve --strict --dev-addr 127.0.0.1:8000
 
 .PHONY: clean
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .peer .services .classes .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist
+	rm -rf $(VENV) .peer .services .classes .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist site

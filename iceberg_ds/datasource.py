@@ -53,7 +53,7 @@ class IcebergSink(DataSource):
     """The data source `icebergsink`: writes batch and streaming DataFrames into Iceberg tables.
 
     Register it with `spark.dataSource.register(IcebergSink)` or `iceberg_ds.register(spark)`, or rely on
-    PySpark, which finds it by itself where the package is installed. Options: the README's table.
+    PySpark, which finds it by itself where the package is installed. Options: docs/options.md.
     """
 
     def __init__(self, options: dict[str, str]) -> None:

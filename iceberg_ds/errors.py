@@ -25,44 +25,86 @@ class IcebergSinkError(Exception):
 
 
 class OptionError(IcebergSinkError, ValueError):
-    """An option is unknown, malformed, missing or contradicts another one."""
+    """Options or arguments are unknown, malformed, missing or contradict each other; all are named at once.
+
+    Next: Fix them.
+    """
 
 
 class SchemaMismatchError(IcebergSinkError, ValueError):
-    """The DataFrame's columns do not fit the table's columns."""
+    """Columns do not fit, are missing or extra, all named at once with both types; or a null met a required column.
+
+    Next: Fix the DataFrame or the table.
+    """
 
 
 class TableNotFoundError(IcebergSinkError, LookupError):
-    """The table does not exist and may not be created."""
+    """No such table, and it may not be created (`create-table` is `false`).
+
+    Next: Create it, or fix its identifier.
+    """
 
 
 class UnsupportedTableError(IcebergSinkError, ValueError):
-    """The table has a feature that this sink cannot write without breaking it."""
+    """The table has a feature that this sink cannot write without breaking it.
+
+    It is a view, of format version 3 or encrypted, has ORC or Avro files, or an unknown transform.
+
+    Next: Write to another table.
+    """
 
 
 class CatalogError(IcebergSinkError, ConnectionError):
-    """The catalog could not be reached, or it refused the request."""
+    """The catalog could not be reached, or it refused the request; nothing was committed.
+
+    Next: Check its address and your rights.
+    """
 
 
 class RefusedRowsError(IcebergSinkError, ValueError):
-    """Rows of the DataFrame lie outside the range that the write replaces, or are no changes of keys."""
+    """Rows do not satisfy `replace-where`, or are no changes of keys; it says how many and shows one.
+
+    Nothing was committed.
+
+    Next: Filter them, or widen the predicate.
+    """
 
 
 class DataFileError(IcebergSinkError, OSError):
-    """A data file could not be written or is not where the commit expects it."""
+    """A task cannot write a data file, or the driver does not see the local files of a task.
+
+    Next: Spark may try it again; on a cluster use an object store.
+    """
 
 
 class RowCountError(IcebergSinkError):
-    """Rows that came in are missing, or there are rows that never came in: nothing was committed."""
+    """Rows were lost or doubled between Spark and the table; nothing was committed.
+
+    Next: Report it.
+    """
 
 
 class CommitConflictError(IcebergSinkError):
-    """The commit was refused for certain: nothing of this write is in the table."""
+    """The commit was refused for certain: nothing of this write is in the table, or only on a staging branch.
+
+    There was a second driver, a checkpoint that was rolled back, a new checkpoint under the name of another stream,
+    rows that came into a replaced range, a branch that moved on before it could be published to, or too many writers
+    at once.
+
+    Next: Do as it says: load the table and decide anew.
+    """
 
 
 class CommitStateUnknownError(IcebergSinkError):
-    """The catalog's answer was lost, and the table does not tell the outcome: nothing was deleted."""
+    """The catalog's answer was lost, and the table does not tell the outcome: nothing was deleted.
+
+    Next: Start the stream again, or run a batch with `txn-version` again: each finds out. For another batch look for
+    the snapshot id that the error names.
+    """
 
 
 class CommitMessageError(IcebergSinkError):
-    """The messages of the tasks are incomplete, or do not belong to this table and write."""
+    """Messages of tasks are missing, or do not belong to this table and write; nothing was committed.
+
+    Next: Do as it says.
+    """

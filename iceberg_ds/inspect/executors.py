@@ -160,7 +160,7 @@ def versions_check(found: Mapping[str, str], driver: Mapping[str, str], where: s
     problems = version_problems(found, driver)
     if not problems:
         return Check(name=VERSIONS, where=where, outcome="ok", detail=describe(found))
-    step = "Install the same versions on the driver and on every executor; README.md says which are supported."
+    step = "Install the same versions on the driver and on every executor; docs/clusters.md says which are supported."
     return Check(name=VERSIONS, where=where, outcome="failed", detail="; ".join(problems), next_step=step)
 
 

@@ -1,6 +1,6 @@
 """Pure: which readers can read which deletes, and the encoding of deletes that all of a set of readers can read.
 
-Each fact was tried in the tests or stands in the readers' own documentation or source; `docs/upserts.md` names the
+Each fact was tried in the tests or stands in the readers' own documentation or source; `docs/keys/readers.md` names the
 place of each. A delete that a reader is not proven to read counts as one that it cannot read.
 """
 

@@ -1,6 +1,7 @@
 """`SinkOptions`: every option of a write, declared once: a field with its type, default, parser and doc.
 
-Parsing (`parse`), the rules on combinations (`rules`), the error texts and the README's table follow from these fields.
+Parsing (`parse`), the rules on combinations (`rules`), the error texts and the table of docs/options.md follow from
+these fields.
 Precedence is applied when a write is planned: write option, then table property, then default; so an option whose
 default is a property of the table is None if it is not given.
 """
@@ -39,7 +40,7 @@ class Option:
         field: The field's name.
         name: The option's name, as users spell it; ends with `*` for a group of options with one prefix.
         parse: Turns the text into the value, or raises ValueError with what it expects.
-        default: What the README shows as the default.
+        default: What the docs show as the default.
         doc: What the option means.
     """
 
@@ -81,7 +82,7 @@ def _option(
         parse: Turns the text into the value, or raises ValueError with what it expects.
         doc: What the option means.
         default: The value if the option is not given.
-        shown: The default that the README shows, if that is not `default`.
+        shown: The default that the docs show, if that is not `default`.
         name: The option's name, if it is not the field's name with dashes.
     """
     metadata = {"parse": parse, "doc": doc, "shown": shown, "name": name}
@@ -185,7 +186,7 @@ class SinkOptions:
         "table-property.",
         "Properties of a new table, such as `table-property.write.summary.partition-limit`. It also gets "
         "`write.metadata.delete-after-commit.enabled=true` and `commit.manifest-merge.enabled=true`, unless this says "
-        "`false`. Values that Iceberg does not take are refused; see [properties](docs/properties.md). An existing "
+        "`false`. Values that Iceberg does not take are refused; see [properties](properties.md). An existing "
         "table keeps its own.",
     )
     location: str | None = _option(
@@ -250,7 +251,7 @@ class SinkOptions:
         parse_columns,
         "Columns, such as `region, id`, that identify a row: rows written replace those of the same keys. They are the "
         "table's identifier fields, unless they are optional in a table that has none. See "
-        "[rows with keys](docs/upserts.md).",
+        "[rows with keys](keys/index.md).",
     )
     sequence_by: tuple[str, ...] = _option(
         parse_columns,
@@ -262,7 +263,7 @@ class SinkOptions:
         values.one_of("batch", "table"),
         "With `keys` and `sequence-by`: whose sequences count. `batch`: those of the rows of one epoch or batch; "
         "between these the later one wins. `table`: that of the table's row as well, so that late rows lose; for "
-        "`iceberg_ds.upsert` and `upsert_into`. See [late rows](docs/upserts.md#late-rows).",
+        "`iceberg_ds.upsert` and `upsert_into`. See [late rows](keys/late-rows.md).",
         shown="`batch`",
     )
     operation_column: str | None = _option(
@@ -308,27 +309,27 @@ class SinkOptions:
     readers: tuple[str, ...] = _option(
         values.names_among(*READERS),
         "With `keys`: who must be able to read the table, such as `spark, trino`. A write whose deletes one of them "
-        "cannot read is refused. See [readers](docs/upserts.md#readers).",
+        "cannot read is refused. See [readers](keys/readers.md).",
         default=(),
     )
     publish_converted: bool = _option(
         values.boolean,
         "With `keys`: rows land on `staging-branch` (by default `branch` with the suffix `__unconverted`), their "
         "deletes are converted there, then `branch` is fast-forwarded: its readers never meet equality deletes. See "
-        "[published when converted](docs/upserts.md#published-when-converted).",
+        "[published when converted](keys/published.md).",
         default=False,
     )
     metadata_columns: tuple[str, ...] = _option(
         values.names_among(*METADATA_COLUMNS),
         "Columns that the sink fills in, such as `_extracted_at, _epoch_id`: when the epoch or batch was planned, its "
         "number, what each row does (`_operation`), and `+1` or `-1` (`_diff`, for change feeds without `keys`). See "
-        "[columns that tell of the write](docs/upserts.md#columns-that-tell-of-the-write).",
+        "[columns that tell of the write](metadata-columns.md).",
         default=(),
     )
     schema_evolution: SchemaEvolution = _option(
         values.one_of("strict", "add-columns", "full"),
         "What may change in the table's schema to fit the DataFrame: nothing, new columns, or all that keeps old rows "
-        "readable. Optional columns that the DataFrame lacks get nulls. See [columns](docs/columns.md).",
+        "readable. Optional columns that the DataFrame lacks get nulls. See [columns](columns.md).",
         default="strict",
     )
     merge_schema: bool = _option(
@@ -447,7 +448,7 @@ _FIELDS = {option.name: declared for option, declared in zip(OPTIONS, fields(Sin
 
 
 def options_table() -> str:
-    """Return the options as the Markdown table that stands in the README."""
+    """Return the options as the Markdown table that stands in docs/options.md."""
     rows = [f"| `{option.name}` | {option.default} | {option.doc} |" for option in OPTIONS]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 

@@ -223,7 +223,7 @@ def test_every_value_comes_back_through_clickhouse(spark: SparkSession, house: W
 
 
 def test_created_table_has_the_documented_types(spark: SparkSession, house: Warehouse) -> None:
-    """The README's table of types would be wrong."""
+    """The page of types would be wrong."""
     write_all_types(spark, house, "UTC", extremes=False)
 
     fields = house.table().schema().fields

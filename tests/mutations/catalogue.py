@@ -1,4 +1,4 @@
-"""The mutations: each breaks one of the promises that the README makes."""
+"""The mutations: each breaks one of the promises of docs/guarantees.md."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 Makes one small change after the other in copies of the package, runs the tests that are expected to notice each, and
 prints what they said. Exits with 1 if a change goes unnoticed by a test, does not fit the package any more, or if the
-README names a test for a guarantee that no change makes fail.
+page of guarantees names a test for a guarantee that no change makes fail.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def try_all(wanted: Sequence[Mutation], *, with_spark: bool) -> Iterator[Outcome
         yield from pool.map(lambda pair: try_out(*pair), [pair for pair in chosen if pair[1]])
 
 
-def unproven_guarantees(readme: str) -> list[str]:
-    """Return the tests that a README names for guarantees, and that no mutation is expected to make fail."""
+def unproven_guarantees(page: str) -> list[str]:
+    """Return the tests that a page names for guarantees, and that no mutation is expected to make fail."""
     proven = {test for mutation in MUTATIONS for test in (*mutation.tests, *mutation.spark_tests)}
-    return [test for test in _GUARANTEE.findall(readme) if test not in proven]
+    return [test for test in _GUARANTEE.findall(page) if test not in proven]
 
 
 def main() -> int:
@@ -91,9 +91,9 @@ def main() -> int:
     for outcome in try_all(wanted, with_spark=arguments.spark):
         print(outcome, flush=True)  # noqa: T201
         survivors += not outcome.is_noticed
-    unproven = unproven_guarantees((REPOSITORY / "README.md").read_text())
+    unproven = unproven_guarantees((REPOSITORY / "docs" / "guarantees.md").read_text())
     for test in unproven:
-        print(f"UNPROVEN  the README names {test}, which no mutation makes fail")  # noqa: T201
+        print(f"UNPROVEN  docs/guarantees.md names {test}, which no mutation makes fail")  # noqa: T201
     print(f"{len(wanted)} mutations, {survivors} unnoticed; {len(unproven)} guarantees unproven")  # noqa: T201
     return 1 if survivors or unproven or not wanted else 0
 

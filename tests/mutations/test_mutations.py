@@ -100,7 +100,7 @@ def test_test_that_does_not_exist_is_told(tmp_path: Path) -> None:
 
 
 def test_guarantee_that_no_mutation_breaks_is_told() -> None:
-    """The README would name a test for a guarantee that passes without it."""
+    """The page of guarantees would name a test for one that passes without it."""
     known = MUTATIONS[0].tests[0]
 
     assert unproven_guarantees(f"| one | `tests/{known}` |\n| two | `tests/unit/test_x.py` |\n") == ["unit/test_x.py"]

@@ -281,7 +281,7 @@ def test_property_that_only_sounds_like_a_secret_is_taken(option: str) -> None:
 
 
 def test_documented_table_has_every_option_once() -> None:
-    """The README would not tell of an option."""
+    """The page of options would not tell of one."""
     table = options_table()
 
     for option in OPTIONS:

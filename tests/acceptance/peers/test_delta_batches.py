@@ -149,7 +149,7 @@ def test_range_with_another_partitioning_is_refused(table: PeerTable) -> None:
     "DeltaSuite.support removing partitioning",
     verdict=DIFFERS(
         "overwriteSchema leaves the partitioning; an empty partition-by with evolve-partitioning=true removes it",
-        see="coming-from.md#from-delta-lake",
+        see="coming-from/delta.md",
     ),
 )
 def test_partitioning_is_removed_if_asked_for(table: PeerTable) -> None:
@@ -166,9 +166,7 @@ def test_partitioning_is_removed_if_asked_for(table: PeerTable) -> None:
 
 @DELTA.case(
     "DeltaSuite.columns with commas as partition columns",
-    verdict=DIFFERS(
-        "a partition column may have any name: it stands in backticks", see="coming-from.md#from-delta-lake"
-    ),
+    verdict=DIFFERS("a partition column may have any name: it stands in backticks", see="coming-from/delta.md"),
 )
 def test_column_with_a_comma_partitions_the_table(table: PeerTable) -> None:
     """A table with such a column could not be partitioned by it."""
@@ -183,7 +181,7 @@ def test_column_with_a_comma_partitions_the_table(table: PeerTable) -> None:
     "DeltaSuite.can't write out with all columns being partition columns",
     verdict=DIFFERS(
         "a table may be partitioned by all of its columns: Iceberg's files hold them, too",
-        see="coming-from.md#from-delta-lake",
+        see="coming-from/delta.md",
     ),
 )
 def test_all_columns_may_be_partition_columns(table: PeerTable) -> None:
@@ -238,7 +236,7 @@ def test_rows_of_a_range_are_replaced(table: PeerTable, layout: dict[str, str]) 
     "DeltaSuite.valid replaceWhere, of a condition that is false",
     verdict=DIFFERS(
         "all rows written must satisfy the predicate, so that a repeated write replaces its own rows",
-        see="coming-from.md#from-delta-lake",
+        see="coming-from/delta.md",
     ),
 )
 def test_rows_that_a_false_predicate_excludes_are_refused(table: PeerTable) -> None:
@@ -305,7 +303,7 @@ def test_range_is_replaced_by_rows_of_the_partition_column_alone(table: PeerTabl
     "DeltaSuite.replaceWhere with rearrangeOnly",
     verdict=DIFFERS(
         "dataChange=false is refused: rows that are written are a change",
-        see="coming-from.md#options-of-icebergs-runtime-and-of-delta",
+        see="coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta",
     ),
 )
 def test_range_that_is_no_change_is_refused(table: PeerTable) -> None:
@@ -352,7 +350,7 @@ def test_range_of_a_sum_of_columns_is_replaced(table: PeerTable) -> None:
 
 @DELTA.case(
     "DeltaSuite.replaceWhere with constraint check disabled",
-    verdict=DIFFERS("rows outside of the predicate are always refused", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("rows outside of the predicate are always refused", see="coming-from/delta.md"),
 )
 def test_check_of_the_range_cannot_be_switched_off(table: PeerTable) -> None:
     """A write that is run again would double the rows outside of its range."""
@@ -529,7 +527,7 @@ def test_range_and_partitions_at_once_are_refused(table: PeerTable) -> None:
 
 @DELTA.case(
     "DeltaSuite.batch write: append, overwrite non-partitioned table with replaceWhere ignores partition mode",
-    verdict=DIFFERS("the two options are refused together, in every table", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("the two options are refused together, in every table", see="coming-from/delta.md"),
 )
 def test_range_and_partitions_at_once_are_refused_without_partitions(table: PeerTable) -> None:
     """It would be open which of the two says what is replaced."""
@@ -573,7 +571,7 @@ def test_partition_of_null_is_replaced(table: PeerTable) -> None:
     "DeltaSuite.useNullIntolerantEqualityWithDPO=true in Dynamic Partition Overwrite",
     verdict=DIFFERS(
         "null is a partition like any other: the option is refused",
-        see="coming-from.md#options-of-icebergs-runtime-and-of-delta",
+        see="coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta",
     ),
 )
 def test_partition_of_null_cannot_be_kept(table: PeerTable) -> None:

@@ -25,7 +25,7 @@ from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
 
 SESSION = DIFFERS(
     "settings of the session do not reach the sink: each write is numbered by its options",
-    see="coming-from.md#from-delta-lake",
+    see="coming-from/delta.md",
 )
 BY_VERSION = {"keys": "id", "operation-column": "_change_type", "sequence-by": "_commit_version"}
 
@@ -139,7 +139,7 @@ def test_column_without_a_type_brings_nulls_by_key(table: PeerTable) -> None:
     "MergeIntoNullTypeTests.NullType in source key column with nulls in target key column",
     verdict=DIFFERS(
         "rows without a key are refused: null is the key of none, also where the table has such rows",
-        see="upserts.md#the-table",
+        see="keys/table.md#keys-partitions-and-types",
     ),
 )
 def test_row_without_a_key_is_refused(table: PeerTable) -> None:
@@ -202,7 +202,7 @@ def test_nested_values_are_replaced_as_a_whole(table: PeerTable) -> None:
 @DELTA.case(
     "MergeIntoSuiteBaseMiscTests.Merge table using different data types - implicit casting, parts: true",
     "MergeIntoSuiteBaseMiscTests.Merge table using different data types - implicit casting, parts: false",
-    verdict=DIFFERS("a type that does not fit is refused, never cast", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("a type that does not fit is refused, never cast", see="coming-from/delta.md"),
 )
 def test_upsert_of_a_type_that_does_not_fit_is_refused(table: PeerTable) -> None:
     """Values that cannot be cast would become null."""
@@ -294,7 +294,7 @@ def test_rows_that_satisfy_a_predicate_delete(table: PeerTable) -> None:
     "MergeIntoNotMatchedBySourceCDCPart1Tests.unconditional delete only when not matched by source",
     verdict=DIFFERS(
         "keys of which no row comes stay; replace-where or an overwrite takes what the source no longer has",
-        see="coming-from.md#from-delta-lake",
+        see="coming-from/delta.md",
     ),
 )
 def test_keys_of_which_no_row_comes_stay(table: PeerTable) -> None:
@@ -310,9 +310,7 @@ def test_keys_of_which_no_row_comes_stay(table: PeerTable) -> None:
 
 @DELTA.case(
     "MergeIntoBasicTests.basic case - update value from both source and target table",
-    verdict=DIFFERS(
-        "rows are written as they come: no expression reads the table's", see="coming-from.md#from-delta-lake"
-    ),
+    verdict=DIFFERS("rows are written as they come: no expression reads the table's", see="coming-from/delta.md"),
 )
 def test_row_is_written_as_it_comes(table: PeerTable) -> None:
     """A sum would be made of values that nobody asked to add."""
@@ -368,7 +366,7 @@ def test_update_of_a_key_leaves_no_row_behind(table: PeerTable) -> None:
     "DeltaCDCSuite.batch write: append, dynamic partition overwrite + CDF",
     verdict=DIFFERS(
         "the delete and the insert of one key in one version are a tie: keys-not-enforced=true lets the row win",
-        see="upserts.md#feeds",
+        see="keys/feeds.md",
     ),
 )
 def test_feed_of_an_overwrite_is_a_tie(table: PeerTable) -> None:
@@ -387,7 +385,7 @@ def test_feed_of_an_overwrite_is_a_tie(table: PeerTable) -> None:
     "DeltaCDCSuite.writes with metadata columns",
     verdict=DIFFERS(
         "columns of a change data feed are columns like any other: those that the write reads are told by options",
-        see="upserts.md#feeds",
+        see="keys/feeds.md",
     ),
 )
 def test_columns_of_a_feed_are_written_if_no_option_reads_them(table: PeerTable) -> None:
@@ -406,7 +404,7 @@ def test_columns_of_a_feed_are_written_if_no_option_reads_them(table: PeerTable)
     "DeltaInsertReplaceOnDFWriterTests.basic replaceOn with single matching column",
     verdict=DIFFERS(
         "refused: keys, replace-where or overwrite-mode=dynamic take its place",
-        see="coming-from.md#options-of-icebergs-runtime-and-of-delta",
+        see="coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta",
     ),
 )
 @pytest.mark.parametrize("option", ["replaceUsing", "replaceOn", "targetAlias"])
@@ -425,7 +423,7 @@ def test_options_of_selective_overwrites_say_what_to_give_instead(table: PeerTab
     "DeltaInsertReplaceUsingDFWriterTests.replaceUsing on partitioned table with matching on partition column",
     verdict=DIFFERS(
         "overwrite-mode=dynamic replaces the partitions of the rows, that of null among them",
-        see="coming-from.md#from-delta-lake",
+        see="coming-from/delta.md",
     ),
 )
 def test_groups_of_rows_are_replaced_by_partition(table: PeerTable) -> None:

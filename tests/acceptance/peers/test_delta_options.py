@@ -11,7 +11,7 @@ from support.tables.sink import local
 
 from iceberg_ds.errors import OptionError
 
-OPTIONS = "coming-from.md#options-of-icebergs-runtime-and-of-delta"
+OPTIONS = "coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta"
 ROWS = frame({"id": LONG}, *((number,) for number in range(100)))
 
 
@@ -56,7 +56,7 @@ def test_files_are_not_cut_by_rows(table: PeerTable) -> None:
 
 @DELTA.case(
     "DeltaOptionSuite.support no compression write option (defaults to snappy)",
-    verdict=DIFFERS("the default is zstd, as it is Iceberg's", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("the default is zstd, as it is Iceberg's", see="coming-from/delta.md"),
 )
 def test_files_are_compressed_by_default(table: PeerTable) -> None:
     """Tables would take more space than a user expects."""

@@ -35,7 +35,7 @@ from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
 SAMPLE: dict[str, DataType] = {"id": STRING, "price": LONG, "sold": INT}
 NO_MERGE = DIFFERS(
     "a row replaces the whole row of its key, or deletes it; there are no clauses with expressions",
-    see="coming-from.md#from-delta-lake",
+    see="coming-from/delta.md",
 )
 
 
@@ -119,9 +119,7 @@ def test_a_row_and_a_delete_of_one_key_are_refused(table: PeerTable) -> None:
 
 @DELTA_RS.case(
     "test_merge.test_merge_when_matched_update_duplicate_with_noop_source_row_passes",
-    verdict=DIFFERS(
-        "every row counts; of several of one key sequence-by tells which one wins", see="upserts.md#what-it-means"
-    ),
+    verdict=DIFFERS("every row counts; of several of one key sequence-by tells which one wins", see="keys/meaning.md"),
 )
 def test_the_highest_of_two_rows_of_one_key_wins(table: PeerTable) -> None:
     """An older row would be in the place of the newer one."""
@@ -273,7 +271,7 @@ def test_lists_with_nulls_are_written_by_key(table: PeerTable) -> None:
     "test_merge.test_merge_safe_cast_uncastable_value_becomes_null_for_nullable_target",
     "test_merge.test_merge_safe_cast_numeric_overflow_becomes_null_for_nullable_target",
     "test_merge.test_merge_schema_safe_cast_existing_column_failed_cast_becomes_null",
-    verdict=DIFFERS("a type that does not fit is refused, never cast", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("a type that does not fit is refused, never cast", see="coming-from/delta.md"),
 )
 @DELTA_RS.case(
     "test_merge.test_merge_type_mismatch_default_uncastable_value_errors",
@@ -324,7 +322,7 @@ def test_renamed_columns_are_appended_to_and_overwritten(table: PeerTable) -> No
 @DELTA_RS.case(
     "test_column_mapping.test_column_mapping_write_schema_evolution_rejected",
     "test_column_mapping.test_column_mapping_merge_schema_evolution_rejected",
-    verdict=DIFFERS("a table with renamed columns grows like any other", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("a table with renamed columns grows like any other", see="coming-from/delta.md"),
 )
 def test_table_with_renamed_columns_grows(table: PeerTable) -> None:
     """A rename would end the growth of a table."""

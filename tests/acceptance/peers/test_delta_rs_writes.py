@@ -117,9 +117,7 @@ def test_overwrite_that_adds_columns_keeps_those_that_it_lacks(table: PeerTable)
 @DELTA_RS.case(
     "test_writer.test_overwrite_schema_can_change_partition_by",
     "test_writer.test_overwrite_schema_can_remove_partition_by",
-    verdict=DIFFERS(
-        "evolve-partitioning=true is asked for beside overwriteSchema", see="coming-from.md#from-delta-lake"
-    ),
+    verdict=DIFFERS("evolve-partitioning=true is asked for beside overwriteSchema", see="coming-from/delta.md"),
 )
 @pytest.mark.parametrize("asked", ["some_int", ""], ids=["changed", "removed"])
 def test_overwrite_changes_the_partitioning_if_asked_for(table: PeerTable, asked: str) -> None:
@@ -161,7 +159,7 @@ def test_append_with_another_partitioning_is_refused(table: PeerTable) -> None:
 @DELTA_RS.case(
     "test_writer.test_write_type_castable_types",
     "test_writer.test_rust_decimal_cast",
-    verdict=DIFFERS("a type that does not fit is refused, never cast", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("a type that does not fit is refused, never cast", see="coming-from/delta.md"),
 )
 @pytest.mark.parametrize(
     ("kind", "value"),
@@ -404,7 +402,7 @@ def test_columns_in_another_order_keep_the_tables(table: PeerTable) -> None:
 
 @DELTA_RS.case(
     "test_writer.test_empty",
-    verdict=DIFFERS("a batch without rows makes no snapshot", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("a batch without rows makes no snapshot", see="coming-from/delta.md"),
 )
 def test_batch_without_rows_makes_no_snapshot(table: PeerTable) -> None:
     """A job that often has nothing to write would fill the history."""
@@ -458,7 +456,7 @@ def test_table_stays_the_same_as_its_columns_change(table: PeerTable) -> None:
     "test_writer.test_write_concurrent_blind_appends",
     verdict=DIFFERS(
         "of two runs of one version one lands and the other is skipped; it does not fail",
-        see="exactly-once.md#batches-that-may-be-repeated",
+        see="streams.md#batches-that-may-be-repeated",
     ),
 )
 def test_of_two_appends_that_began_at_once_both_land_unless_they_are_one_run(table: PeerTable) -> None:
@@ -479,7 +477,7 @@ def test_of_two_appends_that_began_at_once_both_land_unless_they_are_one_run(tab
 
 @DELTA_RS.case(
     "test_writer.test_write_transactions",
-    verdict=DIFFERS("a write has one application and one version", see="exactly-once.md#batches-that-may-be-repeated"),
+    verdict=DIFFERS("a write has one application and one version", see="streams.md#batches-that-may-be-repeated"),
 )
 def test_runs_of_two_applications_are_counted_apart(table: PeerTable) -> None:
     """A run would be skipped because of another application's number."""

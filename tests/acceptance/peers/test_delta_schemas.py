@@ -37,21 +37,19 @@ from iceberg_ds.errors import OptionError, SchemaMismatchError
 
 MERGE = {"mergeSchema": "true"}
 OVERWRITE = {"overwriteSchema": "true"}
-NO_CASTS = DIFFERS(
-    "a type that does not fit is refused with both types named, never cast", see="coming-from.md#from-delta-lake"
-)
+NO_CASTS = DIFFERS("a type that does not fit is refused with both types named, never cast", see="coming-from/delta.md")
 SESSION = DIFFERS(
     "settings of the session do not reach the sink: mergeSchema is an option of the write",
-    see="coming-from.md#settings-of-the-session",
+    see="coming-from/iceberg-runtime.md#settings-of-the-session",
 )
 FIELDS = DIFFERS("mergeSchema adds columns; fields of structs need schema-evolution=full", see="columns.md")
 NO_CONSTRAINTS = DIFFERS(
     "Iceberg's tables have no CHECK constraints: replace-where holds the rows of an overwrite to a predicate",
-    see="coming-from.md#from-delta-lake",
+    see="coming-from/delta.md",
 )
 NO_GENERATION = DIFFERS(
     "Iceberg's tables have no generated columns: a partition transform or the DataFrame takes their place",
-    see="coming-from.md#from-delta-lake",
+    see="coming-from/delta.md",
 )
 
 
@@ -251,7 +249,7 @@ def test_overwrite_with_another_partitioning_is_refused(table: PeerTable) -> Non
     "SchemaEnforcementSuite.can change partitioning with overwrite - option",
     verdict=DIFFERS(
         "evolve-partitioning=true is asked for, and mergeSchema for a column that comes with the same write",
-        see="coming-from.md#from-delta-lake",
+        see="coming-from/delta.md",
     ),
 )
 def test_overwrite_changes_the_partitioning(table: PeerTable) -> None:
@@ -304,7 +302,7 @@ def test_column_without_a_type_is_not_created(
 
 @DELTA.case(
     "SchemaEnforcementSuite.JSON ETL workflow, schema merging NullTypes",
-    verdict=DIFFERS("a column without a type is refused until the table has it", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("a column without a type is refused until the table has it", see="coming-from/delta.md"),
 )
 def test_column_without_a_type_brings_nulls_to_one_that_has_one(table: PeerTable) -> None:
     """A batch of JSON without a single value would end the job."""
@@ -318,7 +316,7 @@ def test_column_without_a_type_brings_nulls_to_one_that_has_one(table: PeerTable
 
 @DELTA.case(
     "SchemaEnforcementSuite.JSON ETL workflow, schema merging NullTypes - nested struct",
-    verdict=DIFFERS("a field without a type is refused until the table has it", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("a field without a type is refused until the table has it", see="coming-from/delta.md"),
 )
 def test_field_without_a_type_brings_nulls_to_one_that_has_one(table: PeerTable) -> None:
     """A batch of JSON without a single value would end the job."""
@@ -430,9 +428,7 @@ def _nullable(kind: DataType) -> DataType:
 
 @DELTA.case(
     "InvariantEnforcementSuite.reject empty string for NOT NULL string partition column - create",
-    verdict=DIFFERS(
-        "an empty text is a value like any other, in partitions, too", see="coming-from.md#from-delta-lake"
-    ),
+    verdict=DIFFERS("an empty text is a value like any other, in partitions, too", see="coming-from/delta.md"),
 )
 def test_empty_text_is_a_partition_of_its_own(table: PeerTable) -> None:
     """An empty text would become null, and its rows be in another partition."""
@@ -739,9 +735,7 @@ def test_missing_table_is_refused_if_it_should_not_be_created(table: PeerTable) 
 
 @DELTA.case(
     "DeltaInsertIntoTableSuite.insertInto: __HIVE_DEFAULT_PARTITION__ results in null partition column",
-    verdict=DIFFERS(
-        "the text is a text: Iceberg's partitions have values, not folders", see="coming-from.md#from-delta-lake"
-    ),
+    verdict=DIFFERS("the text is a text: Iceberg's partitions have values, not folders", see="coming-from/delta.md"),
 )
 def test_text_that_means_null_to_hive_is_a_text(table: PeerTable) -> None:
     """A value of the user's would become null."""

@@ -16,7 +16,7 @@ from iceberg_ds import IcebergSink
 
 MODES = DIFFERS(
     "Spark refuses modes ignore and error of every Python data source: give append or overwrite",
-    see="coming-from.md#from-delta-lake",
+    see="coming-from/delta.md",
 )
 
 
@@ -81,7 +81,8 @@ def test_output_mode_update_is_refused(spark: SparkSession, house: Warehouse, tm
     "DeltaSuite.batch write: append, dynamic partition overwrite set via conf",
     "DeltaSuite.idempotent write: idempotent SQL insert",
     verdict=DIFFERS(
-        "settings of the session do not reach the sink: give the options", see="coming-from.md#settings-of-the-session"
+        "settings of the session do not reach the sink: give the options",
+        see="coming-from/iceberg-runtime.md#settings-of-the-session",
     ),
 )
 def test_settings_of_the_session_do_not_count(spark: SparkSession, house: Warehouse) -> None:
@@ -112,7 +113,7 @@ def test_settings_of_the_session_do_not_count(spark: SparkSession, house: Wareho
     "DeltaInsertIntoTableSuite.insertInto: overwrite partitioned table in static mode",
     verdict=DIFFERS(
         "insertInto, saveAsTable and writeTo look for the table in Spark's own catalogs",
-        see="coming-from.md#from-formaticeberg-icebergs-spark-runtime",
+        see="coming-from/iceberg-runtime.md",
     ),
 )
 def test_insert_into_looks_in_sparks_catalogs(spark: SparkSession, house: Warehouse) -> None:
@@ -127,9 +128,7 @@ def test_insert_into_looks_in_sparks_catalogs(spark: SparkSession, house: Wareho
 
 @DELTA.case(
     "CheckConstraintsSuite.constraint induced by varchar",
-    verdict=DIFFERS(
-        "char and varchar become strings: Iceberg has no lengths of texts", see="coming-from.md#from-delta-lake"
-    ),
+    verdict=DIFFERS("char and varchar become strings: Iceberg has no lengths of texts", see="coming-from/delta.md"),
 )
 def test_text_with_a_length_becomes_a_string(spark: SparkSession, house: Warehouse) -> None:
     """A user would trust a length that no later write is held to."""

@@ -29,12 +29,10 @@ from support.peer.tables import PeerTable
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 
-NO_CASTS = DIFFERS(
-    "a type that does not fit is refused with both types named, never cast", see="coming-from.md#from-delta-lake"
-)
+NO_CASTS = DIFFERS("a type that does not fit is refused with both types named, never cast", see="coming-from/delta.md")
 SESSION = DIFFERS(
     "settings of the session do not reach the sink: mergeSchema is an option of the write",
-    see="coming-from.md#settings-of-the-session",
+    see="coming-from/iceberg-runtime.md#settings-of-the-session",
 )
 
 
@@ -95,7 +93,7 @@ def test_batch_of_other_types_than_the_stream_is_refused(table: PeerTable) -> No
 
 @DELTA.case(
     "DeltaSinkSuite.can't write out with all columns being partition columns",
-    verdict=DIFFERS("a table may be partitioned by all of its columns", see="coming-from.md#from-delta-lake"),
+    verdict=DIFFERS("a table may be partitioned by all of its columns", see="coming-from/delta.md"),
 )
 def test_stream_is_partitioned_by_all_of_its_columns(table: PeerTable) -> None:
     """A table that Iceberg allows could not be written."""
@@ -412,7 +410,7 @@ def test_version_that_is_no_number_is_refused(table: PeerTable, version: str) ->
     "DeltaSuite.idempotent write: auto reset txnVersion",
     verdict=DIFFERS(
         "settings of the session do not reach the sink: each write is numbered by its options",
-        see="coming-from.md#from-delta-lake",
+        see="coming-from/delta.md",
     ),
 )
 def test_batch_without_a_number_is_written_each_time(table: PeerTable) -> None:

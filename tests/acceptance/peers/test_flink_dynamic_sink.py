@@ -301,7 +301,7 @@ def test_floats_into_a_column_of_doubles(table: PeerTable) -> None:
 @DYNAMIC.case(
     "TestTableUpdater.testAddColumnWithDateToTimestampConversion",
     "TestEvolveSchemaVisitor.testAddColumnWithResidualDateToTimestampDoesNotFail",
-    verdict=DIFFERS("dates into a column of timestamps are refused: cast them", see="../README.md#types"),
+    verdict=DIFFERS("dates into a column of timestamps are refused: cast them", see="types.md"),
 )
 def test_dates_into_a_column_of_timestamps(table: PeerTable) -> None:
     """A day would become midnight of some time zone in silence."""
@@ -445,7 +445,7 @@ def test_upserts_beside_appends(table: PeerTable) -> None:
 @DYNAMIC.case(
     "TestDynamicIcebergSink.testUpsertV3",
     "TestDynamicIcebergSink.testMultiFormatVersion",
-    verdict=DIFFERS("format version 3 is refused", see="../README.md#what-is-not-supported-and-why"),
+    verdict=DIFFERS("format version 3 is refused", see="limits.md"),
 )
 def test_upsert_into_a_table_of_version_3(table: PeerTable) -> None:
     """Deletes would be written that version 3 does not allow."""

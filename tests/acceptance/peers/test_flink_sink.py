@@ -122,7 +122,7 @@ def test_unknown_distribution_mode(table: PeerTable) -> None:
     "TestFlinkIcebergSinkDistributionMode.testShuffleByPartitionWithSchema",
     verdict=DIFFERS(
         "a write moves no rows: `iceberg_ds.distribute` does it before the write",
-        see="coming-from.md#options-of-icebergs-runtime-and-of-delta",
+        see="coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta",
     ),
 )
 def test_distribution_by_the_write_is_refused(table: PeerTable) -> None:
@@ -394,7 +394,7 @@ def test_changelog_by_id(table: PeerTable, layout: dict[str, str]) -> None:
     "TestFlinkIcebergSinkV2.testChangeLogOnIdDataKey",
     verdict=DIFFERS(
         "an insert of a key that the table has takes the old row's place, where Flink leaves both rows",
-        see="upserts.md#what-it-means",
+        see="keys/meaning.md",
     ),
 )
 @LAYOUTS
@@ -472,7 +472,7 @@ def test_overwrite_by_keys_is_refused(table: PeerTable) -> None:
     "TestFlinkIcebergSinkV2.testCheckAndGetEqualityFieldIds",
     verdict=DIFFERS(
         "keys other than the table's identifier fields are refused unless `evolve-keys` is `true`",
-        see="upserts.md#the-table",
+        see="keys/table.md#keys-partitions-and-types",
     ),
 )
 def test_keys_other_than_the_identifier_fields(table: PeerTable) -> None:

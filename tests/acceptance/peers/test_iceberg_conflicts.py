@@ -15,7 +15,7 @@ from iceberg_ds.commit.commit import CommitResult
 from iceberg_ds.errors import CommitConflictError, RefusedRowsError
 from iceberg_ds.planning.plan_write import WriteMode
 
-CONFLICTS = "coming-from.md#overwrites-beside-other-writers"
+CONFLICTS = "coming-from/iceberg-runtime.md#overwrites-beside-other-writers"
 
 Other = Callable[[PeerTable], object]
 

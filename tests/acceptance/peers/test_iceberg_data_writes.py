@@ -26,9 +26,9 @@ BY_ID = SortOrder(SortField(source_id=1, transform=IdentityTransform()))
 ABC = simple((1, "a"), (2, "b"), (3, "c"))
 DE = simple((4, "d"), (5, "e"))
 
-OPTIONS = "coming-from.md#options-of-icebergs-runtime-and-of-delta"
-NAMES = "coming-from.md#what-else-the-runtime-reads-in-a-name"
-RUNTIME = "coming-from.md#from-formaticeberg-icebergs-spark-runtime"
+OPTIONS = "coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta"
+NAMES = "coming-from/iceberg-runtime.md#what-else-the-runtime-reads-in-a-name"
+RUNTIME = "coming-from/iceberg-runtime.md"
 
 # Where a case of the peer writes: the table as such, and a branch of it.
 TARGETS = pytest.mark.parametrize("branch", [None, "testBranch"])
@@ -429,7 +429,7 @@ def test_audit_id_of_the_session_is_refused_beside_a_branch(table: PeerTable) ->
     "TestPartitionedWritesToWapBranch.testInsertAppend",
     verdict=DIFFERS(
         "`spark.wap.branch` alone does not lead a write to the branch; a write that goes elsewhere is refused",
-        see="coming-from.md#settings-of-the-session",
+        see="coming-from/iceberg-runtime.md#settings-of-the-session",
     ),
 )
 def test_audit_branch_of_the_session_is_not_passed_over(table: PeerTable) -> None:

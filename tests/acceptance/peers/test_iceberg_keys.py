@@ -12,8 +12,8 @@ from support.tables.sink import Row
 
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
 
-SETTINGS = "coming-from.md#settings-of-the-session"
-REFUSED = "upserts.md#what-is-refused"
+SETTINGS = "coming-from/iceberg-runtime.md#settings-of-the-session"
+REFUSED = "keys/table.md#what-is-refused"
 CHANGES = columns(id="integer", data="string", op="string")
 OPERATIONS = {"keys": "id", "operation-column": "op"}
 

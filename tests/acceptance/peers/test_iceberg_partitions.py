@@ -92,7 +92,7 @@ def test_columns_in_another_order_than_the_partitioned_tables(table: PeerTable) 
     "TestPartitionValues.testReorderedColumnsNoNullability",
     verdict=DIFFERS(
         "`check-nullability=false` is refused: a null in a required column would break the table for its readers",
-        see="coming-from.md#from-formaticeberg-icebergs-spark-runtime",
+        see="coming-from/iceberg-runtime.md",
     ),
 )
 def test_nullability_is_always_checked(table: PeerTable) -> None:

@@ -36,8 +36,8 @@ CD = [{"id": 3, "data": "c", "new_col": 12.0}, {"id": 4, "data": "d", "new_col":
 AB_AND_CD = [*({**row, "new_col": None} for row in AB), *CD]
 
 COLUMNS = "columns.md"
-SETTINGS = "coming-from.md#settings-of-the-session"
-RUNTIME = "coming-from.md#from-formaticeberg-icebergs-spark-runtime"
+SETTINGS = "coming-from/iceberg-runtime.md#settings-of-the-session"
+RUNTIME = "coming-from/iceberg-runtime.md"
 
 
 def type_of(table: PeerTable, column: str) -> IcebergType:

@@ -21,9 +21,9 @@ import iceberg_ds
 from iceberg_ds.errors import CommitConflictError, OptionError, UnsupportedTableError
 
 COLUMNS = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "data", StringType()))
-OPTIONS = "coming-from.md#options-of-icebergs-runtime-and-of-delta"
-SETTINGS = "coming-from.md#settings-of-the-session"
-RUNTIME = "coming-from.md#from-formaticeberg-icebergs-spark-runtime"
+OPTIONS = "coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta"
+SETTINGS = "coming-from/iceberg-runtime.md#settings-of-the-session"
+RUNTIME = "coming-from/iceberg-runtime.md"
 FIRST, SECOND = simple((1, "1"), (2, "2")), simple((3, "3"), (4, "4"))
 
 

@@ -193,7 +193,7 @@ def test_partitioning_that_differs_from_the_tables(table: PeerTable, before: str
     "partition-by: partitioned table, none given",
     verdict=DIFFERS(
         "without `partition-by` the table's own spec counts, always",
-        see="coming-from.md#from-rivvens-iceberg-connector",
+        see="coming-from/rivven.md",
     ),
 )
 def test_no_partitioning_into_a_partitioned_table(table: PeerTable) -> None:

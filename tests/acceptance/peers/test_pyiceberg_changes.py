@@ -139,7 +139,7 @@ def test_partitions_in_paths_of_an_object_store_layout(table: PeerTable, is_told
     "test_dynamic_partition_overwrite_non_identity_transform",
     verdict=DIFFERS(
         "works with every transform: PyIceberg refuses all but `identity`",
-        see="coming-from.md#from-formaticeberg-icebergs-spark-runtime",
+        see="coming-from/iceberg-runtime.md",
     ),
 )
 @pytest.mark.parametrize("transform", ["bucket(1, number)", "truncate(100, number)"])
@@ -155,7 +155,7 @@ def test_dynamic_overwrite_of_other_partitions_than_values(table: PeerTable, tra
     "test_dynamic_partition_overwrite_invalid_on_unpartitioned_table",
     verdict=DIFFERS(
         "the whole table is one partition, and replaced, as Iceberg's Spark runtime does it",
-        see="coming-from.md#from-formaticeberg-icebergs-spark-runtime",
+        see="coming-from/iceberg-runtime.md",
     ),
 )
 def test_dynamic_overwrite_without_partitions(table: PeerTable) -> None:
@@ -171,7 +171,7 @@ def test_dynamic_overwrite_without_partitions(table: PeerTable) -> None:
     "test_dynamic_partition_overwrite_evolve_partition",
     verdict=DIFFERS(
         "refused while the table has files of an older spec, whose partitions cannot be told",
-        see="../README.md#what-is-not-supported-and-why",
+        see="limits.md",
     ),
 )
 @pytest.mark.parametrize("before", [{}, {"partition_by": "number"}])
@@ -282,7 +282,7 @@ def test_partitions_of_two_columns(table: PeerTable) -> None:
     "test_stage_only_dynamic_partition_overwrite_files",
     verdict=DIFFERS(
         "snapshots that belong to no branch are not made: rows are staged on a branch and published",
-        see="coming-from.md#options-of-icebergs-runtime-and-of-delta",
+        see="coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta",
     ),
 )
 def test_dynamic_overwrite_is_staged_on_a_branch(table: PeerTable) -> None:
@@ -413,7 +413,7 @@ def test_case_of_columns_in_predicates_counts_if_asked(table: PeerTable) -> None
 @DELETES.case(
     "test_overwrite_with_filter_case_sensitive_by_default",
     "test_delete_with_filter_case_sensitive_by_default",
-    verdict=DIFFERS("a name that differs in case alone is found by default, as in Spark", see="../README.md#options"),
+    verdict=DIFFERS("a name that differs in case alone is found by default, as in Spark", see="options.md"),
 )
 def test_case_of_columns_in_predicates_by_default(table: PeerTable) -> None:
     """A predicate that Spark takes would be refused."""
@@ -638,7 +638,7 @@ def test_rows_are_updated_and_inserted(table: PeerTable, sent: tuple[int, int], 
 
 @UPSERTS.case(
     "test_merge_scenario_skip_upd_row",
-    verdict=DIFFERS("rows that are equal are written again: only keys are compared", see="upserts.md#what-it-means"),
+    verdict=DIFFERS("rows that are equal are written again: only keys are compared", see="keys/meaning.md"),
 )
 def test_row_that_is_the_same_is_written_again(table: PeerTable) -> None:
     """A row that did not change would be lost or doubled."""
@@ -712,7 +712,7 @@ def test_keys_are_the_identifier_fields(table: PeerTable, before: list[tuple[str
 
 @UPSERTS.case(
     "test_upsert_with_duplicate_rows_in_table",
-    verdict=DIFFERS("all old rows of the key are replaced by the new one", see="upserts.md#what-it-means"),
+    verdict=DIFFERS("all old rows of the key are replaced by the new one", see="keys/meaning.md"),
 )
 def test_key_that_the_table_has_twice(table: PeerTable) -> None:
     """A key that was doubled once could never be put right."""
@@ -795,7 +795,7 @@ def test_upserts_in_turn(table: PeerTable) -> None:
     "test_stage_only_upsert",
     verdict=DIFFERS(
         "snapshots that belong to no branch are not made: rows are staged on a branch and published",
-        see="coming-from.md#options-of-icebergs-runtime-and-of-delta",
+        see="coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta",
     ),
 )
 def test_upsert_is_staged_on_a_branch(table: PeerTable) -> None:

@@ -136,7 +136,7 @@ def test_append_after_the_format_was_upgraded(table: PeerTable) -> None:
     "test_summaries",
     verdict=DIFFERS(
         "an overwrite is one snapshot, not a delete and an append",
-        see="coming-from.md#from-formaticeberg-icebergs-spark-runtime",
+        see="coming-from/iceberg-runtime.md",
     ),
 )
 def test_summaries_of_appends_and_an_overwrite(table: PeerTable) -> None:
@@ -555,7 +555,7 @@ def test_branches_that_are_written_in_turn(table: PeerTable) -> None:
     "test_stage_only_overwrite_files",
     verdict=DIFFERS(
         "snapshots that belong to no branch are not made: rows are staged on a branch and published",
-        see="coming-from.md#options-of-icebergs-runtime-and-of-delta",
+        see="coming-from/iceberg-runtime.md#options-of-icebergs-runtime-and-of-delta",
     ),
 )
 def test_staged_rows_are_on_a_branch(table: PeerTable) -> None:
@@ -571,7 +571,7 @@ def test_staged_rows_are_on_a_branch(table: PeerTable) -> None:
 
 @PYICEBERG.case(
     "test_v3_write_and_read_row_lineage",
-    verdict=DIFFERS("format version 3 is refused", see="../README.md#what-is-not-supported-and-why"),
+    verdict=DIFFERS("format version 3 is refused", see="limits.md"),
 )
 def test_third_version_of_the_format_is_refused(table: PeerTable) -> None:
     """Rows would be written without the lineage that version 3 promises."""

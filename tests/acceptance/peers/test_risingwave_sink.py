@@ -128,7 +128,7 @@ def test_source_drops_a_column(table: PeerTable, *, is_dropped: bool) -> None:
 
 @RISINGWAVE.case(
     "iceberg_sink_variant",
-    verdict=DIFFERS("columns of type variant are refused: write `to_json` of them", see="../README.md#types"),
+    verdict=DIFFERS("columns of type variant are refused: write `to_json` of them", see="types.md"),
 )
 def test_column_of_type_variant(table: PeerTable) -> None:
     """Values would be written in a form that no reader of version 2 knows."""
@@ -144,7 +144,7 @@ def test_column_of_type_variant(table: PeerTable) -> None:
 @RISINGWAVE.case(
     "iceberg_v3/sink_no_partition",
     "iceberg_v3/with_pk_index",
-    verdict=DIFFERS("format version 3 is refused", see="../README.md#what-is-not-supported-and-why"),
+    verdict=DIFFERS("format version 3 is refused", see="limits.md"),
 )
 def test_table_of_version_3(table: PeerTable) -> None:
     """Deletes would be written that version 3 does not allow."""

@@ -7,7 +7,7 @@ from support.peer.cases import DIFFERS, PAGE, PASSES, Peer, find_cases, repeated
 
 
 def test_page_lists_the_cases_of_today() -> None:
-    """A user would read verdicts that no test holds; `make readme` writes the page anew."""
+    """A user would read verdicts that no test holds; `make reference` writes the page anew."""
     assert PAGE.read_text() == verdict_page(find_cases())
 
 

@@ -10,7 +10,7 @@ A module of `tests/acceptance/peers` marks each test with the cases that it port
 
 The test is an ordinary one and always runs. With `PASSES` it asserts what the peer's case asserts; with `DIFFERS` it
 asserts the difference: an error by type and text, or the other result. `verdict_page` makes `docs/peer-suites.md` of
-the marks, which `make readme` writes.
+the marks, which `make reference` writes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ and has one of two verdicts:
 - **differs**: the sink does something else on purpose. The test asserts what it does instead, and the link leads to
   where these docs say so.
 
-`make readme` writes this page from the tests in `tests/acceptance/peers`; `tests/acceptance/peers/test_verdicts.py`
+`make reference` writes this page from the tests in `tests/acceptance/peers`; `tests/acceptance/peers/test_verdicts.py`
 fails if it does not say what they say.
 """
 

@@ -95,5 +95,6 @@ def zip_package(path: Path) -> Path:
 
 def documented(name: str) -> str:
     """Return an example of the documentation of clusters."""
-    examples = dict(_EXAMPLE.findall((REPOSITORY / "docs" / "clusters.md").read_text()))
+    pages = "".join((REPOSITORY / "docs" / page).read_text() for page in ("clusters.md", "connect.md"))
+    examples = dict(_EXAMPLE.findall(pages))
     return str(examples[name])

@@ -71,7 +71,7 @@ def test_published_rows_are_those_of_main_and_the_branch_stays(audited: Sink) ->
 
 
 def test_publish_takes_the_options_of_a_write(audited: Sink) -> None:
-    """The function in the README would not find the table."""
+    """The function of the docs would not find the table."""
     options = {"WAREHOUSE": str(audited.options.warehouse)}
 
     assert publish(NAME, "audit", options=options) == head(audited, "main")

@@ -10,7 +10,7 @@ import pytest
 from iceberg_ds.options.readers import READERS, DeleteEncoding, describe, pick_encoding, unable_readers
 
 ALL: tuple[DeleteEncoding, ...] = ("equality", "position", "deletion-vector", "copy-on-write")
-UPSERTS = Path(__file__).parents[3] / "docs" / "upserts.md"
+PAGE = Path(__file__).parents[3] / "docs" / "keys" / "readers.md"
 
 
 def picked(*readers: str, version: int = 2, are_global: bool = False, offered: tuple[DeleteEncoding, ...] = ALL) -> str:
@@ -55,8 +55,7 @@ def test_whole_tables_are_told_from_partitions() -> None:
 
 def test_page_tells_of_the_same_readers() -> None:
     """A user would read that a reader can read what the option refuses, or the other way round."""
-    section = UPSERTS.read_text().partition("\n## Readers\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `([a-z]+)` \|([^|]+)\|([^|]+)\|([^|]+)\|", section, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z]+)` \|([^|]+)\|([^|]+)\|([^|]+)\|", PAGE.read_text(), re.MULTILINE)
     told = {name: tuple(cell.strip().startswith("yes") for cell in cells) for name, *cells in rows}
 
     def reads(name: str, encoding: DeleteEncoding, *, are_global: bool = False) -> bool:
