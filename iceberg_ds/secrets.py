@@ -80,7 +80,9 @@ _PARAMETER_IN_TEXT = re.compile(rf"{_PARAMETER_NAME}[^&\s'\"]+", re.IGNORECASE)
 _SCHEME_IN_HEADER = re.compile(r"\b(Bearer|bearer|BEARER|Basic) (?!\*\*\*)[\w.~+/=-]{6,}")
 _HEADER = re.compile(
     r"(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]{0,99}(?:auth|key|secret|token|signature)"
-    r"[\w-]{0,99})(\s*:\s*)(?!\*\*\*|(?:bearer|basic) \*\*\*)[^\s'\"][^\r\n'\"]*",
+    r"[\w-]{0,99})(\s*:\s*)(?!\s|\*\*\*|(?:bearer|basic) \*\*\*)"
+    # Up to a quote that begins no value of its own, as the one around the header.
+    r"(?:(?<=[\s:=(])[bru]{0,2}(?P<open>\\*[\"'])(?:(?!(?<!\\)(?P=open))[^\r\n])*(?P=open)?|[^\r\n'\"])+",
     re.IGNORECASE,
 )
 _NAME = rf"[\w.-]{{0,99}}(?:{TELLING_WORDS})[\w.-]{{0,99}}"

@@ -489,3 +489,29 @@ def test_value_in_the_name_of_an_option_is_hidden() -> None:
     with pytest.raises(OptionError) as refused:
         parse_options({"path": "db.t", f"password={SECRET}": ""})
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'authorization: "{SECRET}"',
+        f'request with authorization:"{SECRET}" was refused',
+        f"cookie: sid='{SECRET}'; Path=/",
+        f'authorization: Some("{SECRET}")',
+        f'x-api-key: SecretStr("{SECRET}")',
+        f"x-api-key: b'{SECRET}'",
+        f'authorization: Digest username="u", response="{SECRET}"',
+        f'{{"error": "s3.header.authorization: \\"a\\\\\\"{SECRET}\\""}}',
+    ],
+)
+def test_quoted_value_of_a_header_is_hidden(text: str) -> None:
+    """A library that quotes the values of headers would show a token or a session in its error."""
+    assert SECRET not in mask_text(text, {})
+
+
+def test_what_follows_a_header_in_quotes_is_shown() -> None:
+    """A user would not see which request it was."""
+    text = f"['authorization: {SECRET}', 'x-trace: 17'] for 'db.t'"
+
+    assert mask_text(text, {}) == f"['authorization: {MASK}', 'x-trace: 17'] for 'db.t'"
+    assert mask_text(f"authorization: Bearer {SECRET} for 'db.t'", {}) == f"authorization: Bearer {MASK} for 'db.t'"
