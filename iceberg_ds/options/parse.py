@@ -89,8 +89,8 @@ def options_of_call(table: str, options: Mapping[str, str] | None) -> dict[str, 
     named, namespace = given.get("table", table), given.get("namespace")
     if _full_identifier(named, namespace) != _full_identifier(table, namespace):
         raise OptionError(
-            f"Cannot tell which table is meant: the argument is {table!r}, and option 'table' is {named!r}. Drop the "
-            "option."
+            f"Cannot tell which table is meant: the argument is {mask_url(table)!r}, and option 'table' is "
+            f"{mask_url(named)!r}. Drop the option."
         )
     return {**given, "table": table}
 
