@@ -151,10 +151,11 @@ class Others(RuleBasedStateMachine):
 
     @rule(branch=branches)
     def append_plain(self, branch: str) -> None:
-        """Write a batch that nobody numbers."""
+        """Write a batch that nobody numbers; it writes down what history tells."""
         if branch in self.refs() or branch == "main":
             plan = self.sink.plan(branch=branch)
             self.sink.commit(self.sink.write(rows(next(self.plain_ids)), plan=plan))
+            assert max(self.shown(branch), default=0) <= self.recorded(branch).get("version", 0)
 
     @rule(branch=others)
     def publish(self, branch: str) -> None:
@@ -174,6 +175,14 @@ class Others(RuleBasedStateMachine):
         if (head := self.refs().get(at)) is not None:
             self.move(branch, head)
 
+    @rule(branch=others, at=st.integers(0, 9))
+    def others_set_to_a_snapshot(self, branch: str, at: int) -> None:
+        """Create a branch, or replace it, by SQL at any snapshot (AS OF VERSION)."""
+        snapshots = self.sink.table().metadata.snapshots
+        chosen = snapshots[at % len(snapshots)]
+        if chosen.summary is not None and chosen.summary.operation is not Operation.DELETE:
+            self.move(branch, chosen.snapshot_id)
+
     def move(self, branch: str, head: int) -> None:
         """Create or move a branch by SQL, unless it gets rows of a version that no sink can see there."""
         before = self.refs().get(branch)
@@ -189,14 +198,20 @@ class Others(RuleBasedStateMachine):
         """Return whether the newest version of a branch stands in its history or properties, or in those of `main`."""
         newest = max((number for number in self.ids(branch) if number < 1000), default=0)
         metadata = self.sink.table().metadata
-        line = [metadata.snapshot_by_id(number) for number in self.lineage(metadata.refs[branch].snapshot_id)]
-        shown = [summary["icebergsink.txn-version"] for found in line if found and (summary := found.summary)]
-        told = max((int(number) for number in shown if number), default=0)
+        told = max(self.shown(branch), default=0)
         if newest <= max(told, self.recorded(branch).get("version", 0)):
             return True
-        main, oldest = self.recorded("main"), line[-1]
+        main = self.recorded("main")
+        oldest = metadata.snapshot_by_id(self.lineage(metadata.refs[branch].snapshot_id)[-1])
         is_cut = oldest is None or oldest.parent_snapshot_id is None
         return not is_cut and main.get("version") == newest and metadata.snapshot_by_id(main["snapshot-id"]) is None
+
+    def shown(self, branch: str) -> list[int]:
+        """Return the versions in the summaries of a branch's history."""
+        metadata = self.sink.table().metadata
+        line = [metadata.snapshot_by_id(number) for number in self.lineage(metadata.refs[branch].snapshot_id)]
+        versions = [summary["icebergsink.txn-version"] for found in line if found and (summary := found.summary)]
+        return [int(version) for version in versions if version]
 
     def recorded(self, branch: str) -> dict[str, Any]:
         """Return what the table property of a branch says, nothing if there is none."""
