@@ -20,7 +20,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.metadata_files import tidying_metadata
 from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.error_hints import advice
-from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError
+from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, TableNotFoundError
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 
@@ -56,10 +56,11 @@ def alter_table(
         hear: Called with the catalog's answer to each request, for a caller whose requests name files.
 
     Raises:
-        TableNotFoundError: There is no such table.
+        TableNotFoundError: There is no such table, and none was changed.
         CatalogError: The catalog cannot be reached or does not allow the change; nothing was changed.
         CommitConflictError: Other writers were faster each time; nothing was changed.
-        CommitStateUnknownError: The last answers were lost, and the change may still be made.
+        CommitStateUnknownError: The last answers were lost, and the change may still be made; or the table may have it,
+            and has lost its name.
     """
     return bring_in(_Alteration(catalog, identifier, propose, loaded=loaded, hear=hear))
 
@@ -85,13 +86,22 @@ class _Alteration:
         self._request: CommitRequest | None = None  # what the last look proposed
         self._lost: list[CommitRequest] = []
         self._confirmed: CommitTableResponse | None = None  # the table after the last change that the catalog confirmed
+        self._may_have_landed = False  # even if the table of that name shows nothing of it
         self._attempts = 0
         self._started = time.monotonic()
 
     def load(self) -> Table:
         """Return the table: at the first call the one that the caller has loaded, if any."""
         loaded, self._loaded = self._loaded, None
-        return loaded or self._catalog.load_table(self._identifier)
+        try:
+            return loaded or self._catalog.load_table(self._identifier)
+        except TableNotFoundError as gone:
+            if not self._may_have_landed:
+                raise
+            raise CommitStateUnknownError(
+                f"Whether table {self._name} was changed is unknown: the catalog has no such table by now; it may be "
+                "renamed, and have the change. No rows were written and no files were deleted. Look there."
+            ) from gone
 
     def waits_for_catalog(self) -> bool:
         """Return whether a request was sent, so that the table must be seen."""
@@ -120,6 +130,8 @@ class _Alteration:
         except CommitAnswerLostError as lost:
             self._lost.append(request)
             failure = lost
+        # "Another one was faster" is also the answer to a request that landed, and that a gateway sent twice.
+        self._may_have_landed |= not isinstance(failure, CommitRefusedError) or failure.is_lost_race
         if self._hear is not None:
             self._hear(table.metadata, failure)
         if failure is None:

@@ -11,9 +11,10 @@ from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost
 from support.checks.invariants import check_sound, unreferenced_files
 from support.faults.kinds import Kind, Way
 from support.tables.changes_by_others import plain_catalog, rename
-from support.tables.sink import Sink, epoch, paths_of, rows
+from support.tables.sink import IDENTIFIER, Sink, epoch, paths_of, rows
 
 from iceberg_ds.commit.create_table import with_first_snapshot
+from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, CommitStateUnknownError
 from iceberg_ds.messages import TaskCommit
 
@@ -170,3 +171,20 @@ def test_name_that_goes_there_and_back_loses_nothing(sink: Sink) -> None:
     sink.commit(messages)
 
     assert sink.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("answer", [connection_lost, false_refusal, None])
+def test_branch_that_was_published_before_the_table_was_renamed_is_not_called_missing(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, answer: Callable[[], Exception] | None
+) -> None:
+    """A user would be told that there is no table, and publish again or write again what readers have."""
+    sink.append(1)
+    sink.commit(sink.write(rows(2), plan=sink.plan(branch="audit", create_branch=True)))
+    if answer is not None:
+        faulty_catalog.fail_next(1, answer, when=When.AFTER)
+    faulty_catalog.after_commit(1, lambda: rename(sink, "db.t_old") and None)
+
+    with pytest.raises(CommitStateUnknownError, match="it may be renamed, and have the change"):
+        publish_branch(faulty_sink.catalog, IDENTIFIER, "audit", "main")
+
+    assert called(sink, "t_old").ids() == [1, 2]
