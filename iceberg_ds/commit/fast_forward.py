@@ -159,6 +159,8 @@ def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:
     """Return the snapshot id of `branch`, if `to` can be moved there without losing a snapshot of its own."""
     for used in (branch, to):
         if (reason := why_not_writable(metadata, Route(branch=used))) is not None:
+            if used not in metadata.refs:
+                reason += ", perhaps because a write that was to create it had no rows"
             raise CommitConflictError(f"Cannot publish branch '{branch}' of {name}: {reason}. Nothing was changed.")
     ahead, behind = branch_head(metadata, branch), branch_head(metadata, to)
     if ahead is None:

@@ -241,6 +241,15 @@ def test_missing_branch_or_tag_is_refused(audited: Sink, branch: str, to: str, r
     assert audited.table().metadata.refs == before
 
 
+def test_branch_that_a_write_without_rows_was_to_create_is_missed_by_that_reason(sink: Sink) -> None:
+    """A user would look for a typing error in the name."""
+    sink.append(1)
+    sink.commit(sink.write([], plan=sink.plan(branch="audit", create_branch=True)))
+
+    with pytest.raises(CommitConflictError, match=r"no branch 'audit', perhaps because .* had no rows"):
+        move(sink)
+
+
 def test_main_without_a_snapshot_cannot_be_published(sink: Sink) -> None:
     """A table without rows would fail with an error that tells nothing."""
     sink.commit(sink.write([]))
