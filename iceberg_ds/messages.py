@@ -64,7 +64,13 @@ def rows_in(data_files: Iterable[DataFile]) -> int:
     return sum(data_file.record_count for data_file in data_files)
 
 
-def check_rows(action: str, source: str, count: int, found: Mapping[str, int]) -> None:
+_OUR_DEFECT = (
+    "Your rows are not at fault: this is a defect of iceberg_ds or of a library below it. Please report it with these "
+    "numbers, and write with another version until it is mended."
+)
+
+
+def check_rows(action: str, source: str, count: int, found: Mapping[str, int], advice: str = _OUR_DEFECT) -> None:
     """Check that all rows are where they belong.
 
     Args:
@@ -72,6 +78,7 @@ def check_rows(action: str, source: str, count: int, found: Mapping[str, int]) -
         source: Where the rows come from, such as `task 3 got`.
         count: How many rows there are.
         found: How many rows are in which place; each row belongs into one of these places.
+        advice: What is wrong if the sums differ, and what to do.
 
     Raises:
         RowCountError: The sums differ.
@@ -83,8 +90,7 @@ def check_rows(action: str, source: str, count: int, found: Mapping[str, int]) -
     difference = f"{count - total:,} would be lost" if total < count else f"{total - count:,} are too many"
     raise RowCountError(
         f"Cannot {action}, nothing was committed: {source} {count:,} rows, and {total:,} are accounted for ({places}), "
-        f"so that {difference}. Your rows are not at fault: this is a defect of iceberg_ds or of a library below it. "
-        "Please report it with these numbers, and write with another version until it is mended."
+        f"so that {difference}. {advice}"
     )
 
 

@@ -31,6 +31,12 @@ from iceberg_ds.snapshots.manifests import (
 from iceberg_ds.snapshots.refs import write_base
 from iceberg_ds.snapshots.snapshot import Change, change_summary, manifest_counts, new_snapshot
 
+_COUNTS_OF_OTHERS = (
+    "The writer of that list may have counted wrongly: check 'manifests' of `iceberg-ds verify` tells. If so, "
+    "Iceberg's procedure rewrite_manifests mends the list. If not, this is a defect of iceberg_ds or of a library "
+    "below it: please report it with these numbers."
+)
+
 
 class SnapshotProducer:
     """Makes the snapshot of one write, once for each attempt.
@@ -218,7 +224,8 @@ class SnapshotProducer:
             kept, dropped = (rows_in(entry.data_file for entry in part) for part in (change.kept, change.dropped))
             if change.listed_rows is not None:
                 source = f"the manifest list says that {change.manifest.manifest_path} and those like it have"
-                check_rows(action, source, change.listed_rows, {"in files that stay": kept, "in others": dropped})
+                found = {"in files that stay": kept, "in others": dropped}
+                check_rows(action, source, change.listed_rows, found, advice=_COUNTS_OF_OTHERS)
         kept = sum(rows_in(entry.data_file for entry in change.kept) for change in filtered.replaced)
         listed = sum(manifest.existing_rows_count or 0 for manifest in ours)
         check_rows(action, "the files that stay in the manifests that it replaces have", kept, {"listed again": listed})

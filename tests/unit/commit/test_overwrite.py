@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg import types as ice
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
@@ -29,11 +29,13 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
 from support.checks.invariants import check_clean
+from support.tables.damage import edit_list
 from support.tables.delete_files import delete_ids, delete_positions, entries
 from support.tables.regions import REGIONS, ids_by_region, in_region, partitioned, run, write
-from support.tables.sink import Row, Sink, local, rows
+from support.tables.sink import NAME, Row, Sink, local, rows
 
-from iceberg_ds.errors import OptionError, RefusedRowsError, UnsupportedTableError
+import iceberg_ds
+from iceberg_ds.errors import OptionError, RefusedRowsError, RowCountError, UnsupportedTableError
 
 UTC = dt.timezone.utc
 EU_AND_US = [*in_region("EU", 1, 2), *in_region("US", 3)]
@@ -747,3 +749,20 @@ def test_predicate_keeps_its_meaning_until_the_commit(regions: Sink) -> None:
 
     assert regions.ids() == [1, 2, 3]
     check_clean(regions.table())
+
+
+def test_manifest_list_that_another_writer_counted_wrongly_is_named(sink: Sink) -> None:
+    """The error would blame this sink, and tell nothing that helps."""
+    sink.append(1, 2)
+
+    def miscount(listed: list[ManifestFile]) -> list[ManifestFile]:
+        listed[0][10] = 7  # added_rows_count
+        return listed
+
+    edit_list(sink, miscount)
+
+    with pytest.raises(RowCountError, match=r"`iceberg-ds verify` tells.*rewrite_manifests mends the list"):
+        sink.overwrite(rows(3))
+
+    failed = iceberg_ds.verify(NAME, options={"warehouse": str(sink.options.warehouse)}).failures
+    assert "manifests" in [check.name for check in failed]
