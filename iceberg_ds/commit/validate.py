@@ -12,12 +12,13 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError
+from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, why_not_writable
 from iceberg_ds.table.compatibility import can_still_read, taken_names
 
+WRITABLE_FORMAT_VERSIONS = (1, 2)
 _AGAIN = "Run the write again."
 
 
@@ -35,9 +36,15 @@ def check_target(
     Raises:
         CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
         SchemaMismatchError: Its schema has changed so that the files cannot be read with it.
+        UnsupportedTableError: It has been upgraded to a format version that cannot be written.
         CommitConflictError: Another writer created it first, with other columns or partitions, or changed what deletes
             by keys rest on; or a name that was written, or says what is replaced, now means another column.
     """
+    if metadata.format_version not in WRITABLE_FORMAT_VERSIONS:
+        raise UnsupportedTableError(
+            f"Cannot commit to {write.table}, nothing was committed: its format version became "
+            f"{metadata.format_version} while the rows were written, and versions 1 and 2 can be written."
+        )
     is_same_table = str(metadata.table_uuid) == write.table_uuid
     written = (
         _written_schema(metadata, write) if is_same_table else _check_adoptable(metadata, write, is_placed=is_placed)

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import Propose
 from iceberg_ds.commit.requests import check_replaceable
+from iceberg_ds.commit.validate import WRITABLE_FORMAT_VERSIONS
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.places import misplaced
@@ -63,7 +64,6 @@ from iceberg_ds.table.specs import SortTerm, describes, describes_order, evolved
 
 # Suffix of a staging branch's name if no option names the branch.
 _UNCONVERTED = "__unconverted"
-_SUPPORTED_FORMAT_VERSIONS = (1, 2)
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
 # Properties whose wrong values fail in the middle of a write, or send files to a place where no other engine looks. An
 # empty value counts as not set.
@@ -231,7 +231,7 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
     """
     properties = metadata.properties
     problems = misplaced(metadata.location, properties)
-    if metadata.format_version not in _SUPPORTED_FORMAT_VERSIONS:
+    if metadata.format_version not in WRITABLE_FORMAT_VERSIONS:
         problems.append(f"its format version is {metadata.format_version}, and versions 1 and 2 can be written")
     if _ENCRYPTION_KEY in properties:
         problems.append(f"it is encrypted (property {_ENCRYPTION_KEY}), and this sink would write plain files")

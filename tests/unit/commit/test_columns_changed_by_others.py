@@ -362,6 +362,18 @@ def test_schema_that_was_removed_meanwhile_is_a_conflict(sink: Sink) -> None:
         commit()
 
 
+def test_format_version_that_became_too_new_is_named(sink: Sink) -> None:
+    """A user would be told of many writers, and try again in vain."""
+    unkeyed(sink)
+    commit = Kind(options={}).write(sink)
+    register_edited(sink, lambda document: document.update({"format-version": 3, "next-row-id": 0}))
+
+    with pytest.raises(UnsupportedTableError, match="its format version became 3 while the rows were written"):
+        commit()
+
+    assert not unreferenced_files(sink.table())
+
+
 def with_its_id_given_again(kept: int, **again: Any) -> Others:
     """Return what removes unused schemas and specs, as `expire_snapshots` does if asked, and adds one by a free id.
 
