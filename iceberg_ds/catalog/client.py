@@ -24,9 +24,10 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from iceberg_ds.catalog.answers import StagingRefusedError, commit_failure, sent_login
 from iceberg_ds.catalog.loading import load
-from iceberg_ds.catalog.metadata_files import MetadataFiles, see_table
+from iceberg_ds.catalog.metadata_files import MetadataFiles
 from iceberg_ds.catalog.nessie import guarded, is_nessie
 from iceberg_ds.catalog.settings import CatalogSettings
+from iceberg_ds.catalog.staged_metadata import see_table
 from iceberg_ds.error_hints import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.io.vended_credentials import renewal_properties

@@ -1,53 +1,55 @@
-"""Metadata files of tables: a known file is not read or serialised again, and one that lost a race is deleted.
+"""Metadata files of tables: only what is new in them is read, parsed or serialised.
 
 A metadata file never changes: its name holds a UUID, and each commit writes another one. Each load asks the catalog
 where the table stands, so a load is as fresh as ever; only a file that is known is not read again. Returned metadata
 shares its snapshots with what is kept, so no caller may change those; its lists and dictionaries are its own.
 
+Snapshots and their log grow with each commit, and old entries never change. So these lists begin with the same JSON as
+in the file before, if the same engine wrote both files: PyIceberg, as this sink does, or another engine, such as
+Iceberg's Java library, which begins its lists as in its own last file. JSON that equals known JSON need not be parsed.
+Python's garbage collector pauses while a whole history is parsed.
+
 PyIceberg's catalogs read and write these files through this module (`pyiceberg_patches`) in the calls that
 `MetadataFiles.at_hand` surrounds; all other calls are carried out as before.
-
-PyIceberg's catalogs that keep only a pointer (SQL, Hive, Glue) write the table's next metadata file first, and then
-move the pointer to it if that still is where they found it. If another commit was faster, the file is left behind. A
-REST server writes, and tidies up, its own files.
-
-A table's metadata file is the table: if its current file were deleted, all would be lost. So no answer of the catalog
-counts here, because a refusal may follow a first try that landed, and no state of the table counts that may be an old
-one. A file is deleted only if the table's own log holds the file that it was to follow, and not the file itself:
-another file has followed, the pointer has moved on, and a request that is still under way must fail. All others stay.
 """
 
 from __future__ import annotations
 
-import logging
+import gc
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from io import BytesIO
+from typing import Any, TypeAlias
 
-from pyiceberg.io import FileIO, InputFile, OutputFile
-from pyiceberg.serializers import Compressor, FromInputFile, ToOutputFile
-from pyiceberg.table import StagedTable
+from pydantic import TypeAdapter
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.serializers import Compressor, FromByteStream, FromInputFile, ToOutputFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
-from iceberg_ds.catalog.metadata_json import (
-    SPOKEN_VERSION,
-    KnownMetadata,
-    continued,
-    no_garbage_collection,
-    read_whole,
-    spoken,
-    text_of,
-)
-from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.io.known_files import KnownFiles
-from iceberg_ds.snapshots.history import in_order
 
-logger = logging.getLogger(__name__)
+SPOKEN_VERSION = 2  # PyIceberg writes snapshots of version 1 differently from how it holds them
+# The lists that grow with each commit, by PyIceberg's name of the field, with the spec's name.
+_GROWING: dict[str, tuple[str, TypeAdapter[Any]]] = {
+    "snapshots": ("snapshots", TypeAdapter(list[Snapshot])),
+    "snapshot_log": ("snapshot-log", TypeAdapter(list[SnapshotLogEntry])),
+}
+# Inside a string these quotes would stand behind backslashes, and no other list of the spec has these names.
+_BEGIN = {name: re.compile(rf'"{key}"\s*:\s*\[\s*'.encode()) for name, (key, _) in _GROWING.items()}
+_END = re.compile(rb'\]\s*(?:,\s*"[a-z-]+"\s*:|\}\s*$)')
+_MORE = re.compile(rb"\s*,\s*")
+
+# JSON of list entries, in pieces that stand one after another with a comma in between.
+_Words: TypeAlias = tuple[bytes, ...]
+_MAX_PIECES = 100
 
 # Names that no two files ever share: those that PyIceberg, Iceberg and Trino give.
 _UNIQUE_NAME = re.compile(r"/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json(\.gz)?$")
@@ -59,6 +61,164 @@ _HEAD_BYTES = 4096  # PyIceberg's files name their table within these
 
 _read_as_before = FromInputFile.table_metadata
 _write_as_before = ToOutputFile.table_metadata
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Pause Python's search for cycles while it makes many objects at once: it would search all of them repeatedly."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OtherWords:
+    """The growing lists as another engine wrote them.
+
+    Attributes:
+        entries: Their entries, by field.
+        texts: Their JSON without brackets, by field.
+    """
+
+    entries: Mapping[str, Sequence[Any]]
+    texts: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownMetadata:
+    """The content of a metadata file.
+
+    Attributes:
+        metadata: The table metadata.
+        words: JSON of the growing lists by field, as PyIceberg writes them, without brackets; None if not needed yet.
+        others: The growing lists in the last file of another engine, or None without such a file.
+    """
+
+    metadata: TableMetadata
+    words: dict[str, _Words] | None = None
+    others: _OtherWords | None = None
+
+
+def read_whole(content: bytes) -> KnownMetadata:
+    """Return the content of a file that continues no known file."""
+    metadata = _parse(content)
+    others = None if _is_in_our_words(metadata, content) else _other_words(metadata, content)
+    return KnownMetadata(metadata=metadata, others=others)
+
+
+def continued(before: KnownMetadata, content: bytes) -> KnownMetadata | None:
+    """Return the content of a file whose growing lists begin as those of `before` do, or None if they do not."""
+    own = before.words or (_words(before.metadata, None) if before.others is None else None)
+    if own is not None:
+        texts = {name: b",".join(pieces) for name, pieces in own.items()}
+        entries = {name: getattr(before.metadata, name) for name in _GROWING}
+        found = _beginning_with(_OtherWords(entries=entries, texts=texts), content)
+        if found is not None:
+            known = replace(before, words=own)
+            return replace(known, metadata=found, words=_words(found, known))
+    if before.others is None or (found := _beginning_with(before.others, content)) is None:
+        return None
+    metadata = found.model_copy(update={name: _shared(before.metadata, found, name) for name in _GROWING})
+    words = None if before.words is None else _words(metadata, before)
+    return KnownMetadata(metadata=metadata, words=words, others=_other_words(metadata, content))
+
+
+def spoken(metadata: TableMetadata, before: KnownMetadata | None) -> KnownMetadata:
+    """Return the metadata with its serialised lists, reusing the JSON of `before`."""
+    return KnownMetadata(
+        metadata=metadata, words=_words(metadata, before), others=None if before is None else before.others
+    )
+
+
+def text_of(known: KnownMetadata) -> bytes:
+    """Return metadata with serialised lists as JSON, byte for byte as PyIceberg writes it."""
+    words = known.words or {}
+    rest = known.metadata.model_copy(update={name: [] for name in words}).model_dump_json().encode()
+    pieces: list[bytes] = []
+    for name, inner in words.items():
+        before, empty, rest = rest.partition(f'"{_GROWING[name][0]}":[]'.encode())
+        if not empty:
+            return known.metadata.model_dump_json().encode()
+        pieces += [before, empty[:-1], b",".join(inner), b"]"]
+    return b"".join([*pieces, rest])
+
+
+def _parse(content: bytes) -> TableMetadata:
+    return FromByteStream.table_metadata(BytesIO(content))
+
+
+def _words(metadata: TableMetadata, before: KnownMetadata | None) -> dict[str, _Words]:
+    """Return the JSON of the growing lists, serialising only entries that are new since `before`."""
+    words: dict[str, _Words] = {}
+    for name, (_, adapter) in _GROWING.items():
+        entries = getattr(metadata, name)
+        said = getattr(before.metadata, name) if before is not None else []
+        old = before.words[name] if before is not None and before.words and _begins_with(entries, said) else ()
+        new = entries[len(said) :] if old else entries
+        if new:
+            old = (*old, adapter.dump_json(new, by_alias=True, exclude_none=True)[1:-1])
+        words[name] = old if len(old) < _MAX_PIECES else (b",".join(old),)
+    return words
+
+
+def _begins_with(entries: Sequence[object], first: Sequence[object]) -> bool:
+    """Return whether the entries begin with these very objects."""
+    return len(entries) >= len(first) and all(map(operator.is_, entries, first))
+
+
+def _is_in_our_words(metadata: TableMetadata, content: bytes) -> bool:
+    """Return whether the first snapshot in a file stands as PyIceberg writes it, so that all others may, too."""
+    if metadata.format_version != SPOKEN_VERSION:
+        return False
+    key, adapter = _GROWING["snapshots"]
+    first = adapter.dump_json(metadata.snapshots[:1], by_alias=True, exclude_none=True)[1:-1]
+    return f'"{key}":['.encode() + first in content
+
+
+def _beginning_with(first: _OtherWords, content: bytes) -> TableMetadata | None:
+    """Return the content of a file whose growing lists begin with the JSON in `first`, or None if they do not."""
+    for name, text in first.texts.items():
+        if not text:
+            continue
+        begin = _BEGIN[name].search(content)
+        if begin is None or not content.startswith(text, begin.end()):
+            return None
+        end = begin.end() + len(text)
+        more = _MORE.match(content, end)
+        if more is None and not content[end : end + 100].lstrip().startswith(b"]"):
+            return None
+        content = content[: begin.end()] + content[end if more is None else more.end() :]
+    try:
+        rest = _parse(content)
+    except (ValueError, ValidationError):  # what was cut out was something else
+        return None
+    return rest.model_copy(update={name: [*first.entries[name], *getattr(rest, name)] for name in _GROWING})
+
+
+def _other_words(metadata: TableMetadata, content: bytes) -> _OtherWords | None:
+    """Return the growing lists as they stand in a file, or None if that cannot be told for certain."""
+    if metadata.format_version != SPOKEN_VERSION:
+        return None
+    texts: dict[str, bytes] = {}
+    for name in _GROWING:
+        begin = _BEGIN[name].search(content)
+        end = None if begin is None else _END.search(content, begin.end())
+        if begin is None or end is None:
+            return None
+        texts[name] = content[begin.end() : end.start()].rstrip()
+    words = _OtherWords(entries={name: list(getattr(metadata, name)) for name in _GROWING}, texts=texts)
+    return words if _beginning_with(words, content) == metadata else None
+
+
+def _shared(before: TableMetadata, found: TableMetadata, name: str) -> list[Any]:
+    """Return the entries of a growing list; entries that are known are the very objects that are known."""
+    known, entries = getattr(before, name), getattr(found, name)
+    pairs = zip(entries, [*known, *[None] * len(entries)], strict=False)
+    return [other if entry is other or entry == other else entry for entry, other in pairs]
 
 
 class MetadataFiles:
@@ -150,130 +310,3 @@ def write_metadata(metadata: TableMetadata, output_file: OutputFile, overwrite: 
         _write_as_before(metadata, output_file, overwrite)
     else:
         files.write(metadata, output_file, overwrite=overwrite)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedMetadata:
-    """A metadata file that a commit wrote, or was about to.
-
-    Attributes:
-        path: Its location.
-        follows: The metadata file that the table stood at, or None if the commit creates the table.
-        table_uuid: UUID of the table.
-        io: Opens its storage.
-    """
-
-    path: str
-    follows: str | None
-    table_uuid: str
-    io: FileIO
-
-
-class Fate(Enum):
-    """What a state of the table says of a staged file."""
-
-    TAKEN = auto()  # the table stands at it, or stood at it
-    PASSED_OVER = auto()  # another file has taken its place
-    OPEN = auto()  # the state does not tell
-
-
-def fate(staged: StagedMetadata, metadata: TableMetadata, location: str) -> Fate:
-    """Return what became of a staged file, as shown by a table that was loaded after the file was staged.
-
-    Args:
-        staged: The file.
-        metadata: The table of that name; it may be another one by now, or an old state of it.
-        location: The metadata file that this table stands at.
-    """
-    log = {entry.metadata_file for entry in metadata.metadata_log}
-    if staged.path == location or staged.path in log:
-        return Fate.TAKEN
-    if staged.follows is None:
-        return Fate.OPEN if str(metadata.table_uuid) == staged.table_uuid else Fate.PASSED_OVER
-    return Fate.PASSED_OVER if staged.follows in log else Fate.OPEN
-
-
-class _Staged:
-    """The files that one commit has staged so far, attempt by attempt."""
-
-    def __init__(self) -> None:
-        self._open: list[StagedMetadata] = []
-        self._passed_over: list[StagedMetadata] = []
-        self.paths: set[str] = set()
-
-    def note(self, staged: StagedMetadata) -> None:
-        self.paths.add(staged.path)
-        self._open.append(staged)
-
-    def see(self, metadata: TableMetadata, location: str) -> None:
-        fates = [(staged, fate(staged, metadata, location)) for staged in self._open]
-        self._open = [staged for staged, found in fates if found is Fate.OPEN]
-        self._passed_over += [staged for staged, found in fates if found is Fate.PASSED_OVER]
-
-    def tidy(self) -> None:
-        if self._passed_over:
-            delete_files(self._passed_over[-1].io, [staged.path for staged in self._passed_over], Proof.REFUSED)
-        for staged in self._open:
-            logger.info("Left %s where it is, if it was written: the catalog may still take it", staged.path)
-
-
-_current: ContextVar[_Staged | None] = ContextVar("_current", default=None)
-
-
-@contextmanager
-def tidying_metadata() -> Iterator[None]:
-    """Delete, at the end of the block, the metadata files of those of its commits that are proven not to have landed.
-
-    Also let no time in these files go back. A file whose fate no load of the table has shown by then stays.
-    """
-    staged = _Staged()
-    token = _current.set(staged)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-        staged.tidy()
-
-
-def see_table(metadata: TableMetadata, location: str | None) -> None:
-    """Take note of a table that was just loaded or committed to.
-
-    Args:
-        metadata: The table.
-        location: The metadata file that the table stands at, or None if the catalog does not say.
-    """
-    staged = _current.get()
-    if staged is not None and location:
-        staged.see(metadata, location)
-
-
-def note_staged(table: StagedTable, follows: str | None) -> StagedTable:
-    """Take note of a metadata file that is about to be written; return its table with no time that goes back.
-
-    Args:
-        table: The table as it will be.
-        follows: The metadata file that the table stands at, or None if the commit creates the table.
-    """
-    staged = _current.get()
-    if staged is not None:
-        table.metadata = in_order(table.metadata)
-        staged.note(
-            StagedMetadata(
-                path=table.metadata_location,
-                follows=follows,
-                table_uuid=str(table.metadata.table_uuid),
-                io=table.io,
-            )
-        )
-    return table
-
-
-@contextmanager
-def noting_metadata() -> Iterator[set[str]]:
-    """Yield the paths of all metadata files that commits in the block were about to write; all of them stay."""
-    staged = _Staged()
-    token = _current.set(staged)
-    try:
-        yield staged.paths
-    finally:
-        _current.reset(token)

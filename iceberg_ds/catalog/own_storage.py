@@ -31,7 +31,8 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.datetime import datetime_to_millis
 
-from iceberg_ds.catalog.metadata_files import files_at_hand, note_staged, see_table
+from iceberg_ds.catalog.metadata_files import files_at_hand
+from iceberg_ds.catalog.staged_metadata import note_staged, see_table
 from iceberg_ds.table.locations import metadata_locations
 
 

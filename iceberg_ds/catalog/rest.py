@@ -48,8 +48,7 @@ from requests.exceptions import ChunkedEncodingError, ConnectionError  # noqa: A
 
 from iceberg_ds._version import __version__
 from iceberg_ds.catalog.answers import StagingRefusedError
-from iceberg_ds.catalog.metadata_files import files_at_hand
-from iceberg_ds.catalog.metadata_json import no_garbage_collection
+from iceberg_ds.catalog.metadata_files import files_at_hand, no_garbage_collection
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.vended_credentials import (
     REFRESH_CA_BUNDLE,

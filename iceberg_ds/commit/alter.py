@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.catalog.metadata_files import tidying_metadata
+from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, TableNotFoundError

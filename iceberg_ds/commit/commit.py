@@ -63,7 +63,7 @@ import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.catalog.metadata_files import tidying_metadata
+from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.fast_forward import publish_branch

@@ -22,7 +22,7 @@ from typing_extensions import Self
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, commit_failure
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.catalog.metadata_files import noting_metadata
+from iceberg_ds.catalog.staged_metadata import noting_metadata
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_path
 from iceberg_ds.io.listing import list_files

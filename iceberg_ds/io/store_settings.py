@@ -349,7 +349,6 @@ def _part_bytes(text: str) -> int:
 
 
 _SAS_OF_HOST = "adls.sas-token."
-
 _GCS = KnownProperties(
     store="Google Cloud Storage",
     prefixes=("gcs.",),
@@ -363,7 +362,6 @@ _GCS = KnownProperties(
     nothing_to_do=re.compile(r"gcs\.(oauth2\.(token-expires-at|refresh-credentials)|channel\.|delete\.)"),
     protects=re.compile(r"gcs\.(encr|decr|kms|oauth2|user-project|no-auth|credential)"),
 )
-
 _AZURE = KnownProperties(
     store="Azure",
     prefixes=("adls.",),
@@ -379,10 +377,8 @@ _AZURE = KnownProperties(
     ),
     protects=re.compile(r"adls\.(auth|connection|encr|key|token)"),
 )
-
 # Schemes for which PyIceberg has properties of its own, and the one that fsspec names differently.
 _OF_PYICEBERG = frozenset({"hdfs", "hf"})
-
 _OTHER_NAMES = {"hdfs.kerberos_ticket": "kerb_ticket"}
 
 

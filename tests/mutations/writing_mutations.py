@@ -857,7 +857,7 @@ WRITING = (
     ),
     Mutation(
         name="a metadata file that the table may yet stand at is deleted",
-        file="catalog/metadata_files.py",
+        file="catalog/staged_metadata.py",
         before="return Fate.PASSED_OVER if staged.follows in log else Fate.OPEN",
         after="return Fate.PASSED_OVER",
         tests=("unit/catalog/test_staged_metadata.py",),

@@ -72,7 +72,6 @@ ABOVE_TASKS = {"catalog", "commit", "planning"}
 WITHOUT_SPARK = set().union(*ROOMS) - {"spark", "deletes", "inspect", "datasource", "session", "cli", "__init__"}
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {
-    "catalog.metadata_files",
     "catalog.own_storage",
     "inspect.executors",
     "pyiceberg_inner",

@@ -24,8 +24,7 @@ from support.tables.metadata import line, metadata_of
 from support.tables.sink import Sink, local
 
 from iceberg_ds.catalog import metadata_files
-from iceberg_ds.catalog.metadata_files import MetadataFiles, files_at_hand
-from iceberg_ds.catalog.metadata_json import KnownMetadata, continued, read_whole
+from iceberg_ds.catalog.metadata_files import KnownMetadata, MetadataFiles, continued, files_at_hand, read_whole
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import CatalogError
 

@@ -18,8 +18,8 @@ from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
 from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
 from support.tables.sink import Sink, local, rows
 
-from iceberg_ds.catalog.metadata_files import Fate, StagedMetadata, fate
 from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.staged_metadata import Fate, StagedMetadata, fate
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError

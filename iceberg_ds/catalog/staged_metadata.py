@@ -1,0 +1,156 @@
+"""Metadata files that a commit stages: one that lost a race is deleted, and no time in them goes back.
+
+PyIceberg's catalogs that keep only a pointer (SQL, Hive, Glue) write the table's next metadata file first, and then
+move the pointer to it if that still is where they found it. If another commit was faster, the file is left behind. A
+REST server writes, and tidies up, its own files.
+
+A table's metadata file is the table: if its current file were deleted, all would be lost. So no answer of the catalog
+counts here, because a refusal may follow a first try that landed, and no state of the table counts that may be an old
+one. A file is deleted only if the table's own log holds the file that it was to follow, and not the file itself:
+another file has followed, the pointer has moved on, and a request that is still under way must fail. All others stay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import StagedTable
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.snapshots.history import in_order
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedMetadata:
+    """A metadata file that a commit wrote, or was about to.
+
+    Attributes:
+        path: Its location.
+        follows: The metadata file that the table stood at, or None if the commit creates the table.
+        table_uuid: UUID of the table.
+        io: Opens its storage.
+    """
+
+    path: str
+    follows: str | None
+    table_uuid: str
+    io: FileIO
+
+
+class Fate(Enum):
+    """What a state of the table says of a staged file."""
+
+    TAKEN = auto()  # the table stands at it, or stood at it
+    PASSED_OVER = auto()  # another file has taken its place
+    OPEN = auto()  # the state does not tell
+
+
+def fate(staged: StagedMetadata, metadata: TableMetadata, location: str) -> Fate:
+    """Return what became of a staged file, as shown by a table that was loaded after the file was staged.
+
+    Args:
+        staged: The file.
+        metadata: The table of that name; it may be another one by now, or an old state of it.
+        location: The metadata file that this table stands at.
+    """
+    log = {entry.metadata_file for entry in metadata.metadata_log}
+    if staged.path == location or staged.path in log:
+        return Fate.TAKEN
+    if staged.follows is None:
+        return Fate.OPEN if str(metadata.table_uuid) == staged.table_uuid else Fate.PASSED_OVER
+    return Fate.PASSED_OVER if staged.follows in log else Fate.OPEN
+
+
+class _Staged:
+    """The files that one commit has staged so far, attempt by attempt."""
+
+    def __init__(self) -> None:
+        self._open: list[StagedMetadata] = []
+        self._passed_over: list[StagedMetadata] = []
+        self.paths: set[str] = set()
+
+    def note(self, staged: StagedMetadata) -> None:
+        self.paths.add(staged.path)
+        self._open.append(staged)
+
+    def see(self, metadata: TableMetadata, location: str) -> None:
+        fates = [(staged, fate(staged, metadata, location)) for staged in self._open]
+        self._open = [staged for staged, found in fates if found is Fate.OPEN]
+        self._passed_over += [staged for staged, found in fates if found is Fate.PASSED_OVER]
+
+    def tidy(self) -> None:
+        if self._passed_over:
+            delete_files(self._passed_over[-1].io, [staged.path for staged in self._passed_over], Proof.REFUSED)
+        for staged in self._open:
+            logger.info("Left %s where it is, if it was written: the catalog may still take it", staged.path)
+
+
+_current: ContextVar[_Staged | None] = ContextVar("_current", default=None)
+
+
+@contextmanager
+def tidying_metadata() -> Iterator[None]:
+    """Delete, at the end of the block, the metadata files of those of its commits that are proven not to have landed.
+
+    Also let no time in these files go back. A file whose fate no load of the table has shown by then stays.
+    """
+    staged = _Staged()
+    token = _current.set(staged)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        staged.tidy()
+
+
+def see_table(metadata: TableMetadata, location: str | None) -> None:
+    """Take note of a table that was just loaded or committed to.
+
+    Args:
+        metadata: The table.
+        location: The metadata file that the table stands at, or None if the catalog does not say.
+    """
+    staged = _current.get()
+    if staged is not None and location:
+        staged.see(metadata, location)
+
+
+def note_staged(table: StagedTable, follows: str | None) -> StagedTable:
+    """Take note of a metadata file that is about to be written; return its table with no time that goes back.
+
+    Args:
+        table: The table as it will be.
+        follows: The metadata file that the table stands at, or None if the commit creates the table.
+    """
+    staged = _current.get()
+    if staged is not None:
+        table.metadata = in_order(table.metadata)
+        staged.note(
+            StagedMetadata(
+                path=table.metadata_location,
+                follows=follows,
+                table_uuid=str(table.metadata.table_uuid),
+                io=table.io,
+            )
+        )
+    return table
+
+
+@contextmanager
+def noting_metadata() -> Iterator[set[str]]:
+    """Yield the paths of all metadata files that commits in the block were about to write; all of them stay."""
+    staged = _Staged()
+    token = _current.set(staged)
+    try:
+        yield staged.paths
+    finally:
+        _current.reset(token)
