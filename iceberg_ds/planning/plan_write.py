@@ -24,10 +24,11 @@ from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.decide import Decision, Target, Wish, check_supported, decide, plan_branches, staging_branch
 from iceberg_ds.planning.keys import why_not_keyed
 from iceberg_ds.planning.prepare import prepare, stage_table
+from iceberg_ds.secrets import mask_url
 from iceberg_ds.snapshots.manifest_file import layout_of
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.spark.session_settings import is_audited
-from iceberg_ds.table.names import identifier_text, names_branch
+from iceberg_ds.table.names import identifier_text, is_place, names_branch
 from iceberg_ds.table.schema_evolution import propose_schema
 
 
@@ -121,8 +122,13 @@ def _find_or_stage(catalog: CatalogClient, wish: Wish) -> Target:
 
 
 def _check_name(catalog: CatalogClient, identifier: tuple[str, ...]) -> None:
-    """Refuse to create a table whose name Iceberg's Spark runtime would read as a part of another table."""
+    """Refuse to create a table whose name means a folder, or that Iceberg's Spark runtime reads as another's part."""
     *levels, last = identifier
+    if is_place(last):
+        raise OptionError(
+            f"Cannot write to {mask_url(identifier_text(identifier))}: there is no such table, and its last level is a "
+            "place: tables belong to a catalog, and option 'location' says where a new one goes. Give the table a name."
+        )
     branch = names_branch(last)
     if branch is None or len(levels) < 2 or catalog.find_table(levels) is None:  # noqa: PLR2004, namespace and table
         return

@@ -52,7 +52,7 @@ def parse_identifier(text: str) -> tuple[str, ...]:
     Raises:
         ValueError: A level is blank, a backtick is unmatched, or the text is a place: its dots separate no levels.
     """
-    if _PLACE.match(text):
+    if is_place(text):
         raise ValueError(
             "expected the name of a table, such as db.events, and this is a place: tables belong to a catalog, and "
             "option 'location' says where a new one goes"
@@ -71,6 +71,11 @@ def parse_identifier(text: str) -> tuple[str, ...]:
     if not all(level.strip() for level in levels):
         raise ValueError("expected namespace and table separated by a dot, such as db.events")
     return tuple(levels)
+
+
+def is_place(text: str) -> bool:
+    """Return whether text that should name a table, or its last level, is the place of a file or a folder."""
+    return _PLACE.match(text) is not None
 
 
 def why_reserved(name: str) -> str | None:

@@ -125,6 +125,19 @@ def test_missing_table_is_refused_if_it_may_not_be_created(sink: Sink) -> None:
         sink.plan(create_table=False)
 
 
+@pytest.mark.parametrize("place", ["/lake/t", "s3://bucket/lake/t"])
+def test_new_table_named_by_a_place_is_refused_and_an_existing_one_written(sink: Sink, place: str) -> None:
+    """Rows for delta.`/lake/t`, as Spark names a folder, went into a new table of the catalog, and none to the folder."""
+    with pytest.raises(OptionError, match="level is a place: tables belong to a catalog"):
+        sink.plan(table=("delta", place))
+    assert sink.catalog.find_table(("delta", place)) is None
+
+    named = Sink(catalog=sink.catalog, options=replace(sink.options, table=("delta", place)))
+    named.create(ID_AND_NAME)
+    named.append(1)
+    assert named.ids() == [1]
+
+
 @pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "stream"])
 @pytest.mark.parametrize("mode", [WriteMode.APPEND, WriteMode.OVERWRITE])
 @pytest.mark.parametrize("exists", [False, True], ids=["new table", "optional columns"])
