@@ -127,7 +127,7 @@ def test_missing_table_is_refused_if_it_may_not_be_created(sink: Sink) -> None:
 
 @pytest.mark.parametrize("place", ["/lake/t", "s3://bucket/lake/t"])
 def test_new_table_named_by_a_place_is_refused_and_an_existing_one_written(sink: Sink, place: str) -> None:
-    """Rows for delta.`/lake/t`, as Spark names a folder, went into a new table of the catalog, and none to the folder."""
+    """Rows for delta.`/lake/t`, as Spark names a folder, went into a new table in the warehouse."""
     with pytest.raises(OptionError, match="level is a place: tables belong to a catalog"):
         sink.plan(table=("delta", place))
     assert sink.catalog.find_table(("delta", place)) is None
