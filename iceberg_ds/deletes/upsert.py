@@ -55,6 +55,7 @@ from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WritePlan, new_operation
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
+from iceberg_ds.secrets import mask_url
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import write_base
 from iceberg_ds.spark.distribution import distribute
@@ -396,7 +397,7 @@ def upsert(
     """
     if df.isStreaming:
         raise OptionError(
-            f"Cannot upsert into {table}: the DataFrame is a stream. Write it with foreachBatch and "
+            f"Cannot upsert into {mask_url(table)}: the DataFrame is a stream. Write it with foreachBatch and "
             "iceberg_ds.upsert_into."
         )
     parsed = parse_options(_options_of_call(table, options, keys))
@@ -427,7 +428,8 @@ def upsert_into(
     given = _options_of_call(table, options, keys)
     if "txn-version" in given:
         raise OptionError(
-            f"Cannot upsert into {table}: option 'txn-version' is given, and micro-batches number themselves. Drop it."
+            f"Cannot upsert into {mask_url(table)}: option 'txn-version' is given, and micro-batches number "
+            "themselves. Drop it."
         )
     parse_options({**given, **_numbered(given.get("txn-app-id", "query"), 0)})
 

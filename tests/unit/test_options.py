@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from iceberg_ds.deletes.upsert import upsert_into
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options.parse import SPARK_KEYS, given_options, options_of_call, parse_options
 from iceberg_ds.options.sink_options import OPTIONS, options_table
@@ -205,13 +206,16 @@ def test_refused_value_does_not_show_credentials_of_a_url() -> None:
     assert SECRET not in refusal({"table": "db.t", "warehouse": f"s3://key:{SECRET}@bucket/x"})
 
 
-def test_two_names_of_a_table_do_not_show_credentials_of_a_url() -> None:
+def test_table_of_a_function_does_not_show_credentials_of_a_url() -> None:
     """A password in the argument of `upsert` or of `convert_deletes` would stand in the error."""
     place = f"s3a://key:{SECRET}@bucket/db/t"
     for table, option in ((place, "db.t"), ("db.t", place)):
         with pytest.raises(OptionError, match="which table is meant") as raised:
             options_of_call(table, {"table": option})
         assert SECRET not in str(raised.value)
+    with pytest.raises(OptionError, match="option 'txn-version' is given") as raised:
+        upsert_into(place, options={"txn-version": "1"})
+    assert SECRET not in str(raised.value)
 
 
 @pytest.mark.parametrize(
