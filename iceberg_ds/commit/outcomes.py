@@ -47,14 +47,20 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
         f"Cannot commit {write}: table property '{stray.key}' says that {landed} {number} landed at "
         f"{_utc(stray.marker)} as snapshot {stray.marker.snapshot_id}, and "
     )
-    if stray.proof is not None:
-        proof = " = ".join(_sql(part) for part in stray.proof)
+    unset = f"remove the property (ALTER TABLE ... UNSET TBLPROPERTIES ({_sql(stray.key)}))"
+    if stray.is_untold:
+        its_own, done = "only later ones", "nothing is left to do"
+        if stray.proof is not None:
+            its_own = "no marker of it"
+            proof = " = ".join(_sql(part) for part in stray.proof)
+            done = (
+                f"let main have the marker (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this again, which "
+                "skips it"
+            )
         return (
             f"{said}history has expired: branch '{stray.branch}' does not show whether it has that snapshot, and main, "
-            f"which is the same further back, has no marker of it. {nothing}Look whether the rows of that {landed} are "
-            f"there. If they are, let main have the marker (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this "
-            "again, which skips it; if they are not, remove the property (ALTER TABLE ... UNSET TBLPROPERTIES "
-            f"({_sql(stray.key)})), and run this again, which writes them."
+            f"which is the same further back, has {its_own}. {nothing}Look whether the rows of that {landed} are "
+            f"there. If they are, {done}; if they are not, {unset}, and run this again, which writes them."
         )
     numbered = write.numbered
     lower = (
@@ -64,9 +70,8 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
     )
     return (
         f"{said}branch '{stray.branch}' does not have that snapshot: somebody has rolled it back, dropped it and made "
-        f"it again, or replaced the table. {nothing}{lower}If the rows are to be written again, remove the property "
-        f"(ALTER TABLE ... UNSET TBLPROPERTIES ({_sql(stray.key)})) and run this again; if they "
-        f"are not, set the branch back to a snapshot that has them{other_way}."
+        f"it again, or replaced the table. {nothing}{lower}If the rows are to be written again, "
+        f"{unset} and run this again; if they are not, set the branch back to a snapshot that has them{other_way}."
     )
 
 

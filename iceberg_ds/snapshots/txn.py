@@ -105,13 +105,15 @@ class StrayMarker:
         marker: What the property says.
         branch: The branch.
         key: Name of the property.
+        is_untold: Whether history has expired, so that the branch may have the snapshot all the same.
         proof: Name and text of the property of `main` that would prove the write where history does not tell, because
-            what lies behind the branch's history is the same for both; None where history does tell.
+            what lies behind the branch's history is the same for both; None if `main` has this number or a higher one.
     """
 
     marker: TxnMarker
     branch: str
     key: str
+    is_untold: bool = False
     proof: tuple[str, str] | None = None
 
 
@@ -208,7 +210,7 @@ def find_markers(history: BranchHistory, kind: TxnKind, writer: str) -> TxnMarke
         return TxnMarkers(last=newest)
     if not is_stray(history, kind, writer, recorded, of_main):
         return _newer(recorded, newest)
-    return TxnMarkers(last=newest, stray=_stray(history, kind, writer, recorded))
+    return TxnMarkers(last=newest, stray=_stray(history, kind, writer, recorded, of_main))
 
 
 def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMarkers]:
@@ -231,7 +233,8 @@ def find_all_markers(history: BranchHistory, kind: TxnKind) -> dict[str, TxnMark
         if is_proof or not is_stray(history, kind, writer, recorded, of_main.get(writer)):
             found[writer] = _newer(recorded, last)
         elif last is None or last.number < recorded.number:
-            found[writer] = TxnMarkers(last=last, stray=_stray(history, kind, writer, recorded))
+            stray = _stray(history, kind, writer, recorded, of_main.get(writer))
+            found[writer] = TxnMarkers(last=last, stray=stray)
     return found
 
 
@@ -272,17 +275,18 @@ def _newer(recorded: TxnMarker | None, newest: TxnMarker | None) -> TxnMarkers:
     return TxnMarkers(last=newest)
 
 
-def _stray(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker) -> StrayMarker:
+def _stray(
+    history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker, of_main: TxnMarker | None
+) -> StrayMarker:
     place = behind(history.metadata, history.oldest, marker.snapshot_id, marker.sequence_number)
-    is_untold = (
-        place is Place.UNKNOWN and history.ends_within_main and not _shows_up_to(history.main, kind, writer, marker)
-    )
-    of_main = marker_property(kind, MAIN_BRANCH, writer, replace(marker, is_disproved=False))
+    is_untold = place is Place.UNKNOWN and history.ends_within_main
+    proof = marker_property(kind, MAIN_BRANCH, writer, replace(marker, is_disproved=False))
     return StrayMarker(
         marker=marker,
         branch=history.branch,
         key=branch_property(kind.property_prefix, history.branch, writer),
-        proof=next(iter(of_main.items())) if is_untold else None,
+        is_untold=is_untold,
+        proof=next(iter(proof.items())) if is_untold and not _reaches(of_main, marker) else None,
     )
 
 
@@ -306,15 +310,17 @@ def is_stray(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMark
         return place is not Place.WITHIN
     if not history.ends_within_main:
         return False
-    return of_main is None or of_main.number < marker.number or _shows_up_to(history.main, kind, writer, marker)
-
-
-def _shows_up_to(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker) -> bool:
-    """Return whether a branch shows a write with this number or a lower one: numbers grow, so none lies behind."""
-    return any(
+    if not _reaches(of_main, marker):
+        return True
+    # Numbers grow: where `main` shows this number or a lower one, and its marker is shown, too, none lies behind.
+    return behind_both(history, of_main) is None and any(
         writer_in(snapshot, kind) == writer and marker_in(snapshot, kind).number <= marker.number
-        for snapshot in history
+        for snapshot in history.main
     )
+
+
+def _reaches(of_main: TxnMarker | None, marker: TxnMarker) -> bool:
+    return of_main is not None and of_main.number >= marker.number
 
 
 def read_marker(kind: TxnKind, text: str) -> TxnMarker:

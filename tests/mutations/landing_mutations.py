@@ -244,8 +244,8 @@ LANDING = (
     Mutation(
         name="a mark of an earlier branch of that name counts once history has expired",
         file="snapshots/txn.py",
-        before="    return of_main is None or of_main.number < marker.number or _shows_up_to(",
-        after="    return bool(kind is None) and _shows_up_to(",
+        before="    if not _reaches(of_main, marker):\n        return True\n",
+        after="",
         tests=(_STRAY + "test_version_of_a_dropped_branch_is_not_skipped_after_expiry",),
     ),
     Mutation(
