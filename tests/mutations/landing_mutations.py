@@ -249,6 +249,13 @@ LANDING = (
         tests=(_STRAY + "test_version_of_a_dropped_branch_is_not_skipped_after_expiry",),
     ),
     Mutation(
+        name="an error advises to set main's marker back",
+        file="snapshots/txn.py",
+        before="if is_untold and not _reaches(of_main, marker) else None",
+        after="if is_untold else None",
+        tests=(_STRAY + "test_mark_of_an_earlier_branch_is_not_proven_by_a_later_write_to_main",),
+    ),
+    Mutation(
         name="a later write to main proves what an earlier branch had",
         file="snapshots/txn.py",
         before="writer_in(snapshot, kind) == writer and marker_in(snapshot, kind).number <= marker.number",
@@ -541,8 +548,8 @@ LANDING = (
     Mutation(
         name="rows that history does not tell of are called gone",
         file="snapshots/txn.py",
-        before="        proof=next(iter(of_main.items())) if place is Place.UNKNOWN and ",
-        after="        proof=None if place is Place.UNKNOWN and ",
+        before="    is_untold = place is Place.UNKNOWN and history.ends_within_main",
+        after="    is_untold = place is None",
         tests=("unit/commit/test_stray_marks.py::test_version_of_a_branch_that_followed_main_is_not_called_gone",),
     ),
     Mutation(
