@@ -165,11 +165,11 @@ reference: $(TOOLS) ## Write into the docs what follows from code: options, prop
 ##@ Documentation
 .PHONY: docs
 docs: $(TOOLS) ## Build the documentation as a site in site/, strictly and without network
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .PHONY: docs-serve
 docs-serve: $(TOOLS) ## Show the documentation on this machine, at http://127.0.0.1:8000
-	$(BIN)/python -m mkdocs serve --strict --dev-addr 127.0.0.1:8000
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --strict --dev-addr 127.0.0.1:8000
 
 .PHONY: clean
 clean: ## Remove what the targets made

@@ -228,6 +228,8 @@ def _leads_somewhere(document: Path, link: str) -> bool:
     if not anchor:
         return target.exists()
     headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+    if f"::: {anchor}\n" in target.read_text():  # which the site makes a heading of
+        return True
     return anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
