@@ -27,6 +27,8 @@ ELSEWHERE = (
     "tests/chaos/results/*.md",
     "tests/chaos/results/*.png",
 )
+# A page with this name would take the place of the one that leads its section.
+RENAMED = {"benchmarks/README.md": "benchmarks/measuring.md"}
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^][]|\[[^]]*\])*)\]\((?P<to>[^)\s]+)\)")
 
 
@@ -34,21 +36,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages and charts that stand elsewhere."""
     for pattern in ELSEWHERE:
         for path in sorted(REPOSITORY.glob(pattern)):
-            files.append(File.generated(config, path.relative_to(REPOSITORY).as_posix(), abs_src_path=str(path)))
+            name = path.relative_to(REPOSITORY).as_posix()
+            files.append(File.generated(config, RENAMED.get(name, name), abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links between files of the repository lead to pages of the site."""
     del config
-    there = page.file.src_uri if page.file.generated_by else f"docs/{page.file.src_uri}"
+    there = Path(page.file.abs_src_path or "").relative_to(REPOSITORY).as_posix()
 
     def link(match: re.Match[str]) -> str:
         target, mark, anchor = match["to"].partition("#")
         if "://" in match["to"] or not target:
             return match[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(there), target))
-        uri = path.removeprefix("docs/")
+        uri = RENAMED.get(path, path.removeprefix("docs/"))
         if files.get_file_from_path(uri) is None and not path.startswith("docs/"):
             return match["text"]
         to = posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".")
