@@ -107,6 +107,8 @@ def test_pages_that_the_readme_names_exist() -> None:
 
     assert len(named) >= 8
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
+    packed = (REPOSITORY / "pyproject.toml").read_text().partition("[tool.hatch.build.targets.sdist]")[2]
+    assert [name for name in named if f'"{name.partition("/")[0]}"' not in packed] == []
 
 
 def test_readme_has_an_example_for_each_way_to_write() -> None:
