@@ -48,26 +48,29 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
         f"{_utc(stray.marker)} as snapshot {stray.marker.snapshot_id}, and "
     )
     unset = f"remove the property (ALTER TABLE ... UNSET TBLPROPERTIES ({_sql(stray.key)}))"
-    if stray.is_untold:
-        its_own, done = "only later ones", "nothing is left to do"
-        if stray.proof is not None:
-            its_own = "no marker of it"
-            proof = " = ".join(_sql(part) for part in stray.proof)
-            done = (
-                f"let main have the marker (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this again, which "
-                "skips it"
-            )
-        return (
-            f"{said}history has expired: branch '{stray.branch}' does not show whether it has that snapshot, and main, "
-            f"which is the same further back, has {its_own}. {nothing}Look whether the rows of that {landed} are "
-            f"there. If they are, {done}; if they are not, {unset}, and run this again, which writes them."
-        )
     numbered = write.numbered
     lower = (
         ""
         if numbered is None or numbered.number == number
         else f"That says nothing of {landed} {numbered.number}: look first whether the branch has its rows. "
     )
+    if stray.is_untold:
+        known = "an earlier commit did not find it there"
+        done = "nothing is left to do for it"
+        if stray.follows_main:
+            known = "main, which is the same further back, has only later ones"
+        if stray.proof is not None:
+            known = "main, which is the same further back, has no marker of it"
+            proof = " = ".join(_sql(part) for part in stray.proof)
+            done = (
+                f"let main have the marker (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this again, which "
+                "skips it"
+            )
+        return (
+            f"{said}history has expired: branch '{stray.branch}' does not show whether it has that snapshot, and "
+            f"{known}. {nothing}{lower}Look whether the rows of {landed} {number} are there. If they are, {done}; if "
+            f"they are not, {unset}, and run this again, which writes what it has."
+        )
     return (
         f"{said}branch '{stray.branch}' does not have that snapshot: somebody has rolled it back, dropped it and made "
         f"it again, or replaced the table. {nothing}{lower}If the rows are to be written again, "

@@ -106,6 +106,7 @@ class StrayMarker:
         branch: The branch.
         key: Name of the property.
         is_untold: Whether history has expired, so that the branch may have the snapshot all the same.
+        follows_main: Whether what lies behind the branch's history is the same for `main`.
         proof: Name and text of the property of `main` that would prove the write where history does not tell, because
             what lies behind the branch's history is the same for both; None if `main` has this number or a higher one.
     """
@@ -114,6 +115,7 @@ class StrayMarker:
     branch: str
     key: str
     is_untold: bool = False
+    follows_main: bool = False
     proof: tuple[str, str] | None = None
 
 
@@ -279,14 +281,16 @@ def _stray(
     history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMarker, of_main: TxnMarker | None
 ) -> StrayMarker:
     place = behind(history.metadata, history.oldest, marker.snapshot_id, marker.sequence_number)
-    is_untold = place is Place.UNKNOWN and history.ends_within_main
+    is_untold = place is Place.UNKNOWN
+    lacks_proof = is_untold and history.ends_within_main and not _reaches(of_main, marker)
     proof = marker_property(kind, MAIN_BRANCH, writer, replace(marker, is_disproved=False))
     return StrayMarker(
         marker=marker,
         branch=history.branch,
         key=branch_property(kind.property_prefix, history.branch, writer),
         is_untold=is_untold,
-        proof=next(iter(proof.items())) if is_untold and not _reaches(of_main, marker) else None,
+        follows_main=history.ends_within_main,
+        proof=next(iter(proof.items())) if lacks_proof else None,
     )
 
 

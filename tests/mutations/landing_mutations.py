@@ -251,8 +251,8 @@ LANDING = (
     Mutation(
         name="an error advises to set main's marker back",
         file="snapshots/txn.py",
-        before="if is_untold and not _reaches(of_main, marker) else None",
-        after="if is_untold else None",
+        before="    lacks_proof = is_untold and history.ends_within_main and not _reaches(of_main, marker)\n",
+        after="    lacks_proof = is_untold and history.ends_within_main\n",
         tests=(_STRAY + "test_mark_of_an_earlier_branch_is_not_proven_by_a_later_write_to_main",),
     ),
     Mutation(
@@ -548,8 +548,8 @@ LANDING = (
     Mutation(
         name="rows that history does not tell of are called gone",
         file="snapshots/txn.py",
-        before="    is_untold = place is Place.UNKNOWN and history.ends_within_main",
-        after="    is_untold = place is None",
+        before="    is_untold = place is Place.UNKNOWN\n",
+        after="    is_untold = place is None\n",
         tests=("unit/commit/test_stray_marks.py::test_version_of_a_branch_that_followed_main_is_not_called_gone",),
     ),
     Mutation(
