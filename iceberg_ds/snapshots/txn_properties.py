@@ -69,11 +69,13 @@ class PropertyChange:
         values: Properties to set.
         removals: Names of properties to remove.
         absent: Branches that must not exist, because the removed properties would be theirs.
+        unchanged: Another branch whose properties are among them, and its snapshot; None if there is none.
     """
 
     values: dict[str, str] = field(default_factory=dict)
     removals: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    unchanged: tuple[str, int | None] | None = None
 
     @property
     def updates(self) -> tuple[TableUpdate, ...]:
@@ -84,7 +86,8 @@ class PropertyChange:
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
         """What must hold when the change is made."""
-        return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=None) for branch in self.absent)
+        expected = (*((branch, None) for branch in self.absent), *((self.unchanged,) if self.unchanged else ()))
+        return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=snapshot_id) for branch, snapshot_id in expected)
 
 
 def record_write(
@@ -105,9 +108,15 @@ def record_write(
     """
     base = base_branch(metadata, write.route)
     history = BranchHistory(metadata, base)
-    values, removals = _disproved(history) if base == write.branch else _taken_over(history, write.branch)
+    values, removals = _disproved(history)
+    unchanged = None
     if base == write.branch:
         values |= met_in_history(history)
+    else:
+        if values or removals:  # of the base: once history has expired, nothing else tells the new branch
+            unchanged = (base, None if (head := metadata.snapshot_by_name(base)) is None else head.snapshot_id)
+        taken_over, stale = _taken_over(history, write.branch)
+        values, removals = {**values, **taken_over}, removals | stale
     if write.numbered is not None:
         values |= _own(metadata, write, write.numbered, _marker(write.numbered, snapshot, last, record_count), base)
     gone = _of_gone_branches(metadata, kept=write.branch)
@@ -115,6 +124,7 @@ def record_write(
         values=values,
         removals=tuple(sorted((removals | gone.keys()) - values.keys())),
         absent=tuple(sorted(set(gone.values()))),
+        unchanged=unchanged,
     )
 
 

@@ -840,8 +840,8 @@ WRITING = (
     Mutation(
         name="a branch begins without the marks of its rows",
         file="snapshots/txn_properties.py",
-        before="if base == write.branch else _taken_over(history, write.branch)",
-        after="if base else _taken_over(history, write.branch)",
+        before="values, removals = {**values, **taken_over}, removals | stale",
+        after="removals |= stale",
         tests=(
             "unit/commit/test_idempotent_batches.py::test_branch_has_the_versions_of_the_one_that_it_was_forked_from",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import repeat
@@ -9,10 +10,11 @@ from itertools import repeat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.table.update import AssertRefSnapshotId
 from support.tables.metadata import START_MS, after_expiry, identity, line, metadata_of
 from support.tables.sink import epoch
 
-from iceberg_ds.plan import EpochId, TxnId
+from iceberg_ds.plan import EpochId, Route, TxnId
 from iceberg_ds.snapshots import refs, txn
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import BranchHistory, branch_property
@@ -126,6 +128,18 @@ def test_history_is_read_once_to_find_a_write_and_once_to_record_it(monkeypatch:
     assert finding.status is CommitStatus.ABSENT
     assert finding.marker is not None
     assert read == ["main", "main"]
+
+
+def test_fork_that_disproves_a_mark_of_main_is_refused_if_main_moves_on() -> None:
+    """The marker of a write to main that lands at the same moment would be overwritten, and its rows come twice."""
+    gone = marker_property(TXNS, "main", "load", TxnMarker(number=6, snapshot_id=9, timestamp_ms=START_MS))
+    metadata = metadata_of(line(1, 2), properties=gone)
+    write = replace(identity(branch="audit"), route=Route(branch="audit", fork_from="main"))
+
+    change = record_write(metadata, write, metadata.snapshots[-1], None)
+
+    assert json.loads(change.values[branch_property(TXNS.property_prefix, "main", "load")])["disproved"] is True
+    assert AssertRefSnapshotId(ref="main", snapshot_id=2) in change.requirements
 
 
 def test_history_is_read_once_for_each_branch_however_many_writers_main_knows(monkeypatch: pytest.MonkeyPatch) -> None:
