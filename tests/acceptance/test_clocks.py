@@ -7,6 +7,7 @@ import time
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
+from support.exhaustive import EXHAUSTIVE
 from support.tables.sink import Row
 
 from iceberg_ds.commit.fast_forward import publish_branch
@@ -21,6 +22,7 @@ def rows(*ids: int) -> list[Row]:
     return [{"id": number, "name": "x"} for number in ids]
 
 
+@EXHAUSTIVE
 def test_java_reads_a_table_after_a_clock_was_a_day_ahead(
     shared: SharedCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

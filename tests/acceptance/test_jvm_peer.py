@@ -22,7 +22,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from support.catalogs.shared_catalog import SharedCatalog, exact
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.tables.event_rows import EVENT, EVENT_COLUMNS, EVENT_SCHEMA, make_events
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
@@ -86,6 +86,7 @@ def test_table_that_the_sink_makes(shared: SharedCatalog) -> None:
     check_history(shared)
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("version", few(1, [1, 2]))
 def test_table_that_the_jvm_makes(shared: SharedCatalog, version: int) -> None:
     """A table that was made in SQL, as most are, would lose rows for queries that use its partitions."""

@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import PartitionSpec
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog, differences
-from support.exhaustive import examples
+from support.exhaustive import EXHAUSTIVE, examples
 from support.spark.tables import Warehouse
 from support.tables.sink import NAME, Row
 from support.tables.strategies import Ranges, specs, texts, values
@@ -64,6 +64,7 @@ def tables(draw: st.DrawFn) -> tuple[PartitionSpec, list[Row]]:
     return spec, [{"id": number, **row} for number, row in zip(itertools.count(), [first, *others], strict=False)]
 
 
+@EXHAUSTIVE
 @settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(table=tables())
 def test_any_table_is_read_and_filtered_rightly(shared: SharedCatalog, table: tuple[PartitionSpec, list[Row]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.peer.jvm_peer import Row
 from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
 
@@ -33,6 +33,7 @@ SPEC_CHANGES = {
 SOURCES = struct(id=spark.LongType(), ts=spark.TimestampType(), s=spark.StringType(), region=spark.StringType())
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize(
     ("name", "version"),
     few(1, [*((name, 2) for name in SPEC_CHANGES), ("drop", 1), ("several", 1)]),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.peer.jvm_peer import Row
 from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
 from support.tables.sink import epoch, local
@@ -93,6 +93,7 @@ def ids_since(shared: SharedCatalog, start: int, end: int) -> list[int]:
     return found
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("version", few(1, [1, 2]))
 def test_manifest_of_a_task_is_that_of_a_plain_append(
     shared: SharedCatalog, version: int, monkeypatch: pytest.MonkeyPatch
@@ -184,6 +185,7 @@ def test_peer_reads_merged_manifests_as_it_reads_those_they_stand_for(shared: Sh
     )
 
 
+@EXHAUSTIVE
 def test_peer_reads_incrementally_across_a_merge(shared: SharedCatalog) -> None:
     """Rows of an old snapshot would come a second time for whoever reads a table's changes, or be left out."""
     shared.create_by_jvm(EVENT_COLUMNS, BY_REGION)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.peer.jvm_peer import Row
 from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
 from support.tables.sink import epoch
@@ -68,6 +68,7 @@ def test_rows_that_the_jvm_changed(shared: SharedCatalog, change: RowChange, mod
     shared.check_rows([*(row for row in map(change.convert, old) if row is not None), *new])
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("region", few(1, ["PARTITIONED BY (region)", ""]), ids=["partitioned", "unpartitioned"])
 def test_list_of_many_blocks(shared: SharedCatalog, monkeypatch: pytest.MonkeyPatch, region: str) -> None:
     """After some hundred commits the runtime would miss rows, or fail at the table."""
@@ -167,6 +168,7 @@ PROPERTIES = {
 }
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("properties", few(2, PROPERTIES.values()), ids=PROPERTIES.keys())
 def test_properties_that_the_jvm_set(shared: SharedCatalog, properties: dict[str, str], tmp_path: Path) -> None:
     """A table's own settings would make its rows unreadable, or queries lose them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog, exact
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.peer.jvm_peer import Row
 from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
 
@@ -196,6 +196,7 @@ def test_names_of_partition_fields_are_those_that_the_jvm_gives(shared: SharedCa
     assert len(shared.jvm.values("SELECT DISTINCT partition.shard FROM db.t.files")) > 1
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("version", few(1, ["1", "2"]))
 def test_partitioning_that_the_sink_removes(shared: SharedCatalog, version: str) -> None:
     """Other engines would look for new rows in partitions where they are not."""

@@ -10,7 +10,7 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog, exact
-from support.exhaustive import each_value, few
+from support.exhaustive import EXHAUSTIVE, each_value, few
 from support.peer.jvm_peer import Row
 from support.tables.event_rows import EVENT, EVENT_COLUMNS, make_events, struct
 
@@ -108,6 +108,7 @@ def test_overwrite_of_a_range_beside_deletes(shared: SharedCatalog, predicate: s
     shared.check_rows([*kept, *NEW_ROWS])
 
 
+@EXHAUSTIVE
 def test_overwrite_after_the_partitioning_has_changed(shared: SharedCatalog) -> None:
     """Files of a former partitioning would be left, or be lost with rows that are to stay."""
     shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region)")
@@ -122,6 +123,7 @@ def test_overwrite_after_the_partitioning_has_changed(shared: SharedCatalog) -> 
     shared.check_rows([*(row for row in rows if row["region"] != "EU"), *NEW_ROWS])
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("predicate", few(1, ["region = 'EU'", "region = 'EU' AND id >= 5"]))
 def test_overwrite_after_the_format_version_was_raised(shared: SharedCatalog, predicate: str) -> None:
     """A table that was made years ago would be broken, or keep the rows that were to be replaced."""
@@ -150,6 +152,7 @@ def check_manifest_headers(shared: SharedCatalog) -> None:
         assert said == ManifestContent(manifest.content).name.lower(), manifest.manifest_path
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize(("version", "isolation"), each_value([1, 2], ["serializable", "snapshot"]))
 def test_overwrite_of_a_range_that_the_jvm_changes_meanwhile(
     shared: SharedCatalog, isolation: str, version: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
+from support.exhaustive import EXHAUSTIVE
 
 from iceberg_ds.errors import IcebergSinkError
 
@@ -25,6 +26,7 @@ def table_in(shared: SharedCatalog, number: int, name: str) -> str:
     return f"db.t{number}"
 
 
+@EXHAUSTIVE
 def test_runtime_and_sink_find_each_others_files_in_folders_of_any_name(shared: SharedCatalog) -> None:
     """Rows of one would be missing for the other, or be written over."""
     parts = [*NAMES, "a#b", "a?b", "a\nb", "..", ".", "a/b", ""]

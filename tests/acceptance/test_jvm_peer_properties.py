@@ -9,7 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.peer.jvm_peer import JvmPeer, PeerCatalog, PeerError
 from support.tables.event_rows import struct
 from support.tables.metadata import ID_AND_NAME
@@ -119,6 +119,7 @@ REFUSED = [
 ]
 
 
+@EXHAUSTIVE
 def test_peer_uses_no_table_with_values_that_the_sink_refuses(shared: SharedCatalog) -> None:
     """The sink would make tables that are locked, or refuse what the runtime has nothing against."""
     shared.jvm.run("CREATE NAMESPACE db")

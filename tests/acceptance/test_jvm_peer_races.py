@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DataFileContent
 from support.checks.reader import listed, rows_of
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.keys.conversions import convert, keyed_deletes, meanwhile
 from support.keys.epochs import LAYOUTS
 from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
@@ -266,6 +266,7 @@ def test_runtime_that_began_before_lands_rightly_or_is_refused(races: HeldCatalo
     check(races, tables)
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("name", few(1, [name for name in OURS if name != "epoch and conversion by rewriting"]))
 def test_sink_that_began_before_lands_rightly(races: HeldCatalog, name: str) -> None:
     """Rows that the runtime changed or moved meanwhile would be there twice, be lost, or come back."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.peer.jvm_peer_streams import SharedStream, Writer
 from support.spark.session import shared_session, stop_shared_session
 from support.spark.stream_runs import ROWS_PER_FILE, Stream
@@ -83,6 +83,7 @@ def test_epoch_that_the_other_has_landed_is_recognised(query: SharedStream, firs
     assert query.epochs() == [0, 1, 2, 3]
 
 
+@EXHAUSTIVE
 def test_epoch_below_a_commit_of_somebody_else_is_recognised(query: SharedStream, first: Writer) -> None:
     """A commit of another writer would hide that the epoch has landed, and its rows would come twice."""
     query.run(first, epochs=1)
@@ -98,6 +99,7 @@ def test_epoch_below_a_commit_of_somebody_else_is_recognised(query: SharedStream
     assert query.epochs() == [0, 1, 2]
 
 
+@EXHAUSTIVE
 def test_epoch_in_the_only_snapshot_left_is_recognised(query: SharedStream, first: Writer) -> None:
     """Expiring snapshots as far as they go would bring the rows of the last epoch twice."""
     query.run(first, epochs=2)
@@ -158,6 +160,7 @@ def test_first_epoch_of_the_sink_outlives_every_expiry(query: SharedStream) -> N
     assert query.epochs() == [3]
 
 
+@EXHAUSTIVE
 def test_checkpoint_from_before_the_runtime_took_over_is_refused(query: SharedStream) -> None:
     """A backup of the checkpoint would bring the rows that the runtime has written since into the table again."""
     query.run(Writer.SINK, epochs=2)

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from support.checks.invariants import unreferenced_files
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.hooks.faults import Action, Fault, Point
 from support.hooks.hooked_sink import HookedSink
 from support.spark.jobs import BatchJob, dump
@@ -94,6 +94,7 @@ def test_worker_dies_in_its_only_attempt(
     assert len(used.snapshots()) == 1
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize(
     ("point", "action"),
     few(

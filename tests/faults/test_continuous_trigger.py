@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.hooks.hooked_sink import HookedSink
 from support.spark.process import wait_until
 from support.spark.tables import Warehouse
 
 
+@EXHAUSTIVE
 def test_continuous_trigger_never_records_an_epoch(house: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Rows that never reached the sink would count as written, epoch after epoch."""
     checkpoint, note = tmp_path / "checkpoint", tmp_path / "note.txt"

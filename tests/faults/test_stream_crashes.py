@@ -85,6 +85,7 @@ def test_driver_dies_in_task(begun: Stream, spark: SparkSession, tmp_path: Path)
     assert begun.snapshots() == EPOCHS
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("action", few(1, [Action.KILL_WORKER, Action.EXIT_WORKER]))
 def test_committer_dies_after_commit(begun: Stream, spark: SparkSession, action: Action) -> None:
     """Spark's `abort` would delete the files of rows that have landed, or the replay would double them."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.spark.jobs import dump
 from support.spark.process import SparkProcess
 from support.spark.stream_runs import Stream
@@ -89,6 +90,7 @@ def test_copied_checkpoint_that_was_left_behind_is_refused(finished: Stream, spa
     finished.check_complete()
 
 
+@EXHAUSTIVE
 def test_copied_checkpoint_of_another_stream_is_refused_under_the_name(finished: Stream, spark: SparkSession) -> None:
     """A checkpoint that was copied from another stream would take the place of the right one."""
     other = replace(finished, checkpoint_name="other")
@@ -101,6 +103,7 @@ def test_copied_checkpoint_of_another_stream_is_refused_under_the_name(finished:
     assert finished.ids() == finished.source_ids()[:100]
 
 
+@EXHAUSTIVE
 def test_two_streams_with_names_of_their_own_share_a_table(finished: Stream, spark: SparkSession) -> None:
     """Two streams into one table could not both be protected."""
     other = replace(finished, checkpoint_name="other")

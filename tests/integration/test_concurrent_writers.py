@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.checks.invariants import unreferenced_files
+from support.exhaustive import EXHAUSTIVE
 from support.hooks.faults import Action, Fault, Point
 from support.hooks.hooked_sink import HookedSink
 from support.keys.streams import rows_in
@@ -71,6 +72,7 @@ def test_drivers_that_create_one_table_with_keys_at_once_leave_one_row_of_each(
     assert unreferenced_files(house.table()) == set()
 
 
+@EXHAUSTIVE
 def test_spark_drivers_that_append_at_once_lose_nothing(drivers: list[SparkProcess], house: Warehouse) -> None:
     """Rows of jobs that run beside one another would be lost, or their jobs fail."""
     for number, driver in enumerate(drivers):

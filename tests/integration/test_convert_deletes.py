@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.checks.invariants import check_clean, unreferenced_files
 from support.checks.reader import rows_of
+from support.exhaustive import EXHAUSTIVE
 from support.keys.conversions import ENCODINGS, keyed_deletes
 from support.spark.tables import FORMAT, Warehouse
 from support.tables.sink import NAME
@@ -50,6 +51,7 @@ def check(house: Warehouse, expected: list[dict[str, Any]]) -> None:
     check_clean(house.table())
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_job_converts_what_spark_wrote(
     spark: SparkSession, house: Warehouse, encoding: RowEncoding, monkeypatch: pytest.MonkeyPatch
@@ -103,6 +105,7 @@ def test_failed_job_commits_nothing(spark: SparkSession, house: Warehouse, monke
     assert len(house.table().metadata.snapshots) == 3
 
 
+@EXHAUSTIVE
 def test_missing_data_file_fails_without_a_trace(
     spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

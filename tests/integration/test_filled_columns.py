@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.spark.tables import Warehouse, read_with_chdb
 
 COLUMNS = "id BIGINT, name STRING, op STRING, lsn BIGINT"
@@ -36,6 +37,7 @@ def stream(spark: SparkSession, house: Warehouse, folder: Path, events: list[dic
     query.awaitTermination()
 
 
+@EXHAUSTIVE
 def test_stream_marks_deleted_rows_and_tells_its_epochs(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """Rows would have the number of another epoch, or deleted ones would be gone for ever."""
     first = [{"id": number, "name": f"row {number}", "op": "c", "lsn": 1} for number in (1, 2, 3)]

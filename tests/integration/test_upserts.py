@@ -11,7 +11,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.reader import listed
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.keys.streams import BY_KEY, COLUMNS, FEED, Epoch, Event, KeyedStream, check_tidy, rows_after, rows_in
 from support.spark.jobs import numbered, remove_last_commit
 from support.spark.tables import FORMAT, Warehouse, read_with_chdb
@@ -248,6 +248,7 @@ def test_predicate_says_what_is_deleted(spark: SparkSession, old: Warehouse) -> 
     assert rows_in(old) == [(2, "XX", 9, 2, None), (*OLD[2], None), (5, "EU", 5, 2, False)]
 
 
+@EXHAUSTIVE
 def test_keys_of_a_table_are_changed_only_if_asked_to(spark: SparkSession, old: Warehouse) -> None:
     """A misspelt key would change a table for all of its writers."""
     rows = spark.createDataFrame([(1, "US", 10, 2), (1, "EU", 11, 2)], ROW)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.peer.cases import DELTA, DELTA_RS, DIFFERS
 from support.spark.session import shared_session
 from support.spark.tables import FORMAT, Warehouse
@@ -47,6 +48,7 @@ def ids(house: Warehouse) -> list[int]:
     return found
 
 
+@EXHAUSTIVE
 @DELTA.case("DeltaSuite.batch write: ignore", "DeltaSuite.batch write: error", verdict=MODES)
 @DELTA_RS.case("test_writer.test_write_modes", verdict=MODES)
 @pytest.mark.parametrize("mode", ["ignore", "error", "errorifexists", None])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 from pyiceberg.catalog import load_catalog
+from support.exhaustive import EXHAUSTIVE
 from support.services.servers import CatalogService, ObjectStore
 
 from iceberg_ds.catalog.client import connect
@@ -48,6 +49,7 @@ def test_wrong_address_of_postgres_is_named(postgres: CatalogService, right: str
     assert "-password" not in str(error)
 
 
+@EXHAUSTIVE
 def test_unknown_warehouse_of_nessie_is_named(nessie: CatalogService) -> None:
     """A user would look for a wrong address."""
     error = failure({**nessie.options, "catalog.warehouse": "no-such-warehouse"})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.catalogs.rest_fake import Fault, RestFake, serve_rest_fake
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.services.fake_services import answering, closed, private_tls, rest_answer, s3_answer
 from support.services.servers import ObjectStore
 from support.services.vended_users import VendedUsers
@@ -84,6 +84,7 @@ def told(write: Callable[..., None], spark: SparkSession, **options: str) -> str
     return str(failed.value)
 
 
+@EXHAUSTIVE
 def test_unreachable_catalog(spark: SparkSession, lake: Lake) -> None:
     """A user would not see that nothing runs at the address, or which option has it."""
     address = closed()
@@ -195,6 +196,7 @@ def test_store_that_forbids_a_task_of_a_stream_to_write(spark: SparkSession, lak
     assert lake.ids() == [0, 1, 2]
 
 
+@EXHAUSTIVE
 def test_store_that_forbids_the_commit_to_write(spark: SparkSession, lake: Lake) -> None:
     """A user would be told to run it again, because of other writers that do not exist."""
     users = VendedUsers(store=lake.store, bucket=lake.bucket)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.exhaustive import EXHAUSTIVE
 from support.hooks.faults import Action, Fault, Point
 from support.hooks.memory_probe import read_probes, secret
 from support.spark.cluster import SETTINGS, Cluster
@@ -85,6 +86,7 @@ def test_batches_and_a_stream_land_once(driver: SparkProcess, lake: Lake, tmp_pa
     assert lake.data_files(table) == lake.referenced(table)
 
 
+@EXHAUSTIVE
 def test_executors_never_see_the_catalogs_secrets(
     driver: SparkProcess, cluster: Cluster, lake: Lake, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from pyiceberg.table import Table
 from support.catalogs.rest_fake import RestFake, serve_rest_fake
 from support.catalogs.rest_sinks import sink_of
+from support.exhaustive import EXHAUSTIVE
 from support.services.cloud_stores import (
     ACCOUNT,
     ACCOUNT_KEY,
@@ -108,6 +109,7 @@ def in_task(planned: WritePlan, *ids: int) -> tuple[Any, ...]:
     return write_batches(pickle.loads(pickle.dumps(planned)), rows(*ids), SCHEMA)  # noqa: S301  # our own
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("kind", GOOD_AND_BAD)
 def test_key_of_the_options_opens_azure_and_another_one_does_not(account: str, kind: str) -> None:
     """A user could not write with the account's key, or the store would not be asked who writes."""

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.exhaustive import EXHAUSTIVE
 from support.services.cloud_stores import BLOCK, CloudBucket, GcsBucket
 from support.services.stored_files import read, write, write_half
 
@@ -187,6 +188,7 @@ def run(cloud: CloudBucket, ending: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("ending", ["", "raise KeyError"])
 def test_interpreter_with_open_streams_ends_and_leaves_nothing(cloud: CloudBucket, ending: str) -> None:
     """A Python worker would hang for ever at its end, or leave a truncated file."""
@@ -196,6 +198,7 @@ def test_interpreter_with_open_streams_ends_and_leaves_nothing(cloud: CloudBucke
     assert cloud.object_keys() == []
 
 
+@EXHAUSTIVE
 def test_child_of_a_fork_does_not_end_the_parents_uploads(cloud: CloudBucket) -> None:
     """A program that forks while it writes would lose its files, or have truncated ones."""
     ending = (
