@@ -138,7 +138,10 @@ def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], 
             problems.append(f"option 'table' and the table in save() or start() differ ({path!r}): give one of them")
     table = parsed.get("table")
     if table is None and "table" not in malformed:
-        problems.append('no table is named: use save("db.t"), start("db.t") or option("table", "db.t")')
+        problems.append(
+            'no table is named: use save("db.t"), start("db.t") or option("table", "db.t"); saveAsTable("db.t"), '
+            'writeTo("db.t") and CREATE TABLE db.t USING icebergsink keep the name for Spark\'s own catalog'
+        )
     if table is None or len(table) > 1:
         return
     if "namespace" in parsed:

@@ -136,6 +136,24 @@ def test_no_table_is_refused(spark: SparkSession, house: Warehouse) -> None:
     assert 'no table is named: use save("db.t"), start("db.t") or option("table", "db.t")' in text
 
 
+@pytest.mark.exhaustive
+def test_what_spark_answers_is_what_troubleshooting_says(spark: SparkSession, house: Warehouse) -> None:
+    """A user who looks for Spark's words in the docs would find another answer, or none."""
+    frame = numbered(spark, 0, 1)
+    writer = frame.write.format(FORMAT).mode("append").options(**house.options)
+    for write, answer in (
+        (lambda: frame.write.format(FORMAT).save("db.t"), 'cannot be written in the "ErrorIfExists" mode'),
+        (lambda: writer.saveAsTable("db_t"), "keep the name for Spark's own catalog"),
+        (lambda: frame.writeTo("db_t").using(FORMAT).create(), "keep the name for Spark's own catalog"),
+        (lambda: writer.insertInto("db.t"), "TABLE_OR_VIEW_NOT_FOUND"),
+        (lambda: frame.writeTo("db.t").append(), "TABLE_OR_VIEW_NOT_FOUND"),
+        (lambda: writer.partitionBy("id").save("db.t"), "do not match the existing table's"),
+        (lambda: spark.read.format(FORMAT).load("db.t"), "it only writes"),
+    ):
+        assert answer in refusal(write)
+    assert not house.has_table()
+
+
 def test_table_without_a_namespace_is_refused(spark: SparkSession, house: Warehouse) -> None:
     """A path would be taken for the name of a table."""
     writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").options(**house.options)
