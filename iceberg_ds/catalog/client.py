@@ -85,6 +85,14 @@ class CatalogClient:
         """Whether a table in this catalog can have branches of its own."""
         return not is_nessie(self._catalog.properties)
 
+    @property
+    def is_s3_tables(self) -> bool:
+        """Whether Amazon S3 Tables keeps the tables, by its own endpoint or that of Glue."""
+        properties = self._catalog.properties
+        warehouse = str(properties.get("warehouse", ""))
+        is_named = warehouse.startswith("arn:aws:s3tables:") or ":s3tablescatalog/" in warehouse
+        return is_named or str(properties.get("rest.signing-name", "")).lower() == "s3tables"
+
     def load_table(self, identifier: Sequence[str]) -> Table:
         """Load the table afresh.
 

@@ -24,6 +24,7 @@ from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.decide import Decision, Target, Wish, check_supported, decide, plan_branches, staging_branch
 from iceberg_ds.planning.keys import why_not_keyed
 from iceberg_ds.planning.prepare import prepare, stage_table
+from iceberg_ds.planning.s3_tables import warn_once
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.snapshots.manifest_file import layout_of
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
@@ -76,6 +77,8 @@ def plan_write(
     target, decision = prepare(catalog, options, found, partial(decide, wish))
     if wish.keyed is not None and target.table is not None:
         wish.keyed.announce(target.metadata)
+    if catalog.is_s3_tables:
+        warn_once(decision.write, decision.metadata.schema())
     return _assemble(wish, target, decision)
 
 
