@@ -294,7 +294,13 @@ def _recorded(history: BranchHistory) -> Iterator[tuple[TxnKind, str, TxnMarker]
 
 
 def _of_gone_branches(metadata: TableMetadata, kept: str) -> dict[str, str]:
-    """Return the properties of branches that do not exist, with one such branch each; `main` may come back."""
+    """Return the properties of branches that do not exist, with one such branch each; `main` may come back.
+
+    None in a table without snapshots, as one that got its properties from another: some catalogs take no requirement on
+    a branch of it. A later commit removes them.
+    """
+    if not metadata.snapshots:
+        return {}
     there = {*metadata.refs, MAIN_BRANCH, kept}
     found: dict[str, str] = {}
     for key in metadata.properties:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -640,6 +641,21 @@ def test_marks_of_gone_branches_go_with_the_next_commit(audited: Sink) -> None:
     audited.append(3)
 
     assert KEY not in audited.table().metadata.properties
+
+
+def test_marks_of_another_table_stop_no_first_write(audited: Sink) -> None:
+    """Every write to a table made with another one's properties would fail, its outcome unknown, for ever."""
+    properties = audited.table().properties
+    copy = replace(audited, options=replace(audited.options, table=("db", "copy")))
+    copy.create(ID_AND_NAME)
+    with plain_table(copy).transaction() as change:
+        change.set_properties(properties)
+
+    copy.append(1)
+    copy.append(2)
+
+    assert copy.ids() == [1, 2]
+    assert KEY not in copy.table().properties
 
 
 def test_marks_of_a_branch_that_appears_meanwhile_stay(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
