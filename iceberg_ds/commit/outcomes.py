@@ -55,17 +55,14 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
         else f"That says nothing of {landed} {numbered.number}: look first whether the branch has its rows. "
     )
     if stray.is_untold:
-        known = "an earlier commit did not find it there"
-        done = "nothing is left to do for it"
+        known, done = "an earlier commit did not find it there", "nothing is left to do for it"
         if stray.follows_main:
-            known = "main, which is the same further back, has only later ones"
+            told = "only later ones" if stray.proof is None else "no marker of it"
+            known = f"main, which is the same further back, has {told}"
         if stray.proof is not None:
-            known = "main, which is the same further back, has no marker of it"
             proof = " = ".join(_sql(part) for part in stray.proof)
-            done = (
-                f"let main have the marker (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this again, which "
-                "skips it"
-            )
+            holder = "main have the marker" if stray.follows_main else "the property say so"
+            done = f"let {holder} (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this again, which skips it"
         return (
             f"{said}history has expired: branch '{stray.branch}' does not show whether it has that snapshot, and "
             f"{known}. {nothing}{lower}Look whether the rows of {landed} {number} are there. If they are, {done}; if "

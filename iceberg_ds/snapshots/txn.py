@@ -107,8 +107,9 @@ class StrayMarker:
         key: Name of the property.
         is_untold: Whether history has expired, so that the branch may have the snapshot all the same.
         follows_main: Whether what lies behind the branch's history is the same for `main`.
-        proof: Name and text of the property of `main` that would prove the write where history does not tell, because
-            what lies behind the branch's history is the same for both; None if `main` has this number or a higher one.
+        proof: Name and text of the property that would prove the write where history does not tell: of `main` if what
+            lies behind the branch's history is the same for both, else of the branch; None if history does tell, or
+            `main` has this number or a higher one.
     """
 
     marker: TxnMarker
@@ -282,8 +283,9 @@ def _stray(
 ) -> StrayMarker:
     place = behind(history.metadata, history.oldest, marker.snapshot_id, marker.sequence_number)
     is_untold = place is Place.UNKNOWN
-    lacks_proof = is_untold and history.ends_within_main and not _reaches(of_main, marker)
-    proof = marker_property(kind, MAIN_BRANCH, writer, replace(marker, is_disproved=False))
+    lacks_proof = is_untold and not (history.ends_within_main and _reaches(of_main, marker))
+    prover = MAIN_BRANCH if history.ends_within_main else history.branch
+    proof = marker_property(kind, prover, writer, replace(marker, is_disproved=False))
     return StrayMarker(
         marker=marker,
         branch=history.branch,

@@ -130,6 +130,32 @@ def test_next_version_goes_on_after_a_branch_was_made_again(audited: Sink) -> No
     assert append(audited, 2, 3, branch="audit").was_replayed
 
 
+def test_stream_goes_on_after_an_epoch_that_came_back_unseen(sink: Sink) -> None:
+    """A stream has no other number for its epoch: it would be refused at each start, though the rows are there."""
+    sink.append(1)
+    before = head_of(sink)
+    sink.append(2, of_epoch=epoch(0))
+    with_epoch = head_of(sink)
+    set_branch(sink, "main", before)
+    sink.append(3)  # sees that the epoch is gone
+    set_branch(sink, "main", with_epoch)
+    for _ in range(2):  # no commits of the sink, which would see that it is back
+        plain_table(sink).append(sink.table().scan("id = 1").to_arrow())
+    expire(sink)
+
+    with pytest.raises(CommitConflictError, match=r"history has expired.*did not find it there") as refused:
+        sink.append(2, of_epoch=epoch(0))
+
+    advised = re.search(r"SET TBLPROPERTIES \('(.+?)' = '(.+?)'\)", str(refused.value))
+    assert advised is not None, refused.value
+    with plain_table(sink).transaction() as change:  # as the error says
+        change.set_properties({advised[1]: advised[2]})
+    assert sink.append(2, of_epoch=epoch(0)).was_replayed
+    sink.append(4, of_epoch=epoch(1))
+    assert sink.ids().count(2) == 1
+    assert 4 in sink.ids()
+
+
 def test_stray_mark_is_not_published(audited: Sink) -> None:
     """The version could never land on main."""
     drop_branch(audited, "audit")
