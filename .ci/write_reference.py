@@ -106,8 +106,9 @@ def _all_errors(error: type[Exception]) -> Iterator[type[Exception]]:
 def commands() -> str:
     """Return how each subcommand of `iceberg-ds` is called."""
     parts = []
+    group = cli.main.make_context("iceberg-ds", [], resilient_parsing=True)  # which says how help is asked for
     for name, command in cli.main.commands.items():
-        context = click.Context(command, info_name=f"iceberg-ds {name}")
+        context = click.Context(command, group, info_name=name, terminal_width=80)
         usage = command.get_usage(context).removeprefix("Usage: ")
         rows = [_option_row(context, one) for one in command.get_params(context) if isinstance(one, click.Option)]
         text = " ".join((command.help or "").split())
