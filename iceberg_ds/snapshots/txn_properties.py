@@ -68,14 +68,12 @@ class PropertyChange:
     Attributes:
         values: Properties to set.
         removals: Names of properties to remove.
-        absent: Branches that must not exist, because the removed properties would be theirs.
-        unchanged: Another branch whose properties are among them, and its snapshot; None if there is none.
+        heads: The snapshot at which each other branch must stand whose properties are among them, None for no branch.
     """
 
     values: dict[str, str] = field(default_factory=dict)
     removals: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    unchanged: tuple[str, int | None] | None = None
+    heads: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def updates(self) -> tuple[TableUpdate, ...]:
@@ -86,8 +84,7 @@ class PropertyChange:
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
         """What must hold when the change is made."""
-        expected = (*((branch, None) for branch in self.absent), *((self.unchanged,) if self.unchanged else ()))
-        return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=snapshot_id) for branch, snapshot_id in expected)
+        return tuple(AssertRefSnapshotId(ref=branch, snapshot_id=head) for branch, head in self.heads.items())
 
 
 def record_write(
@@ -109,22 +106,22 @@ def record_write(
     base = base_branch(metadata, write.route)
     history = BranchHistory(metadata, base)
     values, removals = _disproved(history)
-    unchanged = None
+    heads: dict[str, int | None] = {}
     if base == write.branch:
         values |= met_in_history(history)
     else:
         if values or removals:  # of the base: once history has expired, nothing else tells the new branch
-            unchanged = (base, None if (head := metadata.snapshot_by_name(base)) is None else head.snapshot_id)
+            heads[base] = None if (head := metadata.snapshot_by_name(base)) is None else head.snapshot_id
         taken_over, stale = _taken_over(history, write.branch)
         values, removals = {**values, **taken_over}, removals | stale
     if write.numbered is not None:
         values |= _own(metadata, write, write.numbered, _marker(write.numbered, snapshot, last, record_count), base)
     gone = _of_gone_branches(metadata, kept=write.branch)
+    heads |= dict.fromkeys(sorted(set(gone.values())))
     return PropertyChange(
         values=values,
         removals=tuple(sorted((removals | gone.keys()) - values.keys())),
-        absent=tuple(sorted(set(gone.values()))),
-        unchanged=unchanged,
+        heads=heads,
     )
 
 

@@ -47,7 +47,7 @@ _PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
     ice.TimestamptzNanoType: pa.timestamp("ns", tz="UTC"),
     ice.StringType: pa.string(),
     ice.BinaryType: pa.binary(),
-    ice.UUIDType: pa.uuid(),
+    ice.UUIDType: _UUID,
     ice.UnknownType: pa.null(),
 }
 
