@@ -68,3 +68,22 @@ def test_every_test_of_the_suite_is_in_the_matrix() -> None:
     suite = {name for name in functions(SUITE / "test_every_catalog.py") if name.startswith("test_")}
 
     assert {cell.strip("`") for cell in matrix()[0][2:]} == suite
+
+
+def test_versions_that_are_promised_are_those_that_are_tested_and_declared() -> None:
+    """A promise would outlive the tests, or a version would be tried of which nobody is told."""
+    text = SUPPORT.read_text().partition("<!-- versions -->")[2].partition("<!-- end of versions -->")[0]
+    promised = re.findall(r"^\| (\w+) ([\d.]+) \| (\d{4}-\d\d-\d\d) \| (\d{4}-\d\d-\d\d) \|$", text, re.MULTILINE)
+    of_matrix = (REPOSITORY / ".ci" / "test_matrix.py").read_text()
+    declared = (REPOSITORY / "pyproject.toml").read_text()
+    sparks = ast.literal_eval(re.findall(r"^SPARKS = (\(.+\))$", of_matrix, re.MULTILINE)[0])
+
+    assert [version for what, version, *_ in promised if what == "Spark"] == [spark[:3] for spark in sparks]
+    assert [version for what, version, *_ in promised if what == "Python"] == re.findall(
+        r"Python :: (3\.\d+)", declared
+    )
+    assert [version for what, version, *_ in promised if what == "PyArrow"] == re.findall(r"pyarrow>=(\d+)", declared)
+    assert [version for what, version, *_ in promised if what == "PyIceberg"] == re.findall(
+        r"pyiceberg\[.*\]>=(0\.\d+)", declared
+    )[:1]
+    assert all(released < until for *_, released, until in promised)
