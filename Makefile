@@ -156,6 +156,10 @@ bench-upserts: $(TOOLS) $(PEER) ## Measure writes by keys beside MERGE INTO of I
 bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits beside Iceberg's own Spark runtime; about an hour
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_peer.py $(BENCH_ARGS)
 
+.PHONY: bench-first
+bench-first: $(TOOLS) $(PEER) ## Measure a new user's first table, and the first append of a new session
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_first.py $(BENCH_ARGS)
+
 ##@ Upkeep
 .PHONY: reference
 reference: $(TOOLS) ## Write into the docs what follows from code: options, properties, types, errors, commands, peers' verdicts

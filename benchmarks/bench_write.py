@@ -38,13 +38,12 @@ from harness import (
     spread_of,
     write_report,
 )
+from noop_sink import register_noop
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import MonthTransform
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 import iceberg_ds
 from iceberg_ds.table.spark_types import iceberg_schema
@@ -52,29 +51,6 @@ from iceberg_ds.table.spark_types import iceberg_schema
 QUESTION = "How fast does the sink write, beside Spark's own Parquet writer?"
 USES = {"rows": "", "rounds": "one more is run first and not counted", "jobs": "see the head of this file for all"}
 CASE = "write"
-
-
-class NoopSink(DataSource):
-    """A sink that takes all rows and keeps none. Spark pickles it by value, as it stands in the main module."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name that `format()` takes."""
-        return "python-noop"
-
-    def writer(self, schema: StructType, overwrite: bool) -> NoopWriter:  # noqa: ARG002, FBT001  # Spark's signature
-        """Return the writer."""
-        return NoopWriter()
-
-
-class NoopWriter(DataSourceArrowWriter):
-    """Drains its Arrow batches."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Take all batches of a task."""
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +265,7 @@ def main() -> None:
 
 def _prepare(spark: SparkSession, source: Path, scratch: Path) -> Bench:
     iceberg_ds.register(spark)  # sets maxBytesPerBatch, which the no-op sink profits from, too
-    spark.dataSource.register(NoopSink)
+    register_noop(spark)
     rows = spark.read.parquet(str(source))
     if (tasks := rows.rdd.getNumPartitions()) != len(list(source.glob("*.parquet"))):
         raise RuntimeError(f"Spark reads the input in {tasks} tasks instead of one per file")

@@ -85,13 +85,17 @@ class Place:
             conf: Settings beside or instead of the usual ones.
             script: What it runs.
         """
+        remote = self.new_session_of_both(conf, script)
+        remote.ask("sql", statement=f"CREATE NAMESPACE IF NOT EXISTS {NAMESPACE}")
+        return remote
+
+    def new_session_of_both(self, conf: Mapping[str, str] | None = None, script: str = "peer_server.py") -> Remote:
+        """Start such a session, which has run nothing yet."""
         self.database.parent.mkdir(parents=True, exist_ok=True)
         jars = sorted(str(path) for path in (install_peer() / "jars").glob("*.jar"))
         settings = {**self.settings, **(conf or {})}
         arguments = {"folder": str(self.folder / "both"), "jars": jars, "conf": settings}
-        remote = Remote(python_of_both(), script, self.folder, arguments)
-        remote.ask("sql", statement=f"CREATE NAMESPACE IF NOT EXISTS {NAMESPACE}")
-        return remote
+        return Remote(python_of_both(), script, self.folder, arguments)
 
     def session_of_sink(self) -> Remote:
         """Start a session that writes with the sink alone, on the Spark that the project is developed with."""

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from support.services.fixtures import CATALOGS
+from support.supported_sparks import supported_sparks
 
 REPOSITORY = Path(__file__).parents[2]
 SUPPORT = REPOSITORY / "docs" / "support.md"
@@ -74,11 +75,9 @@ def test_versions_that_are_promised_are_those_that_are_tested_and_declared() -> 
     """A promise would outlive the tests, or a version would be tried of which nobody is told."""
     text = SUPPORT.read_text().partition("<!-- versions -->")[2].partition("<!-- end of versions -->")[0]
     promised = re.findall(r"^\| (\w+) ([\d.]+) \| (\d{4}-\d\d-\d\d) \| (\d{4}-\d\d-\d\d) \|$", text, re.MULTILINE)
-    of_matrix = (REPOSITORY / ".ci" / "test_matrix.py").read_text()
     declared = (REPOSITORY / "pyproject.toml").read_text()
-    sparks = ast.literal_eval(re.findall(r"^SPARKS = (\(.+\))$", of_matrix, re.MULTILINE)[0])
 
-    assert [version for what, version, *_ in promised if what == "Spark"] == [spark[:3] for spark in sparks]
+    assert [version for what, version, *_ in promised if what == "Spark"] == [spark[:3] for spark in supported_sparks()]
     assert [version for what, version, *_ in promised if what == "Python"] == re.findall(
         r"Python :: (3\.\d+)", declared
     )

@@ -1,8 +1,10 @@
-"""The package as its users get it: a wheel, in an environment that holds nothing else."""
+"""The package as its users get it: a wheel or a source distribution, in an environment that holds nothing else."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from support.exhaustive import few
+from support.supported_sparks import supported_sparks
 
 from iceberg_ds import __version__
 
@@ -32,7 +34,7 @@ rows.write.format("icebergsink").mode("append").save("db.t")
 warehouse = Path("iceberg-warehouse").absolute()
 catalog = load_catalog("default", type="sql", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=f"file://{warehouse}")
 table = catalog.load_table("db.t")
-print("ids", sum(table.scan().to_arrow()["id"].to_pylist()))
+print("ids", sum(table.scan().to_arrow()["id"].to_pylist()), "with Spark", spark.version)
 """
 
 
@@ -69,46 +71,76 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def install_with_pip(environment: Path, wheel: Path) -> None:
-    """Make an environment with `venv` and install the wheel with `pip`."""
-    folder = environment.parent
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the commands of an environment with `uv`, which comes from the package index."""
+    folder = tmp_path_factory.mktemp("tools")
+    run(sys.executable, "-m", "venv", folder / "environment", cwd=folder)
+    run(folder / "environment" / "bin" / "python", "-m", "pip", "install", "--quiet", "uv", cwd=folder)
+    return folder / "environment" / "bin"
+
+
+@pytest.fixture(scope="module")
+def sdist(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the source distribution, built from the checkout."""
+    folder = tmp_path_factory.mktemp("sdist")
+    run(tools / "uv", "build", "--quiet", "--sdist", "--out-dir", folder, REPOSITORY, cwd=folder)
+    (built,) = folder.glob("*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="module", params=supported_sparks())
+def constraints(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return constraints that ask for one of the supported versions of Spark."""
+    others = [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("pyspark==")]
+    path = tmp_path_factory.mktemp(f"spark-{request.param}") / "constraints.txt"
+    path.write_text("\n".join([*others, f"pyspark=={request.param}", ""]))
+    return path
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[Path]:
+    """Return where an environment is to be made."""
+    yield tmp_path / "environment"
+    shutil.rmtree(tmp_path / "environment", ignore_errors=True)  # half a gigabyte
+
+
+def install(installer: str, environment: Path, tools: Path, constraints: Path, distribution: Path) -> Path:
+    """Install a distribution into an empty environment, and return its Python."""
+    python, folder = environment / "bin" / "python", environment.parent
+    if installer == "uv":
+        uv = tools / "uv"
+        run(uv, "venv", "--quiet", "--python", sys.executable, environment, cwd=folder)
+        wanted = ("--python", python, "--constraint", constraints, distribution)
+        run(uv, "pip", "install", "--quiet", *wanted, cwd=folder)
+        return python
     run(sys.executable, "-m", "venv", environment, cwd=folder)
-    python = environment / "bin" / "python"
     # Compiling what is never imported would take longer than all else.
-    arguments = ("--quiet", "--no-compile", "--constraint", CONSTRAINTS)
-    run(python, "-m", "pip", "install", *arguments, wheel, cwd=folder)
-
-
-def install_with_uv(environment: Path, wheel: Path) -> None:
-    """Make an environment and install the wheel into it with `uv`, which comes from the package index."""
-    folder = environment.parent
-    run(sys.executable, "-m", "venv", folder / "tools", cwd=folder)
-    run(folder / "tools" / "bin" / "python", "-m", "pip", "install", "--quiet", "uv", cwd=folder)
-    uv = folder / "tools" / "bin" / "uv"
-    run(uv, "venv", "--quiet", "--python", sys.executable, environment, cwd=folder)
-    python = environment / "bin" / "python"
-    run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", CONSTRAINTS, wheel, cwd=folder)
-
-
-INSTALLERS = {"pip": install_with_pip, "uv": install_with_uv}
-
-
-@pytest.fixture(scope="module", params=few(1, INSTALLERS))
-def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the Python of an environment into which the wheel was installed."""
-    folder = tmp_path_factory.mktemp(f"installed-with-{request.param}")
-    INSTALLERS[request.param](folder / "environment", wheel)
-    yield folder / "environment" / "bin" / "python"
-    run("rm", "-rf", folder / "environment", cwd=folder)  # half a gigabyte
+    run(
+        python, "-m", "pip", "install", "--quiet", "--no-compile", "--constraint", constraints, distribution, cwd=folder
+    )
+    return python
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(INSTALL_TIMEOUT_S)
-def test_installed_wheel_writes_without_registration(python: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("distribution", ["wheel", "sdist"])
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_installed_package_writes_without_registration(  # noqa: PLR0913, PLR0917  # one for each of pytest's fixtures
+    installer: str,
+    distribution: str,
+    environment: Path,
+    tools: Path,
+    constraints: Path,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
     """`pip install` would give a package that lacks a module, a dependency, or what PySpark finds it by."""
+    python = install(installer, environment, tools, constraints, request.getfixturevalue(distribution))
     printed = run(python, "-c", TRIAL, cwd=tmp_path)
+    wanted = re.findall(r"^pyspark==(.+)$", constraints.read_text(), re.MULTILINE)
 
-    assert f"ids {sum(range(100))}" in printed
+    assert f"ids {sum(range(100))} with Spark {wanted[0]}" in printed
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
