@@ -16,7 +16,6 @@ from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -29,6 +28,7 @@ from iceberg_ds.cdc.reader import key_texts
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.messages import TaskCommit, check_rows
 from iceberg_ds.plan import TaskKeys, WriteIdentity
 from iceberg_ds.table.locations import FilePaths, data_locations
@@ -52,7 +52,7 @@ def read_keys(io: FileIO, path: str, positions: Sequence[int], key_ids: Sequence
     """
     wanted = pa.array(positions, pa.int64())
     with io.new_input(path).open() as stream:
-        file = pq.ParquetFile(stream)
+        file = open_parquet(stream)
         by_id = {field_id(field): field.name for field in file.schema_arrow}
         names = [by_id[key_id] for key_id in key_ids]
         read, start = [], 0

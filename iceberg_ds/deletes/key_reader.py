@@ -40,6 +40,7 @@ from pyiceberg.types import (
 from iceberg_ds.cdc.dedup import key_names
 from iceberg_ds.cdc.keys import DIGEST, digest_keys, digest_seed
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.projection import NO_VALUES, absent, field_id
 from iceberg_ds.table.sort_order import ordered_bits
@@ -87,8 +88,9 @@ def canonical(values: pa.Array, field_type: IcebergType) -> pa.Array:
         case TimeType():
             return values.cast(pa.time64("us")).view(pa.int64())
         case TimestampType() | TimestamptzType():
-            # Digits below a microsecond are cut off, as the Java library does with 96-bit timestamps.
-            return values.cast(pa.timestamp("us", values.type.tz), safe=False).view(pa.int64())
+            if values.type.unit == "ns":  # which a cast would cut towards 1970
+                values = pc.floor_temporal(values, unit="microsecond")
+            return values.cast(pa.timestamp("us", values.type.tz)).view(pa.int64())
         case FloatType() | DoubleType():
             wide = values.cast(pa.float64())
             return pc.if_else(pc.is_nan(wide), pa.scalar(math.nan, pa.float64()), wide).view(pa.int64())
@@ -144,7 +146,7 @@ class ColumnReader:
             UnsupportedTableError: The file does not identify its columns, or has values of other types.
         """
         with self._io.new_input(self._path).open() as stream:
-            file = pq.ParquetFile(stream)
+            file = open_parquet(stream)
             steps = self._find(file.schema_arrow)
             names = [".".join(found) for found in steps.values()]
             self.read_bytes += _column_bytes(file.metadata, names)

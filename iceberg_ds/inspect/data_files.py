@@ -21,6 +21,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFi
 from pyiceberg.table import Table
 
 from iceberg_ds.inspect.contents import Contents, ListedFile, in_parallel, why_unreadable
+from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.snapshots.manifests import all_entries
 from iceberg_ds.table.projection import field_id
 
@@ -197,7 +198,7 @@ def _problems_of(io: FileIO, data_file: DataFile) -> Iterator[str]:
 
 def _read(io: FileIO, path: str) -> tuple[dict[int, _Column], int]:
     with io.new_input(path).open() as stream:
-        file = pq.ParquetFile(stream)
+        file = open_parquet(stream)
         columns = dict(_columns(file.schema_arrow))
         rows = 0
         for batch in file.iter_batches(_BATCH_ROWS):

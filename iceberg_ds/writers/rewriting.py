@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
@@ -20,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.arrow_schema import conform, file_shape
@@ -58,7 +58,7 @@ def remaining_rows(
     ascending = left_out.sort()
     first = 0
     with io.new_input(path).open() as stream:
-        file = pq.ParquetFile(stream)
+        file = open_parquet(stream)
         if not has_field_ids(file.schema_arrow):
             raise NoFieldIdsError
         for batch in file.iter_batches(_BATCH_ROWS):

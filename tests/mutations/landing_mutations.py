@@ -171,7 +171,10 @@ LANDING = (
         name="a branch that has moved on is taken for one that cannot come back",
         file="snapshots/commit_status.py",
         before="        return _last_sequence_number(metadata) > attempt.sequence_number",
-        after="        return _has_moved_past(metadata, branch, attempt)",
+        after=(
+            "        head = branch_head(metadata, branch)\n"
+            "        return head is not None and head.snapshot_id != attempt.parent_id"
+        ),
         tests=(_MODEL,),
     ),
     Mutation(
@@ -298,9 +301,9 @@ LANDING = (
         name="a batch without a number writes down no marks of others",
         file="snapshots/txn_properties.py",
         before="    if base == write.branch:\n        values |= met_in_history(history)",
-        after="    if base == write.branch and write.numbered is not None:\n        values |= met_in_history(history)",
+        after="    if base == write.branch:\n        values |= met_in_history(history) if write.numbered else {}",
         tests=(
-            _STRAY + "test_plain_batch_writes_down_the_marks_that_only_history_holds",
+            _STRAY + "test_plain_batch_writes_down_the_marks_of_a_fast_forward",
             _STRAY + "test_plain_batch_writes_down_the_marks_of_a_branch_that_is_gone",
         ),
     ),

@@ -99,11 +99,11 @@ def test_floats_are_told_apart_as_by_java() -> None:
     assert canonical(pa.array([math.nan], pa.float32()), FloatType()).to_pylist() == bits[2:3]
 
 
-def test_timestamps_of_96_bits_are_cut_to_microseconds() -> None:
-    """Files that Hive wrote could not be searched."""
-    fine = pa.array([1_001], pa.timestamp("ns"))
+def test_finer_timestamps_are_those_of_the_microsecond_that_they_are_in() -> None:
+    """Rows from before 1970 would be found by the next microsecond's key, and by no other reader."""
+    fine = pa.array([1_001, -1, -1_500], pa.timestamp("ns"))
 
-    assert canonical(fine, TimestampType()).to_pylist() == [1]
+    assert canonical(fine, TimestampType()).to_pylist() == [1, -1, -2]
 
 
 @pytest.mark.parametrize(
