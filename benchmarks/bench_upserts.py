@@ -4,10 +4,11 @@
 
 One warm session of the runtime's Spark has both. A table of `--rows` rows, in 16 files of neighbouring keys and without
 partitions, takes changes of `--keys` keys (of ten, eight are updates, one is a delete, one an insert), which lie
-anywhere in it or side by side: by equality deletes, as the rows come and distributed by key; by `iceberg_ds.upsert`,
-position deletes and copy-on-write; and by MERGE INTO, merge-on-read and copy-on-write. All come to the same rows,
-which is checked, and begin with the same snapshot, in Python workers that are awake, as those of a stream are. One
-round before is not counted. Then the runtime reads the table after some epochs of a tenth of the keys.
+anywhere in it or side by side: by equality deletes, as the rows come and distributed by key, and published when they
+are converted; by `iceberg_ds.upsert`, position deletes and copy-on-write; and by MERGE INTO, merge-on-read and
+copy-on-write. All come to the same rows, which is checked, and begin with the same snapshot, in Python workers that are
+awake, as those of a stream are. One round before is not counted. Then the runtime reads the table after some epochs of a
+tenth of the keys, by equality deletes and by position deletes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from harness import (
 )
 from peer_tables import median_of
 from upsert_cases import (
+    BY_POSITION,
     TREATMENTS,
     WRITES,
     measure_reads,
@@ -139,7 +141,7 @@ def reads_report(settings: Settings, samples: Sequence[Sample], versions: dict[s
                 _show(_ratio(samples, (case, name), (cases[0], "as written"))),
             ]
             for case in cases
-            for name in TREATMENTS
+            for name in (*TREATMENTS, BY_POSITION)
             if spread_of(samples, case, name) is not None
         ],
         notes=(
@@ -176,7 +178,7 @@ def reads_chart(samples: Sequence[Sample]) -> Chart:
     bars = [
         Bar(label=f"{case}: {name}", group="ours" if name == "as written" else name, spread=spread)
         for case in dict.fromkeys(sample.case for sample in samples)
-        for name in TREATMENTS
+        for name in (*TREATMENTS, BY_POSITION)
         if (spread := spread_of(samples, case, name)) is not None
     ]
     return Chart(title="Reading a table after epochs of changes by key, two cores", axis="seconds", bars=bars)

@@ -23,12 +23,15 @@ BASE_FILES = 16
 WRITES: Mapping[str, str] = {
     "ours": "icebergsink, keys",
     "ours-distributed": "icebergsink, distribute and keys",
+    "ours-published": "icebergsink, keys and publish-converted",
     "ours-position": "iceberg_ds.upsert, position deletes",
     "ours-rewriting": "iceberg_ds.upsert, copy-on-write",
     "jvm-mor": "MERGE INTO, merge-on-read",
     "jvm-cow": "MERGE INTO, copy-on-write",
 }
 _ENCODINGS = {"ours-position": "position", "ours-rewriting": "copy-on-write"}
+# Where an epoch waits for its conversion.
+_STAGING_BRANCH = "main__unconverted"
 _MODES = {"jvm-mor": "merge-on-read", "jvm-cow": "copy-on-write"}
 _COLUMNS = "id BIGINT NOT NULL, region STRING, amount DOUBLE, units INT, at TIMESTAMP, note STRING"
 _NAMES = ("region", "amount", "units", "at", "note")
@@ -65,7 +68,8 @@ class Bench:
             options = {**self.place.options, **_BY_KEY, "delete-encoding": _ENCODINGS[variant]}
             measured = self.session.ask("upsert", source=source, table=TABLE, options=options)
         else:
-            options = {**self.place.options, **_BY_KEY}
+            published = {"publish-converted": "true"} if variant == "ours-published" else {}
+            options = {**self.place.options, **_BY_KEY, **published}
             measured = self.session.ask("append", sink="icebergsink", source=source, table=TABLE, options=options)
         return measured
 
@@ -90,6 +94,7 @@ class Bench:
     def set_back(self, snapshot: int, *, expires: bool = True) -> None:
         """Let the table have a snapshot again, and forget all later ones unless they are needed."""
         self._call("set_current_snapshot", f"snapshot_id => {snapshot}")
+        self.sql(f"ALTER TABLE {TABLE} DROP BRANCH IF EXISTS {_STAGING_BRANCH}")
         if expires:
             self._call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01', retain_last => 1")
 
@@ -113,6 +118,7 @@ TREATMENTS: Mapping[str, Callable[[Bench], None] | None] = {
     "after convert_deletes": Bench.convert,
     "after rewrite_data_files": Bench.compact,
 }
+BY_POSITION = "as iceberg_ds.upsert writes it"
 
 
 def _merge(source: str) -> str:
@@ -192,17 +198,21 @@ def read_label(epochs: int) -> str:
 def measure_reads(bench: Bench, settings: Settings) -> list[Sample]:
     """Read the table by the runtime: before any change, and after some epochs of changes of random keys.
 
+    The same epochs are written by equality deletes, and then, from the beginning, by position deletes.
+
     Raises:
-        RuntimeError: What is done to the table before it is read has changed its rows.
+        RuntimeError: What is done to the table before it is read has changed its rows, or the ways differ.
     """
     keys = max(10, settings.keys // 10)
     samples = _read(bench, settings, read_label(0), "as written")
+    expected: dict[int, list[list[Any]]] = {}
     for number in range(1, max(settings.read_epochs) + 1):
         source = f"epoch_{number}"
         bench.session.ask("changes", name=source, order="random", number=number, keys=keys, rows=settings.rows)
         bench.write("ours", source)
         if number in settings.read_epochs:
             written, totals = bench.head(), bench.sql(_TOTALS)
+            expected[number] = totals
             for treatment, treat in TREATMENTS.items():
                 if treat is not None:
                     treat(bench)
@@ -210,6 +220,13 @@ def measure_reads(bench: Bench, settings: Settings) -> list[Sample]:
                         raise RuntimeError(f"{read_label(number)}, {treatment}: {found} instead of {totals}")
                 samples += _read(bench, settings, read_label(number), treatment)
                 bench.set_back(written, expires=False)
+    bench.set_back(bench.base)
+    for number in range(1, max(settings.read_epochs) + 1):
+        bench.write("ours-position", f"epoch_{number}")
+        if number in expected:
+            if (found := bench.sql(_TOTALS)) != expected[number]:
+                raise RuntimeError(f"{read_label(number)}, {BY_POSITION}: {found} instead of {expected[number]}")
+            samples += _read(bench, settings, read_label(number), BY_POSITION)
     return samples
 
 
