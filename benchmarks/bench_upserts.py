@@ -7,8 +7,8 @@ partitions, takes changes of `--keys` keys (of ten, eight are updates, one is a 
 anywhere in it or side by side: by equality deletes, as the rows come and distributed by key, and published when they
 are converted; by `iceberg_ds.upsert`, position deletes and copy-on-write; and by MERGE INTO, merge-on-read and
 copy-on-write. All come to the same rows, which is checked, and begin with the same snapshot, in Python workers that are
-awake, as those of a stream are. One round before is not counted. Then the runtime reads the table after some epochs of a
-tenth of the keys, by equality deletes and by position deletes.
+awake, as those of a stream are. One round before is not counted. Then the runtime reads the table after some epochs of
+a tenth of the keys, by equality deletes and by position deletes.
 """
 
 from __future__ import annotations
