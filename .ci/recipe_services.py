@@ -1,4 +1,4 @@
-"""Make `.recipes/services/`: what the recipes in `examples/` need beside this package, fetched once, in pinned versions.
+"""Make `.recipes/services/`: what the recipes in `examples/` need beside this package, in pinned versions.
 
 Maven fetches a Kafka broker, Kafka Connect with Debezium's connector of PostgreSQL, and Spark's connectors of Kafka and
 Avro; pip fetches the Spark that these connectors belong to, for they exist for other versions than the one that the
@@ -16,12 +16,16 @@ from installing import STAMP, alone, finish, is_finished, run
 from maven import fetch_jars
 
 FOLDER = Path(__file__).resolve().parents[1] / ".recipes" / "services"
-SPARK = "4.1.1"
+SPARK = "4.0.2"
 KAFKA = "4.3.1"
 PACKAGES = (f"pyspark=={SPARK}", "py4j==0.10.9.9")
 # What Maven fetches into each folder, with all that it needs.
 MAVEN = {
-    "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),
+    "kafka": (
+        f"org.apache.kafka:kafka_2.13:{KAFKA}",
+        f"org.apache.kafka:kafka-tools:{KAFKA}",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ),
     "debezium": (
         f"org.apache.kafka:connect-runtime:{KAFKA}",
         f"org.apache.kafka:connect-json:{KAFKA}",
@@ -47,7 +51,7 @@ def make() -> None:
         SystemExit: A tool is missing, or failed.
     """
     if shutil.which("mvn") is None:
-        raise SystemExit(f"Cannot make {FOLDER}: Maven 3.6 or newer must be on the PATH. Install it and run this again.")
+        raise SystemExit(f"Cannot make {FOLDER}: Maven 3.6 or newer must be on the PATH. Install it and run again.")
     for name in ("spark", *MAVEN):
         shutil.rmtree(FOLDER / name, ignore_errors=True)
     for name, jars in MAVEN.items():
