@@ -16,7 +16,7 @@ from installing import STAMP, alone, finish, is_finished, run
 from maven import fetch_jars
 
 FOLDER = Path(__file__).resolve().parents[1] / ".recipes" / "services"
-SPARK = "4.0.2"
+SPARK = "4.0.0"
 KAFKA = "4.3.1"
 PACKAGES = (f"pyspark=={SPARK}", "py4j==0.10.9.9")
 # What Maven fetches into each folder, with all that it needs.
