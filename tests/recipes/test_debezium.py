@@ -20,10 +20,12 @@ from support.services.postgres import Database, serve_database
 from support.services.server_process import HOST, free_port
 from support.services.servers import REPOSITORY
 from support.spark.process import wait_until
-from support.spark.submit import SubmittedProgram
+from support.spark.submit import SubmittedProgram, wait_for_landing
 from support.spark.tables import Warehouse, read_with_chdb
 
 RECIPE = REPOSITORY / "examples" / "debezium"
+# Of the other recipe: sends orders that are no changes; that of id 20 is no JSON.
+PRODUCER = REPOSITORY / "examples" / "kafka" / "produce.py"
 TOPIC, TABLE = "shop.public.orders", "shop.orders"
 COLUMNS = ["id", "customer", "amount", "paid", "note", "at"]
 KILLS = 3
@@ -67,7 +69,7 @@ def test_table_equals_postgres_after_kills(
                 serve_connect(*connector),
                 SubmittedProgram(tmp_path, *stream, "--every", "500 milliseconds") as driver,
             ):
-                _wait_for_landing(house, driver)
+                wait_for_landing(driver, house, TABLE)
                 time.sleep(random.uniform(0, KILLED_WITHIN_S))  # noqa: S311  # no secret
                 driver.kill()
         assert changes.poll() is None, "PostgreSQL was no longer changed"
@@ -78,6 +80,25 @@ def test_table_equals_postgres_after_kills(
     assert len(expected) > 100
     if not way:  # PyIceberg reads no equality deletes
         assert house.rows(TABLE).select(COLUMNS).to_pylist() == expected
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("first", "error"), [("20", "MALFORMED_RECORD_IN_PARSING"), ("1", "null in a key column")])
+def test_message_that_is_no_change_stops_the_stream(
+    tmp_path: Path, house: Warehouse, kafka: Kafka, first: str, error: str
+) -> None:
+    """The table would be believed to equal its source while changes are passed over."""
+    kafka.create_topic(TOPIC)
+    source = ("--broker", kafka.broker, "--topic", TOPIC)
+    with SubmittedProgram(tmp_path, PRODUCER, *source, "--first", first, "--count", "1") as producer:
+        producer.wait()
+    stream = (*source, "--table", TABLE, "--checkpoint", "checkpoint", "--available-now")
+
+    with SubmittedProgram(tmp_path, RECIPE / "stream.py", *stream) as driver:
+        log = driver.wait_failure()
+
+    assert error in log
+    assert not house.has_table(TABLE)
 
 
 def _environment(kafka: Kafka, database: Database) -> dict[str, str]:
@@ -102,17 +123,6 @@ def _changing(environment: Mapping[str, str], *arguments: str) -> Iterator[subpr
             yield process
         finally:
             process.kill()
-
-
-def _wait_for_landing(house: Warehouse, driver: SubmittedProgram) -> None:
-    """Wait until the table has one snapshot more than now."""
-
-    def snapshots() -> int:
-        driver.check_running()
-        return len(house.snapshots(TABLE)) if house.has_table(TABLE) else 0
-
-    before = snapshots()
-    wait_until(lambda: snapshots() > before, "an epoch has landed")
 
 
 def _read(house: Warehouse, driver: SubmittedProgram) -> list[dict[str, Any]]:

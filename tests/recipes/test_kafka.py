@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from support.services.kafka import PARTITIONS, Kafka
 from support.services.servers import REPOSITORY
-from support.spark.process import wait_until
-from support.spark.submit import SubmittedProgram
+from support.spark.submit import SubmittedProgram, wait_for_landing
 from support.spark.tables import Warehouse
 
 RECIPE = REPOSITORY / "examples" / "kafka"
@@ -41,7 +40,7 @@ def test_each_message_is_in_one_of_the_tables_once_after_kills(
         span = ("--first", str(turn * ORDERS_A_TURN), "--count", str(ORDERS_A_TURN))
         with SubmittedProgram(tmp_path, RECIPE / "produce.py", *source, *span) as producer:
             with SubmittedProgram(tmp_path, *stream, "--every", "500 milliseconds") as driver:
-                _wait_for_landing(house, driver)
+                wait_for_landing(driver, house, "shop.orders")
                 time.sleep(random.uniform(0, KILLED_WITHIN_S))  # noqa: S311  # no secret
                 driver.kill()
             producer.wait()
@@ -82,17 +81,6 @@ def test_messages_that_cannot_be_read_are_kept_as_they_are(kafka: Kafka, house: 
         b'{"customer": "x"}',
         b'{"id": 1, "customer": "\xff"}',
     }
-
-
-def _wait_for_landing(house: Warehouse, driver: SubmittedProgram) -> None:
-    """Wait until the table has one snapshot more than now."""
-
-    def snapshots() -> int:
-        driver.check_running()
-        return len(house.snapshots("shop.orders")) if house.has_table("shop.orders") else 0
-
-    before = snapshots()
-    wait_until(lambda: snapshots() > before, "an epoch has landed")
 
 
 def _order(id_: int) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from types import TracebackType
 
 from support.services.kafka import install_recipe_services
 from support.services.servers import REPOSITORY
-from support.spark.process import find_members
+from support.spark.process import find_members, wait_until
 from support.spark.session import JAVA_OPTIONS
+from support.spark.tables import Warehouse
 
 # What Spark lacks; it has the other jars that they need.
 _CONNECTORS = ("spark-sql-kafka-*", "spark-token-provider-*", "spark-avro_*", "kafka-clients-*", "commons-pool2-*")
@@ -90,6 +91,11 @@ class SubmittedProgram:
         if self._process.wait(_TIMEOUT_S):
             raise RuntimeError(f"{self._name} ended with {self._process.returncode}. {self._last_words()}")
 
+    def wait_failure(self) -> str:
+        """Wait until it ends with an error, and return its log."""
+        assert self._process.wait(_TIMEOUT_S) > 0, f"{self._name} has not failed."
+        return self._log.read_text(errors="replace")
+
     def kill(self) -> None:
         """Kill it without warning, and wait until the last of its processes is gone."""
         deadline = time.monotonic() + _TIMEOUT_S
@@ -104,6 +110,22 @@ class SubmittedProgram:
 
     def _last_words(self) -> str:
         return f"Its log ends with:\n{self._log.read_text(errors='replace')[-_LAST_CHARACTERS:]}"
+
+
+def wait_for_landing(driver: SubmittedProgram, house: Warehouse, table: str) -> None:
+    """Wait until a table that a program writes has one snapshot more than now.
+
+    Raises:
+        RuntimeError: The program has ended.
+        TimeoutError: Nothing lands.
+    """
+
+    def snapshots() -> int:
+        driver.check_running()
+        return len(house.snapshots(table)) if house.has_table(table) else 0
+
+    before = snapshots()
+    wait_until(lambda: snapshots() > before, f"an epoch has landed in {table}")
 
 
 def _environment() -> dict[str, str]:
