@@ -83,7 +83,9 @@ def test_table_equals_postgres_after_kills(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("first", "error"), [("20", "MALFORMED_RECORD_IN_PARSING"), ("1", "the operation column has null")])
+@pytest.mark.parametrize(
+    ("first", "error"), [("20", "MALFORMED_RECORD_IN_PARSING"), ("1", "the operation column has null")]
+)
 def test_message_that_is_no_change_stops_the_stream(
     tmp_path: Path, house: Warehouse, kafka: Kafka, first: str, error: str
 ) -> None:
