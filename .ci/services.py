@@ -20,7 +20,8 @@ from pathlib import Path
 from find_java import install_java, major_version
 from find_node import LOWEST_NODE, find_node
 from find_node import major_version as node_version
-from installing import STAMP, alone, finish, is_finished, run, run_java
+from installing import STAMP, alone, finish, is_finished, run
+from maven import fetch_jars
 
 FOLDER = Path(__file__).resolve().parents[1] / ".services"
 GO = ("github.com/versity/versitygw/cmd/versitygw@v1.8.0", "github.com/fsouza/fake-gcs-server@v1.56.1")
@@ -47,15 +48,7 @@ MAVEN = {
 }
 # These jars hold all that they need.
 _ALONE = ("nessie", "postgres")
-_NOTHING_MORE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 LOWEST_JAVA = 21
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>services</groupId><artifactId>{name}</artifactId><version>1</version>
-  <dependencies>{dependencies}</dependencies>
-</project>
-"""
 
 
 def wanted() -> dict[str, object]:
@@ -93,25 +86,9 @@ def _check_tools() -> None:
 
 def _fetch_jars() -> None:
     for name, jars in MAVEN.items():
-        _fetch(name, jars)
+        fetch_jars(FOLDER / name, jars, is_alone=name in _ALONE)
     _unpack_postgres()
     _link_java()
-
-
-def _fetch(name: str, jars: tuple[str, ...]) -> None:
-    """Fetch jars, and what they need, into the folder of a server."""
-    folder = FOLDER / name
-    folder.mkdir()
-    pom = folder / "pom.xml"
-    inside = _NOTHING_MORE if name in _ALONE else ""
-    pom.write_text(_POM.format(name=name, dependencies="".join(_dependency(jar, inside) for jar in jars)))
-    run_java(FOLDER, "mvn", "-B", "-q", "-f", pom, _COPY, f"-DoutputDirectory={folder}")
-
-
-def _dependency(jar: str, inside: str) -> str:
-    tags = ("groupId", "artifactId", "version", "classifier")
-    parts = (f"<{tag}>{part}</{tag}>" for tag, part in zip(tags, jar.split(":"), strict=False))
-    return f"<dependency>{''.join(parts)}{inside}</dependency>"
 
 
 def _unpack_postgres() -> None:

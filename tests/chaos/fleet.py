@@ -22,7 +22,7 @@ from chaos.driver import FILES_PER_EPOCH, BatchSpec, StreamSpec
 from chaos.orders import Place, place_of
 from chaos.world import World
 from support.spark.jobs import write_source
-from support.spark.process import SparkProcess, _find
+from support.spark.process import SparkProcess, find_members
 
 ROWS_PER_FILE = 10
 ROWS_PER_BATCH = 20
@@ -72,15 +72,17 @@ class Driver:
 
     def places(self, folder: Path) -> Iterator[tuple[int, Place]]:
         """Yield its Python workers that have noted where they are."""
-        java = _find(self.process.pid, "java")  # which may have the number of a worker that is long dead
-        for pid in {*_find(self.process.pid)} - {*java}:
+        java = find_members(self.process.pid, "java")  # which may have the number of a worker that is long dead
+        for pid in {*find_members(self.process.pid)} - {*java}:
             place = place_of(folder, pid)
             if place is not None:
                 yield pid, place
 
     def executors(self) -> list[int]:
         """Return the Java processes of its executors."""
-        return [pid for pid in _find(self.process.pid, "java") if "CoarseGrainedExecutorBackend" in _command(pid)]
+        return [
+            pid for pid in find_members(self.process.pid, "java") if "CoarseGrainedExecutorBackend" in _command(pid)
+        ]
 
 
 def _command(pid: int) -> str:

@@ -6,11 +6,7 @@ Glue is moto's, which is no proof of what Amazon's does; see `moto_server.py` fo
 from __future__ import annotations
 
 import os
-import pwd
-import shutil
-import subprocess
 import sys
-import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
 
+from support.services.postgres import serve_database
 from support.services.server_process import HOST, Server, accepts, free_port
 from support.services.servers import (
     ACCESS_KEY,
@@ -32,11 +29,6 @@ from support.services.servers import (
     peer_s3,
     spark_jars,
 )
-
-_DATABASE_USER, _DATABASE_PASSWORD = "tests", "tests-password"
-# PostgreSQL refuses to be run by root.
-_NOBODY = "nobody"
-_INITDB_TIMEOUT_S = 300
 
 
 @contextmanager
@@ -142,77 +134,26 @@ def serve_hive_metastore(folder: Path, store: ObjectStore) -> Iterator[CatalogSe
 def serve_postgres(folder: Path, store: ObjectStore) -> Iterator[CatalogService]:
     """Serve PostgreSQL as the database of a SQL catalog."""
     warehouse = f"{store.bucket('postgres')}/warehouse"
-    port = free_port()
-    with _postgres_home() as (home, user):
-        _init_database(home, user)
-        arguments = {
-            "port": str(port),
-            "listen_addresses": HOST,
-            "unix_socket_directories": "",
-            "fsync": "off",
-            "logging_collector": "off",
-        }
-        log = folder / "server.log"
-        server = Server(
-            name="PostgreSQL",
-            command=[
-                home / "postgres" / "bin" / "postgres",
-                "-D",
-                home / "data",
-                *(part for key, value in arguments.items() for part in ("-c", f"{key}={value}")),
-            ],
-            log=log,
-            is_ready=lambda: "ready to accept connections" in log.read_text(errors="replace"),
-            user=user,
-            stop_signal="SIGQUIT",  # it would wait for its clients otherwise
+    with serve_database(folder) as database:
+        address = f"{HOST}:{database.port}/{database.name}"
+        yield CatalogService(
+            name="postgres",
+            properties={
+                "type": "sql",
+                "uri": f"postgresql+psycopg2://{database.user}:{database.password}@{address}",
+                "warehouse": warehouse,
+                **store.properties,
+            },
+            peer_properties={
+                "type": "jdbc",
+                "uri": f"jdbc:postgresql://{address}",
+                "jdbc.user": database.user,
+                "jdbc.password": database.password,
+                "jdbc.schema-version": "V1",
+                "warehouse": warehouse,
+                **peer_s3(store),
+            },
         )
-        address = f"{HOST}:{port}/postgres"
-        with server.running():
-            yield CatalogService(
-                name="postgres",
-                properties={
-                    "type": "sql",
-                    "uri": f"postgresql+psycopg2://{_DATABASE_USER}:{_DATABASE_PASSWORD}@{address}",
-                    "warehouse": warehouse,
-                    **store.properties,
-                },
-                peer_properties={
-                    "type": "jdbc",
-                    "uri": f"jdbc:postgresql://{address}",
-                    "jdbc.user": _DATABASE_USER,
-                    "jdbc.password": _DATABASE_PASSWORD,
-                    "jdbc.schema-version": "V1",
-                    "warehouse": warehouse,
-                    **peer_s3(store),
-                },
-            )
-
-
-@contextmanager
-def _postgres_home() -> Iterator[tuple[Path, str]]:
-    """Yield a folder with PostgreSQL's programs, and the user that owns it; empty for this process's.
-
-    The folder lies where every user may look, unlike those of the tests.
-    """
-    is_root = os.geteuid() == 0
-    home = Path(tempfile.mkdtemp(prefix="iceberg-ds-postgres-"))
-    try:
-        shutil.copytree(install_services() / "postgres", home / "postgres", ignore=shutil.ignore_patterns("*.jar"))
-        if is_root:
-            os.chown(home, pwd.getpwnam(_NOBODY).pw_uid, -1)
-        yield home, _NOBODY if is_root else ""
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def _init_database(home: Path, user: str) -> None:
-    password = home / "password"
-    password.write_text(_DATABASE_PASSWORD)
-    password.chmod(0o644)
-    command = [home / "postgres" / "bin" / "initdb", "--pgdata", home / "data", "--pwfile", password]
-    command += ["--username", _DATABASE_USER, "--auth", "scram-sha-256", "--encoding", "UTF8", "--no-sync"]
-    options = {"user": user, "extra_groups": []} if user else {}
-    subprocess.run(command, check=True, capture_output=True, cwd=home, timeout=_INITDB_TIMEOUT_S, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

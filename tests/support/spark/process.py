@@ -156,7 +156,7 @@ class SparkProcess:
 
     def wait_java_dead(self) -> None:
         """Wait until its Java process is gone, as after a fault that kills it."""
-        wait_until(lambda: not _find(self.pid, "java"), "Spark's Java process is dead", _DIE_TIMEOUT_S)
+        wait_until(lambda: not find_members(self.pid, "java"), "Spark's Java process is dead", _DIE_TIMEOUT_S)
 
     def kill_group(self) -> None:
         """Kill its process group without warning: its Python and its Java; workers end by themselves, in time."""
@@ -168,7 +168,7 @@ class SparkProcess:
         """Kill it without warning, and wait until the last of its workers is gone."""
         self.kill_group()
         deadline = time.monotonic() + _DIE_TIMEOUT_S
-        while members := _find(self.pid):
+        while members := find_members(self.pid):
             for member in members:
                 with suppress(ProcessLookupError):
                     os.kill(member, signal.SIGKILL)
@@ -187,7 +187,7 @@ class SparkProcess:
                 self._process.stdin.close()
 
 
-def _find(session_id: int, name: str | None = None) -> list[int]:
+def find_members(session_id: int, name: str | None = None) -> list[int]:
     """Return the running processes of a session, only those called `name` if it is given."""
     found = []
     for process in Path("/proc").iterdir():
