@@ -38,6 +38,8 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 PEER := .peer/ready.json
 # The real servers that tests start.
 SERVICES := .services/ready.json
+# What the recipes need beside that.
+RECIPES := .recipes/ready
 # Java's archive of Spark's classes, with which each Spark of the tests starts sooner.
 CLASSES := .classes/ready
 # What Spark needs of Java, found once: lines that set JAVA_HOME, none if the machine's own will do.
@@ -68,7 +70,7 @@ $(PEER): .ci/peer_environment.py .ci/installing.py $(TOOLS)
 .PHONY: peer
 peer: $(PEER) ## Make the environment of Iceberg's own Spark runtime, which the sink is held against
 
-$(SERVICES): .ci/services.py .ci/installing.py .ci/find_node.py $(TOOLS)
+$(SERVICES): .ci/services.py .ci/maven.py .ci/installing.py .ci/find_node.py $(TOOLS)
 	@$(WITH_JAVA) $(BIN)/python .ci/services.py
 
 .PHONY: services
@@ -77,6 +79,14 @@ services: $(SERVICES) ## Build and fetch the real servers that tests start; need
 $(CLASSES): tests/support/spark/class_archive.py $(TOOLS)
 	@$(WITH_JAVA) $(BIN)/python tests/support/spark/class_archive.py
 	@touch $@
+
+$(RECIPES): .ci/recipe_services.py .ci/maven.py .ci/recipe_environments.py .ci/installing.py $(wildcard examples/*/requirements.txt) $(TOOLS)
+	@$(WITH_JAVA) $(BIN)/python .ci/recipe_services.py
+	@$(WITH_JAVA) $(BIN)/python .ci/recipe_environments.py
+	@touch $@
+
+.PHONY: recipes
+recipes: $(RECIPES) ## Make what the recipes in examples/ need: Kafka, Debezium, Airflow, Dagster and others
 
 .PHONY: classes
 classes: $(CLASSES) ## Archive Spark's classes, with which the tests start Spark sooner
@@ -106,7 +116,7 @@ test: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run the tests, of matrices whos
 	@$(WITH_JAVA) $(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run all tests, those too that are marked exhaustive
+test-all: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) $(RECIPES) ## Run all tests, those too that are marked exhaustive
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-all} $(BIN)/pytest $(SIDE_BY_SIDE) -m "" $(PYTEST_ARGS)
 
 .PHONY: test-unit
@@ -177,4 +187,4 @@ docs-serve: $(TOOLS) ## Show the documentation on this machine, at http://127.0.
 
 .PHONY: clean
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .peer .services .classes .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist site
+	rm -rf $(VENV) .peer .services .classes .recipes .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo build dist site

@@ -23,12 +23,15 @@ ELSEWHERE = (
     "benchmarks/README.md",
     "benchmarks/results/*.md",
     "benchmarks/results/*.png",
+    "examples/*/README.md",
     "tests/chaos/README.md",
     "tests/chaos/results/*.md",
     "tests/chaos/results/*.png",
 )
 # A page with this name would take the place of the one that leads its section.
 RENAMED = {"benchmarks/README.md": "benchmarks/measuring.md"}
+# Each recipe is a page of its own name.
+_RECIPE = re.compile(r"examples/(\w+)/README\.md")
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^][]|\[[^]]*\])*)\]\((?P<to>[^)\s]+)\)")
 
 
@@ -37,8 +40,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for pattern in ELSEWHERE:
         for path in sorted(REPOSITORY.glob(pattern)):
             name = path.relative_to(REPOSITORY).as_posix()
-            files.append(File.generated(config, RENAMED.get(name, name), abs_src_path=str(path)))
+            files.append(File.generated(config, _renamed(name), abs_src_path=str(path)))
     return files
+
+
+def _renamed(name: str) -> str:
+    """Return the place on the site of a file that stands elsewhere."""
+    return RENAMED.get(name, _RECIPE.sub(r"recipes/\1.md", name))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -51,7 +59,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if "://" in match["to"] or not target:
             return match[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(there), target))
-        uri = RENAMED.get(path, path.removeprefix("docs/"))
+        uri = _renamed(path).removeprefix("docs/")
         if files.get_file_from_path(uri) is None and not path.startswith("docs/"):
             return match["text"]
         to = posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".")
