@@ -94,10 +94,12 @@ def facts_of(data_file: DataFile, field_id: int, field_type: IcebergType) -> Col
     nulls = (data_file.null_value_counts or {}).get(field_id)
     values = (data_file.value_counts or {}).get(field_id)
     is_float = isinstance(field_type, FloatType | DoubleType)
+    # Of a field of null structs, which some writers do not count at all.
+    is_short = values is not None and values < data_file.record_count
     return ColumnFacts(
         low=bound_value((data_file.lower_bounds or {}).get(field_id), field_type),
         high=bound_value((data_file.upper_bounds or {}).get(field_id), field_type),
-        may_be_null=nulls != 0,
+        may_be_null=nulls != 0 or is_short,
         is_all_null=nulls is not None and nulls == values and values > 0,
         may_be_nan=is_float and (data_file.nan_value_counts or {}).get(field_id) != 0,
     )

@@ -130,6 +130,17 @@ def test_null_meets_null_whatever_the_bounds() -> None:
     assert may_share(data, a_file(kind, 9, 9, nulls=None), kind)
 
 
+def test_null_is_looked_for_where_values_are_left_uncounted() -> None:
+    """A deleted row whose key is a field of a null struct would come back: some writers do not count it at all."""
+    kind = LongType()
+    data, null = a_file(kind, 1, 5, values=9), a_file(values=10, nulls=10)
+
+    assert may_share(data, null, kind)
+    assert not may_share(data, a_file(kind, 9, 9), kind)
+    assert may_share(a_file(values=9, nulls=9), null, kind)
+    assert not may_share(a_file(values=9, nulls=9), a_file(kind, 9, 9), kind)
+
+
 def test_columns_of_nothing_but_nulls_share_nothing_with_those_without() -> None:
     """Each delete of a null would have all files read."""
     kind = LongType()
