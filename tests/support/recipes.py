@@ -19,6 +19,8 @@ ENVIRONMENTS = REPOSITORY / ".recipes"
 # Spark and a scheduler start anew with each command.
 TIMEOUT_S = 1500
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# Airflow, Dagster and dbt would tell their makers that they were run.
+_SILENT = {"DAGSTER_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "SCARF_ANALYTICS": "false"}
 _FOREIGN = ("PYTHON", "PYSPARK_", "SPARK_", "PYICEBERG_", "VIRTUAL_ENV")
 
 
@@ -54,7 +56,7 @@ class Recipe:
         """
         environment = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
         environment["PATH"] = f"{self.environment / 'bin'}:{environment['PATH']}"
-        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", **_SILENT}
         spare_defaults(environment, self.folder.with_name("conf"))
         ended = subprocess.run(
             ["bash", "-e", "-c", "\n".join(commands)],
