@@ -39,7 +39,7 @@ PEER := .peer/ready.json
 # The real servers that tests start.
 SERVICES := .services/ready.json
 # What the recipes need beside that.
-RECIPES := .recipes/ready
+RECIPES := .recipes/ready.json
 # Java's archive of Spark's classes, with which each Spark of the tests starts sooner.
 CLASSES := .classes/ready
 # What Spark needs of Java, found once: lines that set JAVA_HOME, none if the machine's own will do.
@@ -83,7 +83,6 @@ $(CLASSES): tests/support/spark/class_archive.py $(TOOLS)
 $(RECIPES): .ci/recipe_services.py .ci/maven.py .ci/recipe_environments.py .ci/installing.py $(wildcard examples/*/requirements.txt) $(TOOLS)
 	@$(WITH_JAVA) $(BIN)/python .ci/recipe_services.py
 	@$(WITH_JAVA) $(BIN)/python .ci/recipe_environments.py
-	@touch $@
 
 .PHONY: recipes
 recipes: $(RECIPES) ## Make what the recipes in examples/ need: Kafka, Debezium, Airflow, Dagster and others
