@@ -1,0 +1,3 @@
+select day, count(*) as orders, sum(price) as takings
+from {{ source('shop', 'orders') }}
+group by day
