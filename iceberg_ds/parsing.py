@@ -6,6 +6,7 @@ parsed counts as not set, and fails no commit.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +16,8 @@ _Word = TypeVar("_Word", bound=str)
 
 _HIGHEST_LONG = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
+# Set by Spark for its Python processes: `default`, or the session that they have a folder of their own for.
+_SESSION_FOLDER = "SPARK_JOB_ARTIFACT_UUID"
 _DELETE_ENCODINGS = ("auto", "equality", "position", "copy-on-write")
 
 
@@ -121,12 +124,23 @@ def delete_encoding(text: str) -> str:
     return word
 
 
+def is_folder_of_session() -> bool:
+    """Return whether this process runs in a folder that Spark made for a session of Spark Connect, and will delete."""
+    return os.environ.get(_SESSION_FOLDER, "default") != "default"
+
+
 def embedded_warehouse(folder: Path) -> str:
     """Return the absolute path of an embedded warehouse.
 
     Raises:
-        ValueError: The path cannot be part of a URL, which the locations of tables are.
+        ValueError: The path cannot be part of a URL, which the locations of tables are; or it is relative to a folder
+            that does not last.
     """
+    if not folder.expanduser().is_absolute() and is_folder_of_session():
+        raise ValueError(
+            "expected an absolute path: Spark runs sessions of Spark Connect in folders of its own, and deletes these "
+            "with all that is in them"
+        )
     path = str(folder.expanduser().absolute())
     if any(character in path for character in "?#"):
         raise ValueError("expected a path without ? and #, which cannot stand in the locations of tables")

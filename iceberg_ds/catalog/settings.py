@@ -19,7 +19,7 @@ from pyiceberg.utils.config import merge_config
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.configuration import configured_catalog, default_catalog, read_configuration
 from iceberg_ds.options.sink_options import CATALOG_PREFIX, DEFAULT_WAREHOUSE, SinkOptions
-from iceberg_ds.parsing import embedded_warehouse
+from iceberg_ds.parsing import embedded_warehouse, is_folder_of_session
 from iceberg_ds.secrets import is_secret, mask_properties, mask_url
 
 # PyIceberg reads these as trees, and ignores them in the flat form that options and the environment have.
@@ -37,6 +37,8 @@ _LEADS_NOWHERE = re.compile(
 # Ways to sign in without any credential.
 _NO_SIGN_IN = ("none", "noop")
 _SQLITE_LOCK_TIMEOUT_S = 60
+# A file of SQLite: an absolute path has a fourth slash.
+_RELATIVE_DATABASE = re.compile(r"sqlite(\+\w+)?:///(?![/:])\S")
 _SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"  # PyIceberg's property of REST catalogs
 
 
@@ -144,7 +146,9 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
                 f"by options, ~/.pyiceberg.yaml or the environment: use '{CATALOG_PREFIX}warehouse', or drop one."
             )
         settings = CatalogSettings(name=name, properties=tuple(sorted(options.catalog_properties.items())))
-        check_history_is_shown(settings.name, _merged(settings, configured or {}))
+        merged = _merged(settings, configured or {})
+        check_history_is_shown(settings.name, merged)
+        _check_database_lasts(settings.name, merged.get(URI, ""))
         return settings
     if options.catalog is not None:
         known = ", ".join(sorted(configuration.get_known_catalogs())) or "none"
@@ -152,7 +156,28 @@ def catalog_settings(options: SinkOptions) -> CatalogSettings:
             f"Catalog '{name}' is not configured (known: {known}): "
             f"describe it with '{CATALOG_PREFIX}*' options, in ~/.pyiceberg.yaml or in the environment."
         )
-    return CatalogSettings(name=name, properties=_embedded(options.warehouse or embedded_warehouse(DEFAULT_WAREHOUSE)))
+    return CatalogSettings(name=name, properties=_embedded(options.warehouse or _default_warehouse()))
+
+
+def _default_warehouse() -> str:
+    try:
+        return embedded_warehouse(DEFAULT_WAREHOUSE)
+    except ValueError as error:
+        raise OptionError(
+            f"No catalog is configured, and the embedded one cannot be in ./{DEFAULT_WAREHOUSE}: {error}. Describe a "
+            f"catalog by '{CATALOG_PREFIX}*' options, in ~/.pyiceberg.yaml or in the environment; or give option "
+            "'warehouse' an absolute path."
+        ) from error
+
+
+def _check_database_lasts(name: str, uri: str) -> None:
+    """Refuse a database file in a folder that Spark deletes with its session."""
+    if _RELATIVE_DATABASE.match(uri) and is_folder_of_session():
+        raise OptionError(
+            f"Catalog '{name}' is in {mask_url(uri)}, a path relative to a folder that Spark makes for a session of "
+            "Spark Connect and deletes with it: the tables would be lost. Give an absolute path, as in "
+            "sqlite:////data/catalog.db."
+        )
 
 
 def configured_properties(settings: CatalogSettings) -> dict[str, str]:

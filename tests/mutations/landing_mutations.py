@@ -19,6 +19,13 @@ _CRASHES = "faults/test_stream_crashes.py::"
 
 LANDING = (
     Mutation(
+        name="tables are put into a folder that Spark deletes",
+        file="parsing.py",
+        before='    return os.environ.get(_SESSION_FOLDER, "default") != "default"',
+        after="    return False",
+        tests=("unit/catalog/test_settings.py::test_tables_are_not_put_into_the_folder_of_a_connect_session",),
+    ),
+    Mutation(
         name="an epoch is not looked up before it is committed",
         file="snapshots/commit_status.py",
         before="if marker is None or marker.number < numbered.number:",
