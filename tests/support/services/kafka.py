@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from support.services.server_process import HOST, Server, ServerError, free_port
-from support.services.servers import INSTALL_TIMEOUT_S, QUICK_JAVA, REPOSITORY, java
+from support.services.servers import QUICK_JAVA, REPOSITORY, java, make_servers
 
 RECIPE_SERVICES = REPOSITORY / ".recipes" / "services"
 PARTITIONS = 3
@@ -28,12 +27,7 @@ def install_recipe_services() -> Path:
     Raises:
         ServerError: It could not be made.
     """
-    command = [sys.executable, str(REPOSITORY / ".ci" / "recipe_services.py")]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
-    except subprocess.CalledProcessError as error:
-        raise ServerError(f"Cannot make {RECIPE_SERVICES}:\n{error.stderr[-_LAST_CHARACTERS:]}") from error
-    return RECIPE_SERVICES
+    return make_servers("recipe_services.py", RECIPE_SERVICES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

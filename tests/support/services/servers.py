@@ -38,12 +38,21 @@ def install_services() -> Path:
     Raises:
         ServerError: They could not be made.
     """
-    command = [sys.executable, str(REPOSITORY / ".ci" / "services.py")]
+    return make_servers("services.py", SERVICES)
+
+
+def make_servers(script: str, folder: Path) -> Path:
+    """Let a script of `.ci` make the servers of a folder unless they are there, and return the folder.
+
+    Raises:
+        ServerError: They could not be made.
+    """
+    command = [sys.executable, str(REPOSITORY / ".ci" / script)]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
     except subprocess.CalledProcessError as error:
-        raise ServerError(f"Cannot make the servers in {SERVICES}:\n{error.stderr[-_LAST_CHARACTERS:]}") from error
-    return SERVICES
+        raise ServerError(f"Cannot make the servers in {folder}:\n{error.stderr[-_LAST_CHARACTERS:]}") from error
+    return folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
