@@ -191,7 +191,7 @@ def _connect(options: SinkOptions) -> CatalogClient:
     from iceberg_ds.catalog.client import connect
     from iceberg_ds.catalog.settings import catalog_settings
 
-    return connect(catalog_settings(options))
+    return connect(catalog_settings(options), options.reports)
 
 
 def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan:
@@ -211,9 +211,10 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
     from iceberg_ds.writers.reporting import report_files, write_or_hand_over
     from iceberg_ds.writers.row_predicates import RangeCheck
+    from iceberg_ds.writers.spill import spilled_bytes
     from iceberg_ds.writers.task_writer import TaskAttempt
 
-    task = _task_context()
+    task, spilled_before = _task_context(), spilled_bytes()
     check_audit_settings(plan, task.getLocalProperty)
     check_zone_of_session(plan, task.getLocalProperty)
     batches = in_zone_of_option(plan, batches)
@@ -221,7 +222,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
     plan = plan.in_epoch(epoch)
     if plan.write.changes is not None:
         return _write_keyed_task(plan, batches, attempt)
-    check, arriving = RangeCheck(plan), CountedBatches(acknowledging(batches))
+    check, arriving = RangeCheck(plan), CountedBatches(acknowledging(batches), plan.event_time)
     data_files, rows = write_or_hand_over(plan, arriving, attempt, check)
     report = report_files(plan, attempt, data_files)
     fault_point(FaultPoint.TASK_WRITTEN)
@@ -234,6 +235,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: Epoch
         manifests=report.manifests,
         rows=rows,
         counts=RowCounts(received=arriving.rows, left_out=check.left_out),
+        metrics=arriving.metrics(spilled_bytes() - spilled_before),
     )
 
 

@@ -9,18 +9,20 @@ Spark requires.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyspark.sql.datasource import WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError, RowCountError
 from iceberg_ds.plan import TaskKeys, WriteIdentity
 
-WIRE_VERSION = 9
+WIRE_VERSION = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +44,64 @@ class RowCounts:
         return self.received - self.left_out
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMetrics:
+    """What a task took, for the report on the commit.
+
+    Attributes:
+        seconds: Seconds from its first line to its message.
+        received_bytes: Bytes of the rows that Spark sent, in memory.
+        spilled_bytes: Bytes that it wrote to local disks because they did not fit in memory.
+        newest_event_us: Event time of its newest row, in microseconds since 1970 in UTC; None if unknown.
+    """
+
+    seconds: float = 0.0
+    received_bytes: int = 0
+    spilled_bytes: int = 0
+    newest_event_us: int | None = None
+
+
 class CountedBatches:
     """Batches as they come, counted on the way.
 
+    Args:
+        batches: The batches.
+        event_time: Name of the column with the event time of rows, None for no such column.
+
     Attributes:
         rows: How many rows have come so far.
+        received_bytes: How many bytes they take in memory.
+        newest_event_us: The latest event time so far, in microseconds since 1970 in UTC; None if unknown.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self.rows = 0
+    def __init__(self, batches: Iterable[pa.RecordBatch], event_time: str | None = None) -> None:
+        self.rows = self.received_bytes = 0
+        self.newest_event_us: int | None = None
         self._batches = batches
+        self._event_time = event_time
+        self._started = time.monotonic()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
             self.rows += batch.num_rows
+            self.received_bytes += batch.nbytes
+            if self._event_time is not None and batch.num_rows:
+                self._see_events(batch.column(self._event_time))
             yield batch
+
+    def metrics(self, spilled_bytes: int = 0) -> TaskMetrics:
+        """Return what the task took from when this was made until now."""
+        return TaskMetrics(
+            seconds=time.monotonic() - self._started,
+            received_bytes=self.received_bytes,
+            spilled_bytes=spilled_bytes,
+            newest_event_us=self.newest_event_us,
+        )
+
+    def _see_events(self, times: pa.Array) -> None:
+        newest = pc.max(times).cast(pa.timestamp("us", times.type.tz)).value
+        if newest is not None and (self.newest_event_us is None or newest > self.newest_event_us):
+            self.newest_event_us = newest
 
 
 def rows_in(data_files: Iterable[DataFile]) -> int:
@@ -176,8 +221,9 @@ class TaskCommit(WriterCommitMessage):
         rows: The rows that it hands over instead of writing files; None if it wrote files, or had no rows.
         delete_files: Files of equality deletes that this attempt wrote; empty for a write without keys.
         keys: The report on the keys that it met, even if there were none; None for a write without keys.
-        counts: How many rows it got from Spark, and how many of them it left out.
         wire_version: Layout of this message.
+        counts: How many rows it got from Spark, and how many of them it left out.
+        metrics: What it took.
     """
 
     write: WriteIdentity
@@ -190,6 +236,7 @@ class TaskCommit(WriterCommitMessage):
     keys: TaskKeys | None = None
     wire_version: int = WIRE_VERSION
     counts: RowCounts = field(kw_only=True)
+    metrics: TaskMetrics = field(default=TaskMetrics(), kw_only=True)
 
     @property
     def reported_rows(self) -> dict[str, int]:

@@ -93,6 +93,14 @@ def location(text: str) -> str:
     return text.rstrip("/")
 
 
+def local_file(text: str) -> str:
+    """Return the absolute path of a local file."""
+    path = Path(text).expanduser()
+    if "://" in text or not path.is_absolute() or text.endswith("/"):
+        raise ValueError("expected the absolute path of a local file, such as /var/log/spark/commits.jsonl")
+    return str(path)
+
+
 def always_checked(text: str) -> bool:
     """Return true; nothing else is allowed."""
     if not boolean(text):
@@ -112,6 +120,14 @@ def names_among(*known: str) -> Callable[[str], tuple[str, ...]]:
         return given
 
     return parse
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return names, with commas between them."""
+    given = tuple(word.strip() for word in text.split(","))
+    if not all(given) or len(set(given)) < len(given):
+        raise ValueError("expected names with commas between them, each once")
+    return given
 
 
 def delete_encoding(text: str) -> str:

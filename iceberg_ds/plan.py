@@ -484,6 +484,8 @@ class WritePlan:
             names there; None without it.
         added: The columns that tasks fill in, or None.
         is_audited: Whether settings of the session may send writes of the table to another branch.
+        event_time: The DataFrame's column with the event time of rows, for the report on the commit; None for no such
+            column.
     """
 
     write: WriteIdentity
@@ -502,6 +504,7 @@ class WritePlan:
     frame: Schema | None = None
     added: AddedColumns | None = None
     is_audited: bool = False
+    event_time: str | None = None
 
     @classmethod
     def into(cls, metadata: TableMetadata, write: WriteIdentity, io_properties: Mapping[str, str]) -> WritePlan:

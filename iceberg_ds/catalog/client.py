@@ -31,6 +31,8 @@ from iceberg_ds.catalog.staged_metadata import see_table
 from iceberg_ds.error_hints import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.io.vended_credentials import renewal_properties
+from iceberg_ds.metrics.delivery import NO_REPORTING, Reporting
+from iceberg_ds.metrics.reporters import NO_REPORTS, ReportSettings, reporting
 from iceberg_ds.plan import NewTable
 from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
 from iceberg_ds.table.names import identifier_text
@@ -43,9 +45,20 @@ _Result = TypeVar("_Result")
 
 
 class CatalogClient:
-    """A connected catalog. Get one from `connect`."""
+    """A connected catalog. Get one from `connect`.
 
-    def __init__(self, catalog: Catalog, settings: CatalogSettings, files: MetadataFiles | None = None) -> None:
+    Attributes:
+        reporting: Where reports on commits to its tables go.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: CatalogSettings,
+        files: MetadataFiles | None = None,
+        reporting: Reporting = NO_REPORTING,
+    ) -> None:
+        self.reporting = reporting
         self._catalog = catalog
         self._settings = settings
         self._metadata_files = files or MetadataFiles()
@@ -62,6 +75,16 @@ class CatalogClient:
     def raw(self) -> Catalog:
         """PyIceberg's own catalog, for code that looks at the catalog itself."""
         return self._catalog
+
+    def reporting_to(self, reports: ReportSettings) -> CatalogClient:
+        """Return the same catalog over the same connection, with reports that go where `reports` says.
+
+        Raises:
+            OptionError: There is no reporter of a name in it.
+        """
+        # Only the REST catalog has this attribute.
+        rest = getattr(self._catalog, "report_commit", None)
+        return CatalogClient(self._catalog, self._settings, self._metadata_files, reporting(reports, rest))
 
     def another(self) -> CatalogClient:
         """Return the same catalog over a connection of its own.
@@ -269,13 +292,18 @@ class CatalogClient:
 _clients: dict[CatalogSettings, CatalogClient] = {}
 
 
-def connect(settings: CatalogSettings) -> CatalogClient:
+def connect(settings: CatalogSettings, reports: ReportSettings = NO_REPORTS) -> CatalogClient:
     """Return the catalog of `settings`, connected at most once per process.
+
+    Args:
+        settings: Which catalog.
+        reports: Where reports on commits go, beside the catalog itself.
 
     Raises:
         CatalogError: The catalog could not be reached, or its properties do not make a catalog.
+        OptionError: There is no reporter of a name in `reports`.
     """
     client = _clients.get(settings)
     if client is None:
         client = _clients[settings] = CatalogClient(load(settings), settings)
-    return client
+    return client.reporting_to(reports)

@@ -27,12 +27,15 @@ from urllib.parse import urlsplit
 import urllib3
 from pydantic import SerializeAsAny
 from pyiceberg.catalog.rest import (
+    API_PREFIX,
     CA_BUNDLE,
     OAUTH2_SERVER_URI,
     SIGV4,
     SSL,
     Capability,
+    Endpoint,
     Endpoints,
+    HttpMethod,
     RestCatalog,
     TableResponse,
 )
@@ -64,13 +67,15 @@ from iceberg_ds.io.vended_credentials import (
     with_vended,
     without_signing,
 )
+from iceberg_ds.metrics.report import CommitReport, rest_report
 from iceberg_ds.parsing import count, positive_integer
 from iceberg_ds.secrets import is_secret, mask_text, storage_properties
-from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.names import identifier_text, parse_identifier
 
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
+METRICS_REPORTING = "rest-metrics-reporting-enabled"
 READ_TIMEOUT = "rest.client.socket-timeout-ms"
 MAX_RETRIES = "rest.client.max-retries"
 
@@ -90,6 +95,10 @@ _READING = frozenset({"GET", "HEAD"})
 _ANY = frozenset({"GET", "HEAD", "POST"})
 # A token that tasks get should last nearly as long as tokens do.
 _FRESH_TOKEN_S = 60
+_METRICS = "namespaces/{namespace}/tables/{table}/metrics"
+_REPORT_METRICS = Endpoint(http_method=HttpMethod.POST, path=f"{API_PREFIX}/{_METRICS}")
+# Seconds to connect, and to wait for the answer.
+_REPORT_TIMEOUT_S = (2.0, 5.0)
 _REMOTE_SIGNING = "s3.remote-signing-enabled"
 
 
@@ -310,6 +319,21 @@ class SinkRestCatalog(RestCatalog):
             if kwargs.get("stage_create") and "stage" in str(refusal).lower():
                 raise StagingRefusedError(str(refusal)) from refusal
             raise
+
+    def report_commit(self, report: CommitReport) -> None:
+        """Send the report on a commit to the server, if it takes reports and the catalog's property allows it.
+
+        Raises:
+            HTTPError, RequestException: The server refused it, or could not be reached in time.
+        """
+        is_wanted = property_as_bool(self.properties, METRICS_REPORTING, True)  # noqa: FBT003  # as in Java's catalog
+        if report.snapshot_id is None or report.outcome != "committed" or not is_wanted:
+            return
+        if _REPORT_METRICS not in self._supported_endpoints:
+            return
+        place = self._split_identifier_for_path(parse_identifier(report.table))
+        url = self.url(_METRICS, prefixed=True, **place)
+        self._session.post(url, json=rest_report(report), timeout=_REPORT_TIMEOUT_S).raise_for_status()
 
     @property
     def _ca_bundle(self) -> str | None:

@@ -76,6 +76,8 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
+from iceberg_ds.metrics.commit_meter import CommitMeter, metered
+from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.plan import OverwriteByFilter, WriteIdentity
 from iceberg_ds.table.names import parse_identifier
 
@@ -158,6 +160,17 @@ def commit_write(
         RowCountError: Rows were lost or doubled on the way; nothing was committed, and the files were deleted.
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
+    with metered(catalog.reporting, commits[0].write, TaskFigures.of(commits)) as meter:
+        return _commit(catalog, commits, meter, rewrite, late_keys)
+
+
+def _commit(
+    catalog: CatalogClient,
+    commits: Sequence[TaskCommit],
+    meter: CommitMeter,
+    rewrite: RewriteFiles | None,
+    late_keys: pa.Table | None,
+) -> CommitResult:
     write = commits[0].write
     fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
@@ -174,7 +187,8 @@ def commit_write(
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)
     _check_visible(catalog, commits, added, *([] if rewrite is None else [rewrite.added]))
-    result = bring_in(SnapshotUpdate(catalog, write, WriteFiles(added, gathered, keys, row_count=row_count), rewrite))
+    files = WriteFiles(added, gathered, keys, row_count=row_count)
+    result = bring_in(SnapshotUpdate(catalog, write, files, meter, rewrite))
     route = write.route
     if route.publish_to is not None and not route.converts and result.snapshot_id is not None:
         _publish(catalog, write, route.publish_to, result.snapshot_id)
@@ -200,7 +214,8 @@ def commit_rewrite(catalog: CatalogClient, write: WriteIdentity, rewrite: Rewrit
     fault_point(FaultPoint.COMMIT_BEGUN)
     if (unseen := _unseen(rewrite.added)) is not None:
         raise DataFileError(f"Cannot commit to {write.table}: {unseen}")
-    return bring_in(SnapshotUpdate(catalog, write, WriteFiles(Added(())), rewrite))
+    with metered(catalog.reporting, write) as meter:
+        return bring_in(SnapshotUpdate(catalog, write, WriteFiles(Added(())), meter, rewrite))
 
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:

@@ -7,7 +7,8 @@ as it is at each attempt. The producer records every file, so that the caller ca
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
@@ -29,7 +30,7 @@ from iceberg_ds.snapshots.manifests import (
     write_manifests,
 )
 from iceberg_ds.snapshots.refs import write_base
-from iceberg_ds.snapshots.snapshot import Change, change_summary, manifest_counts, new_snapshot
+from iceberg_ds.snapshots.snapshot import Change, change_summary, new_snapshot
 
 _COUNTS_OF_OTHERS = (
     "The writer of that list may have counted wrongly: check 'manifests' of `iceberg-ds verify` tells. If so, "
@@ -45,10 +46,22 @@ class SnapshotProducer:
         write: The write.
         added: The files that its tasks wrote.
         rewrite: Files to add and the files that they replace; None if the write itself says what it replaces.
+        told: Further entries of the snapshot's summary.
+
+    Attributes:
+        manifest_counts: How many manifests the last snapshot creates, keeps and replaces, under the keys of Iceberg's
+            Java library; empty before the first.
     """
 
-    def __init__(self, write: WriteIdentity, added: Added, rewrite: RewriteFiles | None = None) -> None:
+    def __init__(
+        self,
+        write: WriteIdentity,
+        added: Added,
+        rewrite: RewriteFiles | None = None,
+        told: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._write = write
+        self._told = told
         self._rewrite_files = rewrite
         self._of_tasks = added
         self._one_by_one: Added | None = None
@@ -58,6 +71,7 @@ class SnapshotProducer:
         self._written: list[str] = []
         self._used: dict[str, set[str]] = {}
         self._numbers = itertools.count()
+        self.manifest_counts: dict[str, int] = {}
         self._listed: list[ManifestFile] = []
         self._merged: list[Merged] | None = None
 
@@ -122,10 +136,15 @@ class SnapshotProducer:
         self._check_rows(ours, added, filtered, again)
         kept, merged = self._merge(table, filtered.untouched)
         path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
-        counts = self._counts(table, change)
+        counts = {**self._counts(table, change), **self._told}
+        replaced = len(filtered.replaced) + len(filtered.untouched) - len(kept)
+        self.manifest_counts = {
+            "manifests-created": len(ours) + len(merged),
+            "manifests-kept": len(kept),
+            "manifests-replaced": replaced,
+        }
         if merged:
-            replaced = len(filtered.untouched) - len(kept)
-            counts = {**counts, **manifest_counts(created=len(ours) + len(merged), kept=len(kept), replaced=replaced)}
+            counts = {**counts, **{name: str(count) for name, count in self.manifest_counts.items()}}
         snapshot = new_snapshot(metadata, write, change.operation, counts, path)
         ours += [listed_by(found.file, write.snapshot_id) for found in merged]
         rewritten = {data_file.file_path for data_file in again}

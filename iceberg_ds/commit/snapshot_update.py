@@ -44,6 +44,7 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.commit_status import (
@@ -91,20 +92,28 @@ class SnapshotUpdate:
         catalog: The catalog of the table.
         write: The write.
         files: The files that it adds.
+        meter: Notes what the commit takes.
         rewrite: Further files to add, and the files that they replace; None for no replacement.
     """
 
     def __init__(
-        self, catalog: CatalogClient, write: WriteIdentity, files: WriteFiles, rewrite: RewriteFiles | None = None
+        self,
+        catalog: CatalogClient,
+        write: WriteIdentity,
+        files: WriteFiles,
+        meter: CommitMeter,
+        rewrite: RewriteFiles | None = None,
     ) -> None:
         self._catalog = catalog
         self._write = write
         self._files = files
+        self._meter = meter
         if rewrite is not None:
             files.include(rewrite.added)
         self._identifier = parse_identifier(write.table)
         self._attempts: list[Attempt] = []
-        self._producer = SnapshotProducer(write, files.added, rewrite)
+        told = meter.of_tasks.summary() if catalog.reporting.is_in_summary else {}
+        self._producer = SnapshotProducer(write, files.added, rewrite, told)
         self._is_first_of_writer = False
         self._is_new = False  # whether this commit creates the table, as of the last load
         self._first: Snapshot | None = None  # of the table that this commit creates
@@ -114,7 +123,8 @@ class SnapshotUpdate:
 
     def load(self) -> Table:
         """Return the table, or the table that this commit has to create."""
-        (table, self._is_new), self._load_ms = timed(self._load)
+        with self._meter.catalog():
+            (table, self._is_new), self._load_ms = timed(self._load)
         fault_point(FaultPoint.TABLE_LOADED)
         return table
 
@@ -149,6 +159,7 @@ class SnapshotUpdate:
         if finding.status is CommitStatus.REPLAYED:
             return self._skip(table, finding)
         if finding.status is CommitStatus.SUCCESS:
+            self._meter.answers_resolved += 1
             return self._succeed(table, base=(base or table).metadata, committed=table.metadata)
         return None
 
@@ -179,25 +190,30 @@ class SnapshotUpdate:
         """Send one request. Return the result, or the failure, which the next look confirms or refutes."""
         finding = self._finding
         try:
-            if self._files.complete(table, is_new=self._is_new):
-                self._producer.take(self._files.added)
-            self._files.check_rows(f"commit {self._write}")
-            snapshot = self._produce(table)
+            with self._meter.store():
+                if self._files.complete(table, is_new=self._is_new):
+                    self._producer.take(self._files.added)
+                self._files.check_rows(f"commit {self._write}")
+                snapshot = self._produce(table)
         except _REFUSALS as refusal:
             self._clean_up_refused(finding, table, refusal)
             raise
         except Exception as failure:  # of any storage library; nothing was sent
             return masked_cause(failure, table.io.properties)
         if snapshot is None:
-            delete_files(table.io, self._files.lost_paths, Proof.NEVER_SENT)
+            self._delete(table.io, self._files.lost_paths, Proof.NEVER_SENT)
             return CommitResult(snapshot_id=None)
         fault_point(FaultPoint.MANIFESTS_WRITTEN)
         self._is_first_of_writer = finding.marker is None
         count = self._files.record_count
         request = write_request(table, self._write, snapshot, finding, is_new=self._is_new, record_count=count)
+        self._meter.attempts = self._producer.attempts
         try:
-            committed = self._catalog.send(table, request.requirements, request.updates)
+            with self._meter.catalog():
+                committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
+            self._meter.conflicts += is_lost_race(failure)
+            self._meter.answers_lost += isinstance(failure, CommitAnswerLostError)
             self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure), creates=self._is_new))
             logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
             return failure
@@ -224,10 +240,11 @@ class SnapshotUpdate:
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
         """Tidy up after landing: delete what lost attempts wrote, and metadata files that the table no longer needs."""
         snapshot = find_snapshot(committed, self._write.snapshot_id)
+        self._meter.committed(snapshot, self._producer.manifest_counts)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
             superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]
-            delete_files(table.io, superseded, Proof.SUPERSEDED)
-        delete_files(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
+            self._delete(table.io, superseded, Proof.SUPERSEDED)
+        self._delete(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
         fault_point(FaultPoint.LANDED)
         if self._is_first_of_writer and (neighbour := unknown_neighbour(base, self._write)) is not None:
             logger.warning("%s", neighbour_warning(self._write, neighbour))
@@ -253,6 +270,7 @@ class SnapshotUpdate:
     def _skip(self, table: Table, finding: StatusCheck) -> CommitResult:
         """Drop the files of a write that was done before."""
         count = self._files.record_count
+        self._meter.replayed(table.metadata, finding.marker.snapshot_id if finding.marker else None)
         self._delete_if(finding, table)
         self._record(table, finding)
         fault_point(FaultPoint.SKIPPED)
@@ -279,7 +297,10 @@ class SnapshotUpdate:
         """Delete all files of this write if it can neither be in the table nor come into it."""
         if finding.is_final:
             proof = Proof.REFUSED if self._attempts else Proof.NEVER_SENT
-            delete_files(table.io, self._all_paths(table.io), proof)
+            self._delete(table.io, self._all_paths(table.io), proof)
+
+    def _delete(self, io: FileIO, paths: list[str], proof: Proof) -> None:
+        self._meter.files_left += delete_files(io, paths, proof)
 
     def _all_paths(self, io: FileIO) -> list[str]:
         return [*self._files.lost_paths, *self._producer.all_paths(io)]
@@ -293,7 +314,7 @@ class SnapshotUpdate:
             self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
         if isinstance(refusal, StaleWorkError):
             own = [*self._files.own_paths, *self._producer.own_paths]
-            delete_files(table.io, own, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
+            self._delete(table.io, own, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
         else:
             self._delete_if(finding, table)
 
@@ -317,8 +338,9 @@ class SnapshotUpdate:
             self._raise_unknown(str(unreachable))
         if (path := self._producer.any_path or next(iter(self._files.lost_paths), None)) is not None:
             io = self._catalog.storage_of(path)
-            delete_files(io, self._all_paths(io), Proof.NEVER_SENT)
+            self._delete(io, self._all_paths(io), Proof.NEVER_SENT)
         raise CatalogError(f"Cannot commit {self._write}, nothing was committed: {unreachable}") from unreachable
 
     def _raise_unknown(self, reason: str) -> NoReturn:
+        self._meter.files_left += self._files.added.file_count
         raise CommitStateUnknownError(unknown(self._write, reason))

@@ -134,7 +134,7 @@ def convert_deletes(
         raise OptionError(f"Cannot convert deletes: encoding is {encoding!r}, expected {' or '.join(_ENCODINGS)}.")
     given = options_of_call(table, options)
     parsed = parse_options(given if branch is None else {**given, "branch": branch})
-    catalog = connect(catalog_settings(parsed))
+    catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets():
         return Conversion(catalog, parsed, spark or _active_session(), encoding).run()
 

@@ -51,6 +51,7 @@ from iceberg_ds.errors import (
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import RowCounts, TaskCommit
+from iceberg_ds.metrics.commit_meter import metered
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WritePlan, new_operation
@@ -401,7 +402,7 @@ def upsert(
             "iceberg_ds.upsert_into."
         )
     parsed = parse_options(_options_of_call(table, options, keys))
-    catalog = connect(catalog_settings(parsed))
+    catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets():
         return _Upsert(catalog, parsed, df).run()
 
@@ -493,7 +494,12 @@ class _Upsert:
         table = None if plan.write.txn is None else self._catalog.find_table(self._options.table)
         if table is None:
             return False
-        return check_commit_status(table.metadata, plan.write, [], bool).status is CommitStatus.REPLAYED
+        found = check_commit_status(table.metadata, plan.write, [], bool)
+        if found.status is not CommitStatus.REPLAYED:
+            return False
+        with metered(self._catalog.reporting, plan.write) as meter:
+            meter.replayed(table.metadata, found.marker.snapshot_id if found.marker else None)
+        return True
 
     def _give_up(self, commits: Sequence[TaskCommit]) -> None:
         try:

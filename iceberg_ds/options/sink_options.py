@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from iceberg_ds import parsing as values
 from iceberg_ds.errors import IcebergSinkError, OptionError
+from iceberg_ds.metrics.reporters import ReportSettings
 from iceberg_ds.options.readers import READERS
 from iceberg_ds.plan import METADATA_COLUMNS, IsolationLevel, ParquetEncodings
 from iceberg_ds.secrets import mask_properties
@@ -381,6 +382,26 @@ class SinkOptions:
         "snapshot-property.",
         "Added to the summary of the snapshot, such as `snapshot-property.team`.",
     )
+    metrics_file: str | None = _option(
+        values.local_file,
+        "File on the driver's machine to which each commit appends its report, a line of JSON; see "
+        "[metrics](metrics/index.md).",
+    )
+    metrics_reporter: tuple[str, ...] = _option(
+        values.names,
+        "What else gets the report on each commit: `log`, functions as `module:function`, names of entry points.",
+        default=(),
+    )
+    snapshot_metrics: bool = _option(
+        values.boolean,
+        "Add what the tasks took to the summary of the snapshot, under `icebergsink.metrics.*`.",
+        default=False,
+    )
+    event_time_column: str | None = _option(
+        parse_column,
+        "Timestamp of the DataFrame that tells how fresh rows are: the report on a commit has the newest.",
+        shown="the column of the stream's watermark",
+    )
     user_metadata: str | None = _option(
         str,
         "Delta's: text that is added to the summary of the snapshot under this name.",
@@ -428,6 +449,13 @@ class SinkOptions:
 
     def __str__(self) -> str:
         return f"{self!r} with catalog properties {mask_properties(self.catalog_properties)}"
+
+    @property
+    def reports(self) -> ReportSettings:
+        """Where reports on the commits of the write go."""
+        return ReportSettings(
+            file=self.metrics_file, reporters=self.metrics_reporter, is_in_summary=self.snapshot_metrics
+        )
 
     def asks(self, term: str) -> bool:
         """Return whether an option differs from its default (`keys`), or has or includes a value (`keys=id`)."""

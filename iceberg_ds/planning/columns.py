@@ -117,9 +117,12 @@ class WrittenColumns:
         """Return the columns of a write whose change feed, if it has one and no keys, fits the DataFrame.
 
         Raises:
-            OptionError: The operation column or `delete-when` does not fit; gives both reasons.
+            OptionError: The operation column or `delete-when` does not fit; gives both reasons. Or the column of event
+                times does not.
         """
-        return cls(options, dataframe).checked()
+        written = cls(options, dataframe).checked()
+        written.event_time()
+        return written
 
     def checked(self) -> WrittenColumns:
         """Return these columns; raise as `of` does."""
@@ -153,6 +156,27 @@ class WrittenColumns:
             )
         except ValueError as problem:  # such as a column 'a.b' beside a struct 'a' with a field 'b'
             raise SchemaMismatchError(f"Cannot write to {self._name}: {problem}: rename one.") from problem
+
+    def event_time(self) -> str | None:
+        """Return the DataFrame's name of the column with the event time of rows, or None if it has none.
+
+        Without option `event-time-column` it is the column of the stream's watermark.
+
+        Raises:
+            OptionError: The option names no column, or one that holds no time.
+        """
+        asked = self._options.event_time_column
+        if asked is None:
+            marked = (c.name for c in self._dataframe if _WATERMARK in c.metadata and isinstance(c.dataType, _TIMES))
+            return next(marked, None)
+        position = self._position(asked, self._dataframe.names)
+        if position is None:
+            reason = f"the DataFrame has no such column: it has {', '.join(self._dataframe.names)}"
+        elif not isinstance((column := self._dataframe[position]).dataType, _TIMES):
+            reason = f"it is {column.dataType.simpleString()}, and a timestamp is needed"
+        else:
+            return column.name
+        raise OptionError(f"Cannot write to {self._name}: option 'event-time-column' names '{asked}': {reason}.")
 
     def bound_columns(self) -> Schema | None:
         """Return the columns that `delete-when` reads, at least one, or None without this option.
@@ -286,6 +310,9 @@ class WrittenColumns:
             return None
 
 
+# Spark marks the column of a watermark by this key of its metadata.
+_WATERMARK = "spark.watermarkDelayMs"
+_TIMES = (spark.TimestampType, spark.TimestampNTZType)
 _EXPECTED = "option 'soft-delete-column' needs a boolean or a timestamp"
 
 

@@ -99,6 +99,7 @@ def _assemble(wish: Wish, target: Target, decision: Decision) -> WritePlan:
         frame=decision.frame,
         added=decision.added,
         is_audited=is_audited(metadata.properties),
+        event_time=wish.written.event_time(),
     )
 
 

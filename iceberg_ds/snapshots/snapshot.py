@@ -180,11 +180,6 @@ def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
     return {**collector.build(), **({KEEPS_ROWS_KEY: "true"} if change.keeps_rows else {})}
 
 
-def manifest_counts(*, created: int, kept: int, replaced: int) -> dict[str, str]:
-    """Return the summary entries that describe a merge, under the keys of Iceberg's Java library."""
-    return {"manifests-created": str(created), "manifests-kept": str(kept), "manifests-replaced": str(replaced)}
-
-
 @dataclass(frozen=True)
 class _Paths:
     """The paths of a spec's partitions, even of those that PyIceberg cannot convert to text."""

@@ -24,7 +24,7 @@ from iceberg_ds.plan import ChangeFeed, TaskKeys, WritePlan
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
 from iceberg_ds.writers.rolling import TaskFiles
 from iceberg_ds.writers.row_predicates import delete_test
-from iceberg_ds.writers.spill import ExternalSort, Spool
+from iceberg_ds.writers.spill import ExternalSort, Spool, spilled_bytes
 from iceberg_ds.writers.task_writer import FanoutWriter, TaskAttempt, discarding, name_prefix, task_rows
 
 # Readers skip a delete file by the bounds of its keys, so it has bounds under any metrics mode of the table.
@@ -78,7 +78,7 @@ def report_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attemp
         batches: As for `write_keyed_task`.
         attempt: As for `write_keyed_task`.
     """
-    arriving = CountedBatches(batches)
+    arriving, spilled_before = CountedBatches(batches, plan.event_time), spilled_bytes()
     written = write_keyed_task(plan, arriving, attempt)
     fault_point(FaultPoint.TASK_WRITTEN)
     return TaskCommit(
@@ -88,6 +88,7 @@ def report_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attemp
         delete_files=written.delete_files,
         keys=written.keys,
         counts=RowCounts(received=arriving.rows, left_out=written.left_out),
+        metrics=arriving.metrics(spilled_bytes() - spilled_before),
     )
 
 

@@ -38,6 +38,21 @@ class Chunk:
     arrow_bytes: int
 
 
+@dataclass(slots=True)
+class _Process:
+    """What this process has spilled so far; a Python worker runs one task at a time."""
+
+    spilled_bytes: int = 0
+
+
+_process = _Process()
+
+
+def spilled_bytes() -> int:
+    """Return how many bytes this process has written to temporary files so far."""
+    return _process.spilled_bytes
+
+
 class SpillFile:
     """A file without a name in Spark's local folder, or in the system's temporary folder.
 
@@ -65,6 +80,7 @@ class SpillFile:
         with self._explained():
             self._file.seek(self._size)
             self._file.write(content)
+        _process.spilled_bytes += content.size
         chunk = Chunk(offset=self._size, length=content.size, arrow_bytes=rows.nbytes)
         self._size += content.size
         return chunk

@@ -1,0 +1,127 @@
+"""`CommitMeter`: what one commit takes, noted where it happens, and made into a report when the commit ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from iceberg_ds.metrics.delivery import Reporting
+from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
+from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.pyiceberg_inner import summary_entries
+
+
+class CommitMeter:
+    """What one commit takes, as far as it has come.
+
+    Args:
+        write: The write.
+        tasks: What its tasks report of themselves.
+
+    Attributes:
+        attempts: Snapshots made so far.
+        conflicts: Requests lost to faster commits.
+        answers_lost: Requests without an answer that tells what became of them.
+        answers_resolved: Those that the table showed to have been carried out.
+        files_left: Files that could not be deleted, or must not be.
+    """
+
+    def __init__(self, write: WriteIdentity, tasks: TaskFigures = NO_TASKS) -> None:
+        self.attempts = self.conflicts = self.answers_lost = self.answers_resolved = self.files_left = 0
+        self._write = write
+        self._tasks = tasks
+        self._catalog_ms = self._store_ms = 0.0
+        self._started = time.monotonic()
+        self._outcome: Outcome = "empty"
+        self._snapshot: Snapshot | None = None
+        self._snapshot_id: int | None = None
+        self._counts: Mapping[str, int] = {}
+
+    @property
+    def of_tasks(self) -> TaskFigures:
+        """What the tasks of the write report of themselves."""
+        return self._tasks
+
+    @contextmanager
+    def catalog(self) -> Iterator[None]:
+        """Count the time of the block as waiting for the catalog."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._catalog_ms += _ms_since(began)
+
+    @contextmanager
+    def store(self) -> Iterator[None]:
+        """Count the time of the block as waiting for the store."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._store_ms += _ms_since(began)
+
+    def committed(self, snapshot: Snapshot | None, manifests: Mapping[str, int]) -> None:
+        """Note that the write is in the table.
+
+        Args:
+            snapshot: Its snapshot; None if that has expired already.
+            manifests: Counts of manifests by Iceberg's names, which a snapshot's summary may lack.
+        """
+        self._outcome, self._snapshot, self._snapshot_id = "committed", snapshot, self._write.snapshot_id
+        self._counts = manifests
+
+    def replayed(self, metadata: TableMetadata, snapshot_id: int | None) -> None:
+        """Note that the table had the write already, in that snapshot (None if unknown)."""
+        self._outcome, self._snapshot_id = "replayed", snapshot_id
+        self._snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
+
+    def report(self, failure: BaseException | None) -> CommitReport:
+        """Return the report on the commit, which raised `failure`, or nothing (None)."""
+        write, snapshot = self._write, self._snapshot
+        summary = {} if snapshot is None else summary_entries(snapshot)
+        has_failed = failure is not None and self._outcome != "committed"
+        return CommitReport(
+            table=write.table,
+            table_uuid=write.table_uuid,
+            branch=write.branch,
+            outcome=outcome_of(failure) if failure is not None and has_failed else self._outcome,
+            at_ms=int(time.time() * 1000),
+            duration_ms=_ms_since(self._started),
+            stream=write.stream.name if write.stream else write.txn.app_id if write.txn else None,
+            query_id=write.epoch.query_id if write.epoch else None,
+            number=write.numbered.number if write.numbered else None,
+            error=type(failure).__name__ if failure is not None else None,
+            snapshot_id=self._snapshot_id,
+            sequence_number=snapshot.sequence_number if snapshot else None,
+            schema_id=snapshot.schema_id if snapshot else None,
+            operation=snapshot.summary.operation.value if snapshot and snapshot.summary else None,
+            counts={**self._counts, **counts_of(summary)},
+            attempts=self.attempts,
+            conflicts=self.conflicts,
+            answers_lost=self.answers_lost,
+            answers_resolved=self.answers_resolved,
+            catalog_ms=self._catalog_ms,
+            store_ms=self._store_ms,
+            files_left=self.files_left,
+            tasks=self._tasks,
+        )
+
+
+def _ms_since(began: float) -> float:
+    return (time.monotonic() - began) * 1000
+
+
+@contextmanager
+def metered(reporting: Reporting, write: WriteIdentity, tasks: TaskFigures = NO_TASKS) -> Iterator[CommitMeter]:
+    """Yield a meter for the commit of `write` in the block, and hand out the report on the commit, however it ends."""
+    meter = CommitMeter(write, tasks)
+    try:
+        yield meter
+    except BaseException as failure:
+        reporting.report(meter.report(failure))
+        raise
+    reporting.report(meter.report(None))

@@ -1,0 +1,98 @@
+"""Hands reports to those who asked for them, so that none of them can fail a commit or hold it up for long.
+
+Each reporter has a thread of its own. A commit waits for all of them together, at most `LIMIT_S`, so that a report is
+where it belongs before Spark notes the epoch as done; a reporter that is not ready by then gets no further report until
+it is, and costs no further wait. What goes wrong is logged once for each reporter in this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import TypeAlias
+
+from iceberg_ds.metrics.report import CommitReport
+from iceberg_ds.secrets import mask_text
+
+logger = logging.getLogger(__name__)
+
+Reporter: TypeAlias = Callable[[CommitReport], object]
+
+# Seconds that a commit waits for reporters, all of them together.
+LIMIT_S = 1.0
+
+
+class Reporting:
+    """The reporters of one kind of write in this process.
+
+    Args:
+        reporters: What takes reports, by the name that warnings use.
+        is_in_summary: Whether the summary of the snapshot tells what the tasks took.
+
+    Attributes:
+        is_in_summary: The same.
+    """
+
+    def __init__(self, reporters: Sequence[tuple[str, Reporter]] = (), *, is_in_summary: bool = False) -> None:
+        self.is_in_summary = is_in_summary
+        self._lines = [_Line(name, reporter) for name, reporter in reporters]
+
+    def report(self, report: CommitReport) -> None:
+        """Hand the report to all reporters, and wait for them for at most `LIMIT_S` seconds; raises nothing."""
+        until = time.monotonic() + LIMIT_S
+        waiting = [(line, done) for line in self._lines if (done := line.take(report)) is not None]
+        for line, done in waiting:
+            if not done.wait(max(0.0, until - time.monotonic())):
+                line.warn(f"it has not taken a report in {LIMIT_S:g} s: it gets no other until it has")
+
+
+NO_REPORTING = Reporting()
+
+
+class _Line:
+    """One reporter and its thread."""
+
+    def __init__(self, name: str, reporter: Reporter) -> None:
+        self._name = name
+        self._reporter = reporter
+        self._queue: SimpleQueue[tuple[CommitReport, threading.Event]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_free = threading.Event()
+        self._is_free.set()
+        self._has_warned = False
+
+    def take(self, report: CommitReport) -> threading.Event | None:
+        """Give the report to the thread; return the event that tells when it is taken, None if the thread is busy."""
+        if not self._is_free.is_set():
+            return None
+        self._is_free.clear()
+        try:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name=f"iceberg-ds-{self._name}", daemon=True)
+                self._thread.start()
+        except RuntimeError as problem:  # no thread can be had, as while the interpreter exits
+            self.warn(str(problem))
+            self._is_free.set()
+            return None
+        done = threading.Event()
+        self._queue.put((report, done))
+        return done
+
+    def warn(self, problem: str) -> None:
+        """Log why reports are missing, the first time."""
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("Reports on commits do not reach %s, and commits go on without: %s", self._name, problem)
+
+    def _run(self) -> None:
+        while True:
+            report, done = self._queue.get()
+            try:
+                self._reporter(report)
+            except BaseException as problem:  # of any code of others, which must not fail a commit
+                self.warn(mask_text(f"{type(problem).__name__}: {problem}", {}))
+            self._is_free.set()
+            done.set()

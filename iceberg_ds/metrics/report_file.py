@@ -1,0 +1,154 @@
+"""The file of reports: one line of JSON for each commit, written by committers and followed by whoever counts.
+
+Spark commits in processes of its own, which come and go; the file is what lasts. Any number of streams may write to it,
+each with one short write under a lock of the file. At `LARGEST_BYTES` it is renamed to end in `.1`, in place of an
+older one, so that it stays bounded. A process that is killed while it writes leaves a part of a line, which readers
+leave out. Readers of any number follow the file by themselves and take no lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from iceberg_ds.metrics.report import CommitReport
+
+# Some 40,000 reports; with the older file twice as many are kept.
+LARGEST_BYTES = 32 * 1024 * 1024
+
+_NEWLINE = b"\n"
+_READ_BYTES = 1024 * 1024
+
+
+class ReportWriter:
+    """Appends reports to a file.
+
+    Args:
+        path: The file; it and its folder are made when the first report comes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, report: CommitReport) -> None:
+        """Append a report.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = report.to_json().encode() + _NEWLINE
+        while not self._append(line):
+            pass  # another process has renamed the file meanwhile
+
+    def _append(self, line: bytes) -> bool:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_at(self._path, descriptor):
+                return False
+            size = os.fstat(descriptor).st_size
+            if size and size + len(line) > LARGEST_BYTES:
+                self._path.replace(older(self._path))
+                return False
+            is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != _NEWLINE
+            _write(descriptor, _NEWLINE + line if is_torn else line, size)
+        finally:
+            os.close(descriptor)
+        return True
+
+
+def older(path: Path) -> Path:
+    """Return where the reports are that came before those in the file."""
+    return path.with_name(path.name + ".1")
+
+
+def _write(descriptor: int, content: bytes, size: int) -> None:
+    """Append all of the content, or raise OSError and leave none of it."""
+    try:
+        written = os.write(descriptor, content)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+    if written < len(content):  # the disk is full
+        os.ftruncate(descriptor, size)
+        raise OSError(f"only {written} of {len(content)} bytes could be written")
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    opened = os.fstat(descriptor)
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+class ReportReader:
+    """Follows a file of reports, over renaming, from the oldest report that is kept; yields each report once.
+
+    Args:
+        path: The file; it need not exist yet.
+
+    Attributes:
+        malformed: Number of lines so far that are no report.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.malformed = 0
+        self._path = path
+        self._older = older(path)
+        self._descriptor: int | None = None
+        self._rest = b""
+
+    def new(self) -> Iterator[CommitReport]:
+        """Yield the reports that came since the last call; in the first call all that are kept.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        while True:
+            yield from self._read()
+            if self._is_open_at(self._path):
+                return
+            yield from self._read()  # what came just before the file was renamed
+            if not self._go_on():
+                return
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _is_open_at(self, path: Path) -> bool:
+        return self._descriptor is not None and _is_at(path, self._descriptor)
+
+    def _go_on(self) -> bool:
+        """Open the file that follows the open one, which may be the older one at first; return whether there is one."""
+        return (not self._is_open_at(self._older) and self._open(self._older)) or self._open(self._path)
+
+    def _open(self, path: Path) -> bool:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        self.close()
+        self._descriptor, self._rest = descriptor, b""
+        return True
+
+    def _read(self) -> Iterator[CommitReport]:
+        if self._descriptor is None:
+            return
+        if os.fstat(self._descriptor).st_size < os.lseek(self._descriptor, 0, os.SEEK_CUR):  # it was emptied
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            self._rest = b""
+        while content := os.read(self._descriptor, _READ_BYTES):
+            *lines, self._rest = (self._rest + content).split(_NEWLINE)
+            for line in lines:
+                try:
+                    yield CommitReport.from_json(line.decode())
+                except ValueError:  # malformed JSON or text, too
+                    self.malformed += bool(line)
