@@ -63,6 +63,7 @@ def test_secret_of_a_property_is_hidden_wherever_it_is_quoted(
 ) -> None:
     """An error of another library would show what the user configured."""
     whole, core = secret
+    assume(whole.partition(":")[2] != "<")  # a secret that is one sign is hidden in plain words, too
     masked = mask_text(f"refused <{quoted(whole)}>, see the log", {name: whole})
 
     assert core not in masked
