@@ -289,7 +289,7 @@ class CatalogClient:
         return mask_text(f"{type(error).__name__}: {error}", {**self._catalog.properties, **sent_login(error)})
 
 
-_clients: dict[CatalogSettings, CatalogClient] = {}
+_clients: dict[tuple[CatalogSettings, ReportSettings], CatalogClient] = {}
 
 
 def connect(settings: CatalogSettings, reports: ReportSettings = NO_REPORTS) -> CatalogClient:
@@ -303,7 +303,9 @@ def connect(settings: CatalogSettings, reports: ReportSettings = NO_REPORTS) -> 
         CatalogError: The catalog could not be reached, or its properties do not make a catalog.
         OptionError: There is no reporter of a name in `reports`.
     """
-    client = _clients.get(settings)
+    client = _clients.get((settings, reports))
     if client is None:
-        client = _clients[settings] = CatalogClient(load(settings), settings)
-    return client.reporting_to(reports)
+        connected = next((found for key, found in _clients.items() if key[0] == settings), None)
+        client = (connected or CatalogClient(load(settings), settings)).reporting_to(reports)
+        _clients[settings, reports] = client
+    return client

@@ -187,6 +187,8 @@ class RestFake:
             case ["namespaces", namespace, "tables", name, "credentials"]:
                 vended = self.vend(self.tables.load_table((namespace, name)))
                 return 200, {"storage-credentials": vended["storage-credentials"]}
+            case ["namespaces", _, "tables", _, "metrics"]:
+                return 204, None
         return 404, _error(404, f"nothing is at {request.path}")
 
     def _create(self, namespace: str, request: CreateTableRequest) -> tuple[int, dict[str, Any]]:
