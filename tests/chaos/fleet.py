@@ -122,7 +122,7 @@ class Fleet:
         """Define so many streams into the table, one into a branch, one by key elsewhere, and writers of batches."""
         names = [*(f"stream-{number}" for number in range(1, streams + 1)), BRANCH, KEYED]
         for name in names:
-            options = {**self.world.options, **_TABLE_OPTIONS}
+            options = {**self.world.options, **_TABLE_OPTIONS, "metrics-file": str(self.reports(name))}
             if name == BRANCH:
                 options |= {"branch": BRANCH, "create-branch": "true"}
             source, checkpoint = self.folder / "source" / name, self.folder / "checkpoint" / name
@@ -136,7 +136,7 @@ class Fleet:
                 name=name,
                 first_id=_IDS_PER_WRITER * (len(names) + number),
                 rows=ROWS_PER_BATCH,
-                options={**self.world.options, **_TABLE_OPTIONS},
+                options={**self.world.options, **_TABLE_OPTIONS, "metrics-file": str(self.reports(name))},
                 state=str(self.folder / f"{name}.next"),
             )
 
@@ -144,6 +144,10 @@ class Fleet:
     def names(self) -> list[str]:
         """The names of all writers."""
         return [*self.streams, *self.batches]
+
+    def reports(self, name: str) -> Path:
+        """Return the file of reports on the commits of a writer."""
+        return self.folder / "reports" / f"{name}.jsonl"
 
     def checkpoint(self, name: str) -> Checkpoint:
         """Return the checkpoint of a stream."""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from chaos import keyed
+from chaos import keyed, reports
 from chaos.campaign import Campaign, Plan
 from chaos.driver import TABLE
 from chaos.events import Fault, Log
@@ -92,6 +92,8 @@ def run(options: argparse.Namespace, folder: Path) -> Result:
                 peer.close()
         verdict = _verify(world, fleet, campaign.problems)
         campaign.problems += _verify_keys(world, fleet)
+        for name, account in (verdict.accounts if verdict else {}).items():
+            campaign.problems += reports.problems_of(fleet.reports(name), name, account.found)
         for name in (keyed.TABLE, TABLE):
             checked = iceberg_ds.verify(name, options=world.options, deep=True, orphans=False)
             campaign.problems.extend(
