@@ -169,6 +169,10 @@ bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits besid
 bench-first: $(TOOLS) $(PEER) ## Measure a new user's first table, and the first append of a new session
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_first.py $(BENCH_ARGS)
 
+.PHONY: bench-metrics
+bench-metrics: $(TOOLS) ## Measure appends and micro-batches with every report on commits, and with none
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_metrics.py $(BENCH_ARGS)
+
 ##@ Upkeep
 .PHONY: reference
 reference: $(TOOLS) ## Write into the docs what follows from code: options, properties, types, errors, commands, peers' verdicts

@@ -1,0 +1,141 @@
+"""What does it cost to report on every commit, everywhere?
+
+    python benchmarks/bench_metrics.py --rounds 7 --rows 3000000
+
+One warm Spark session appends the lineitem-like set and runs micro-batches, in turn with every report off and with all
+of them on: a file, the log, a function of a user's, the snapshot's summary, and the event time of the newest row. The
+sides rotate from round to round, and a round before them is not counted. `nothing` is the side without reports run
+once more: how far it is from 1.00 tells what the machine's noise is.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from charts import Bar, Chart, draw
+from datasets import set_folder
+from harness import (
+    Report,
+    Sample,
+    Settings,
+    Spread,
+    load_average,
+    machine,
+    parse_arguments,
+    ratios,
+    scratch_folder,
+    spread_of,
+    write_report,
+)
+from peer_place import NAMESPACE, Place
+from remote import Remote
+
+QUESTION = "What does it cost to report on every commit, everywhere?"
+USES = {"rounds": "", "rows": "", "batches": ""}
+VARIANTS = {"off": "no report", "on": "every report", "off-again": "nothing"}
+APPEND, FEW, MANY = "append", "micro-batch of 1,000 rows", "micro-batch of 100,000 rows"
+LOADS = {FEW: {"rows": 1_000, "tasks": 2}, MANY: {"rows": 100_000, "tasks": 8}}
+WARMING = 2
+
+
+def measure(settings: Settings, scratch: Path) -> list[Sample]:
+    """Measure all sides of every case in every round."""
+    place = Place(folder=scratch / "metrics")
+    place.database.parent.mkdir(parents=True)
+    source = set_folder(settings, "lineitem", settings.rows)
+    samples = []
+    with place.session_of_sink() as session:
+        session.ask("source", name="source", folder=str(source), key="l_orderkey")
+        for number in range(settings.rounds + 1):
+            names = list(VARIANTS)
+            rotated = names[number % len(names) :] + names[: number % len(names)]
+            for case in (APPEND, *LOADS):
+                for variant in rotated:
+                    load = load_average()
+                    value = _milliseconds(settings, session, case, _options(place, case, variant), (variant, number))
+                    print(f"round {number}, {case}, {variant}: {value:.0f} ms", flush=True)
+                    if number:
+                        details = {"load_before": load}
+                        samples.append(Sample(case=case, variant=variant, round=number, value=value, details=details))
+    return samples
+
+
+def _options(place: Place, case: str, variant: str) -> dict[str, str]:
+    if variant != "on":
+        return place.options
+    return {
+        **place.options,
+        "metrics-file": str(place.folder / "commits.jsonl"),
+        "metrics-reporter": "log,operator:truth",
+        "snapshot-metrics": "true",
+        "event-time-column": "l_updated_at" if case == APPEND else "timestamp",
+    }
+
+
+def _milliseconds(
+    settings: Settings, session: Remote, case: str, options: dict[str, str], run: tuple[str, int]
+) -> float:
+    words = re.sub(r"\W+", "_", f"{case} {run[0]} {run[1]}")
+    table = f"{NAMESPACE}.{words}"
+    if case == APPEND:
+        taken: dict[str, float] = session.ask(
+            "append", sink="icebergsink", source="source", table=table, options=options
+        )
+        return taken["seconds"] * 1000
+    load = {**LOADS[case], "warming": WARMING, "batches": settings.batches}
+    found = session.ask("stream", sink="icebergsink", table=table, options=options, load=load)
+    return statistics.median(found["triggers"])
+
+
+def report(samples: Sequence[Sample]) -> Report:
+    """Return all cases as a table."""
+    lines = []
+    for case in (APPEND, *LOADS):
+        found = ratios(samples, (case, "on"), (case, "off"))
+        noise = ratios(samples, (case, "off-again"), (case, "off"))
+        spreads = [spread_of(samples, case, variant) for variant in ("off", "on")]
+        lines.append(
+            [
+                case,
+                *(spread.show(0) if spread else "-" for spread in spreads),
+                Spread.of(found).show(3) if found else "-",
+                Spread.of(noise).show(3) if noise else "-",
+            ]
+        )
+    return Report(
+        name="metrics",
+        question=QUESTION,
+        unit="milliseconds",
+        samples=samples,
+        header=["case", "no report, ms", "every report, ms", "ratio", "ratio of no report to no report"],
+        lines=lines,
+        notes=["Ratios are taken within each round. A micro-batch is a whole trigger, as Spark times it."],
+    )
+
+
+def chart(samples: Sequence[Sample]) -> Chart:
+    """Return the micro-batches as bars."""
+    bars = [
+        Bar(label=f"{case}: {label}", group="ours" if variant == "on" else variant, spread=spread)
+        for case in LOADS
+        for variant, label in VARIANTS.items()
+        if (spread := spread_of(samples, case, variant)) is not None
+    ]
+    return Chart(title="A trigger with and without reports", axis="milliseconds", bars=bars)
+
+
+def main() -> None:
+    """Measure and report."""
+    settings = parse_arguments(QUESTION, USES)
+    host = machine()
+    with scratch_folder(settings) as scratch:
+        samples = measure(settings, scratch)
+    write_report(settings, host, report(samples))
+    draw(settings.results_dir / "metrics.png", chart(samples))
+
+
+if __name__ == "__main__":
+    main()
