@@ -184,13 +184,8 @@ def _lines(health: TableHealth) -> Iterator[str]:
         f"{count_text(health.data_files)} data files{average}, {least}{health.small_files:,} small "
         f"(below {size_text(health.small_below_bytes)})"
     )
-    if health.delete_files != 0:
-        yield (
-            f"  deletes: {count_text(health.equality_delete_files)} equality and "
-            f"{count_text(health.position_delete_files)} position delete files, "
-            f"{count_text(health.deletes_per_file)} for each data file; they hide at most "
-            f"{count_text(health.hidden_rows_at_most)} rows"
-        )
+    if (deletes := deletes_text(health)) is not None:
+        yield f"  deletes: {deletes}"
     yield (
         f"  history: {health.snapshots:,} snapshots, metadata of {size_text(health.metadata_bytes)}, "
         f"{health.data_manifests + health.delete_manifests:,} manifests"
@@ -202,6 +197,17 @@ def _lines(health: TableHealth) -> Iterator[str]:
     for writer in health.writers:
         yield f"  {writer.kind} {writer.name}: {writer.number:,}, {age_text(writer.age_s)} ago"
     yield f"  outlook: {health.outlook()}"
+
+
+def deletes_text(health: TableHealth) -> str | None:
+    """Return the delete files of a table in words, or None if it has none."""
+    if health.delete_files == 0:
+        return None
+    return (
+        f"{count_text(health.equality_delete_files)} equality and {count_text(health.position_delete_files)} position "
+        f"delete files, {count_text(health.deletes_per_file)} for each data file; they hide at most "
+        f"{count_text(health.hidden_rows_at_most)} rows"
+    )
 
 
 def count_text(number: float | None) -> str:
@@ -309,7 +315,7 @@ def small_below_bytes(metadata: TableMetadata) -> int:
     return target // SMALL_PART
 
 
-def health_of(
+def health_of(  # noqa: PLR0913  # what was loaded, from four places
     metadata: TableMetadata, name: str, branch: str, files: LiveFiles, *, metadata_bytes: int | None, now_ms: int
 ) -> TableHealth:
     """Return how a table does.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from iceberg_ds.snapshots.history import MANY_MANIFESTS, MANY_SNAPSHOTS
@@ -28,7 +29,7 @@ class Thresholds:
         max_metadata_mb: Size of the metadata file in MB: each commit reads it and writes it whole, and most readers
             read it whole for each query.
         max_manifests: Manifests of the branch. From there on a commit takes several times as long (measured).
-        max_small_files: Small data files. Each is a request of its own: a thousand of them are seconds of each scan.
+        max_small_files: Small data files: each costs every scan of it a few requests, whatever it holds.
         max_deletes_per_file: Delete files for each data file. A stream by keys stands at 1 if nothing converts its
             deletes, and every scan opens them all. Does not count below ten delete files.
         max_age_s: Seconds since the last commit of the branch.
@@ -75,9 +76,11 @@ def exceeded(health: TableHealth, thresholds: Thresholds = DEFAULTS) -> tuple[Fi
 
 
 def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
+    a_day_ago = datetime.fromtimestamp(health.at_ms / 1000, timezone.utc) - timedelta(days=1)
     expire = (
-        f"Expire old snapshots: CALL system.expire_snapshots(table => '{health.table}', retain_last => 100) in Spark "
-        "with Iceberg's runtime, or table.maintenance.expire_snapshots() of PyIceberg."
+        f"Expire old snapshots: CALL system.expire_snapshots(table => '{health.table}', older_than => TIMESTAMP "
+        f"'{a_day_ago:%Y-%m-%d %H:%M}') in Spark with Iceberg's runtime, or table.maintenance.expire_snapshots() of "
+        "PyIceberg."
     )
     metadata_mb = None if health.metadata_bytes is None else health.metadata_bytes / 1e6
     manifests = health.data_manifests + health.delete_manifests
@@ -99,16 +102,20 @@ def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
             manifests,
             thresholds.max_manifests,
             "{:,} manifests, more than {:,}",
-            f"Rewrite them: CALL system.rewrite_manifests('{health.table}') in Spark with Iceberg's runtime, or set "
-            "the table's property commit.manifest-merge.enabled to true.",
+            (
+                f"Rewrite them: CALL system.rewrite_manifests('{health.table}') in Spark with Iceberg's runtime, or "
+                "set the table's property commit.manifest-merge.enabled to true."
+            ),
         ),
         (
             "max-small-files",
             health.small_files,
             thresholds.max_small_files,
             f"{least}{{:,}} data files below {health.small_below_bytes:,} bytes, more than {{:,}}",
-            f"Compact them: CALL system.rewrite_data_files(table => '{health.table}') in Spark with Iceberg's "
-            "runtime; and let streams commit less often, with a longer trigger.",
+            (
+                f"Compact them: CALL system.rewrite_data_files(table => '{health.table}') in Spark with Iceberg's "
+                "runtime; and let streams commit less often, with a longer trigger."
+            ),
         ),
         (
             "max-deletes-per-file",
@@ -122,16 +129,20 @@ def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
             age_s,
             thresholds.max_age_s,
             "the last commit was {:,.0f} s ago, more than {:,.0f} s",
-            f"See whether {_last_writer(health)} still runs, and what its log says; `iceberg-ds check {health.table}` "
-            "tries what it needs.",
+            (
+                f"See whether {_last_writer(health)} still runs, and what its log says; "
+                f"`iceberg-ds check {health.table}` tries what it needs."
+            ),
         ),
         (
             "max-lag",
             lag_s,
             thresholds.max_lag_s,
             "the newest row is of {:,.0f} s ago, more than {:,.0f} s",
-            f"See whether the source has newer rows; if so, whether {_last_writer(health)} runs and keeps up: its "
-            "trigger, its executors, and how long commits take.",
+            (
+                f"See whether the source has newer rows; if so, whether {_last_writer(health)} runs and keeps up: its "
+                "trigger, its executors, and how long commits take."
+            ),
         ),
     )
     for name, value, limit, text, next_step in rows:
