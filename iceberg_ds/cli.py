@@ -191,17 +191,12 @@ def _fast_forward(table: str, branch: str, to: str, pairs: Sequence[str], *, as_
     click.echo(json.dumps({"table": table, "snapshot_id": snapshot_id}, indent=2) if as_json else sentence)
 
 
-class _Age(click.ParamType):
-    """An age such as `90s`, `15m`, `36h` or `3d`, as seconds."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """Return the age in seconds."""
-        try:
-            return value if isinstance(value, float) else parse_grace_ms(str(value)) / 1000
-        except OptionError:
-            self.fail("expected a number with s, m, h or d, such as 15m", param, ctx)
+def _age_s(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """Return an age such as `90s`, `15m`, `36h` or `3d` in seconds."""
+    try:
+        return None if text is None else parse_grace_ms(text) / 1000
+    except OptionError:
+        raise click.BadParameter("expected a number with s, m, h or d, such as 15m") from None
 
 
 _LIMITS = (
@@ -227,8 +222,8 @@ _LIMITS = (
         default=DEFAULTS.max_deletes_per_file,
         help="Delete files for each data file, from 10 delete files on.",
     ),
-    click.option("--max-age", "max_age_s", metavar="AGE", type=_Age(), help="Age of the last commit: 15m, 3d."),
-    click.option("--max-lag", "max_lag_s", metavar="AGE", type=_Age(), help="Age of the newest row by its event time."),
+    click.option("--max-age", "max_age_s", metavar="AGE", callback=_age_s, help="Age of the last commit: 15m, 3d."),
+    click.option("--max-lag", "max_lag_s", metavar="AGE", callback=_age_s, help="Age of the newest row: 15m, 3d."),
 )
 
 

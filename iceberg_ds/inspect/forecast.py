@@ -89,10 +89,10 @@ def outlook(forecast: Forecast | None, metadata_bytes: int | None, limit_bytes: 
 
 def _growth(forecast: Forecast, metadata_bytes: int | None, limit_bytes: int) -> str:
     limit, days = _megabytes(limit_bytes), forecast.days_until(metadata_bytes, limit_bytes)
+    if metadata_bytes is not None and metadata_bytes > limit_bytes:
+        return f"; metadata has passed {limit}"
     if days is None:
         return ""
-    if days == 0:
-        return f"; metadata has passed {limit}"
     if days > _DAYS_SHOWN:
         return f"; metadata stays below {limit} for years"
     again = " again" if forecast.history_has_expired else ""
