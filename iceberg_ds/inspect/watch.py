@@ -16,6 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
 
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.inspect.checklist import within
@@ -160,7 +161,7 @@ def view(looks: Sequence[Look], thresholds: Thresholds) -> RenderableType:
     for look in looks:
         grid.add_row(*_row(look))
     notes = [note for look in looks for note in _notes(look, thresholds)]
-    return Group(grid, *notes)
+    return Group(grid, *map(Text.from_markup, notes))  # no other colours than these
 
 
 def _row(look: Look) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,23 @@ import pyarrow as pa
 import pytest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from support.tables.changes_by_others import head_of, plain_table, set_tag
 from support.tables.delete_files import delete_ids, delete_positions, entries
 from support.tables.metadata import ID_AND_NAME, START_MS, Past, after_expiry, line, metadata_of
-from support.tables.sink import NAME, QUERY, Sink, local, rows
+from support.tables.sink import NAME, QUERY, Sink, embedded_options, local, rows
 
 import iceberg_ds
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import DataFileError, OptionError, TableNotFoundError
 from iceberg_ds.inspect import live_files
+from iceberg_ds.inspect.contents import ListedFile
 from iceberg_ds.inspect.health import HealthReader, health_of, small_below_bytes
-from iceberg_ds.inspect.live_files import LiveFiles, LiveFilesReader
+from iceberg_ds.inspect.live_files import FileCounts, LiveFiles, LiveFilesReader
+from iceberg_ds.messages import TaskMetrics
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS, StreamRecord, TxnMarker, marker_property, stream_property
 
@@ -240,6 +245,25 @@ def test_large_table_is_counted_from_its_list_and_read_further_by_each_look(sink
     assert "at least 1 small" in str(first)
 
 
+def test_deletion_vectors_are_position_deletes_of_their_own_bytes() -> None:
+    """A table of version 3 would seem to have no deletes, or as many bytes of them as its vectors share files."""
+    vectors = [
+        ListedFile(
+            path="s3://b/t/data/v.puffin",
+            content=DataFileContent.POSITION_DELETES,
+            file_format=FileFormat.PUFFIN,
+            record_count=count,
+            size_bytes=10_000,
+            vector=(offset, 40),
+        )
+        for offset, count in ((4, 3), (44, 5))
+    ]
+
+    counts = FileCounts.of(vectors, small_below_bytes=100_000)
+
+    assert counts == FileCounts(position_delete_files=2, position_deletes=8, delete_bytes=80)
+
+
 @pytest.mark.parametrize(
     ("properties", "below"),
     [
@@ -326,6 +350,22 @@ def test_lag_is_that_of_the_newest_row_among_the_newest_snapshots() -> None:
 
     assert (health.newest_event_ms, health.lag_s) == (START_MS - 5_000, 5.0)
     assert {writer.name: writer.lag_s for writer in health.writers} == {QUERY: 5.0, OTHER: 90.0}
+
+
+def test_lag_follows_from_what_a_commit_leaves_in_its_summary(warehouse: Path) -> None:
+    """A user who sets option `snapshot-metrics`, as the page says, would still see no lag."""
+    options = embedded_options(warehouse, snapshot_metrics="true")
+    sink = Sink(catalog=connect(catalog_settings(options), options.reports), options=options)
+    two_hours_ago_us = (time.time_ns() // 1000) - 7_200_000_000
+    messages = sink.write(rows(1), rows(2))
+    times = (TaskMetrics(newest_event_us=two_hours_ago_us), TaskMetrics(newest_event_us=5))
+    sink.commit([replace(message, metrics=taken) for message, taken in zip(messages, times, strict=True)])
+
+    health = look(sink)
+
+    assert health.newest_event_ms == two_hours_ago_us // 1000
+    assert health.lag_s == pytest.approx(7200, abs=60)
+    assert "newest row: 2.0 h old" in str(health)
 
 
 @pytest.mark.parametrize("said", [{}, newest(None), {"icebergsink.metrics.newest-event-ms": "soon"}])
