@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
@@ -33,10 +34,8 @@ from iceberg_ds.inspect.thresholds import Finding, Thresholds, exceeded
 from iceberg_ds.secrets import mask_text
 
 WELL, EXCEEDED, UNSEEN = 0, 1, 3
-_COLUMNS = (
-    *("", "table", "rows", "bytes", "files", "small", "average", "deletes per file", "snapshots", "metadata"),
-    *("manifests", "last commit", "lag"),
-)
+# As many as go into a terminal of 80 columns; what else is known stands below the table.
+_COLUMNS = ("", "table", "rows", "files", "small", "deletes", "snapshots", "manifests", "commit", "lag")
 _LEFT_COLUMNS = 2  # the mark and the table
 
 
@@ -155,9 +154,10 @@ class SparingWatch:
 
 def view(looks: Sequence[Look], thresholds: Thresholds) -> RenderableType:
     """Return what looks found, as a table with findings, writers and outlooks below it."""
-    grid = Grid(show_header=True, header_style="bold")
+    grid = Grid(box=SIMPLE_HEAD, show_header=True, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for position, title in enumerate(_COLUMNS):
-        grid.add_column(title, justify="left" if position < _LEFT_COLUMNS else "right")
+        is_left = position < _LEFT_COLUMNS
+        grid.add_column(title, justify="left" if is_left else "right", no_wrap=not is_left, overflow="fold")
     for look in looks:
         grid.add_row(*_row(look))
     notes = [note for look in looks for note in _notes(look, thresholds)]
@@ -169,18 +169,14 @@ def _row(look: Look) -> list[str]:
     name = escape(_name(look))
     if (health := look.health) is None:
         return [mark, name]
-    average = "" if health.average_file_bytes is None else size_text(health.average_file_bytes)
     return [
         mark,
         name,
         count_text(health.rows),
-        size_text(health.bytes),
         count_text(health.data_files),
         f"{health.small_files:,}" if health.is_complete else f"≥ {health.small_files:,}",
-        average,
-        count_text(health.deletes_per_file),
+        count_text(health.delete_files),
         f"{health.snapshots:,}",
-        size_text(health.metadata_bytes),
         f"{health.data_manifests + health.delete_manifests:,}",
         age_text(health.last_commit_age_s),
         "" if health.lag_s is None else age_text(health.lag_s),
@@ -196,6 +192,8 @@ def _notes(look: Look, thresholds: Thresholds) -> list[str]:
         for finding in look.findings
     ]
     if (health := look.health) is not None:
+        average = "" if health.average_file_bytes is None else f" ({size_text(health.average_file_bytes)} a data file)"
+        notes.append(f"{name}: {size_text(health.bytes)}{average}, metadata of {size_text(health.metadata_bytes)}")
         if (deletes := deletes_text(health)) is not None:
             notes.append(f"{name}: {deletes}")
         limit = thresholds.max_metadata_mb
