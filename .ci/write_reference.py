@@ -120,7 +120,7 @@ def commands() -> str:
 def _option_row(context: click.Context, option: click.Option) -> str:
     value = "" if option.is_flag else f" {option.make_metavar(context)}".replace("|", "\\|")
     names = ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
-    is_shown = not option.is_flag and isinstance(option.default, str | float)
+    is_shown = not option.is_flag and isinstance(option.default, str | int | float)
     return f"| {names} | {f'`{option.default}`' if is_shown else ''} | {option.help} |"
 
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from iceberg_ds.deletes.upsert import UpsertResult, upsert, upsert_into
     from iceberg_ds.inspect.check import check
     from iceberg_ds.inspect.checklist import Check, CheckResult
+    from iceberg_ds.inspect.forecast import Forecast
+    from iceberg_ds.inspect.health import TableHealth, WriterHealth, table_health
     from iceberg_ds.inspect.orphans import Orphan, VerifyResult
     from iceberg_ds.inspect.verify import verify
     from iceberg_ds.spark.distribution import distribute
@@ -47,14 +49,18 @@ _LATER = {
     "Check": "iceberg_ds.inspect.checklist",
     "CheckResult": "iceberg_ds.inspect.checklist",
     "ConvertResult": "iceberg_ds.deletes.convert",
+    "Forecast": "iceberg_ds.inspect.forecast",
     "Orphan": "iceberg_ds.inspect.orphans",
+    "TableHealth": "iceberg_ds.inspect.health",
     "UpsertResult": "iceberg_ds.deletes.upsert",
     "VerifyResult": "iceberg_ds.inspect.orphans",
+    "WriterHealth": "iceberg_ds.inspect.health",
     "check": "iceberg_ds.inspect.check",
     "convert_deletes": "iceberg_ds.deletes.convert",
     "distribute": "iceberg_ds.spark.distribution",
     "fast_forward": "iceberg_ds.commit.fast_forward",
     "publish": "iceberg_ds.commit.fast_forward",
+    "table_health": "iceberg_ds.inspect.health",
     "upsert": "iceberg_ds.deletes.upsert",
     "upsert_into": "iceberg_ds.deletes.upsert",
     "verify": "iceberg_ds.inspect.verify",
@@ -82,6 +88,7 @@ __all__ = [
     "CommitStateUnknownError",
     "ConvertResult",
     "DataFileError",
+    "Forecast",
     "IcebergSink",
     "IcebergSinkError",
     "OptionError",
@@ -89,10 +96,12 @@ __all__ = [
     "RefusedRowsError",
     "RowCountError",
     "SchemaMismatchError",
+    "TableHealth",
     "TableNotFoundError",
     "UnsupportedTableError",
     "UpsertResult",
     "VerifyResult",
+    "WriterHealth",
     "__version__",
     "check",
     "convert_deletes",
@@ -100,6 +109,7 @@ __all__ = [
     "fast_forward",
     "publish",
     "register",
+    "table_health",
     "upsert",
     "upsert_into",
     "verify",

@@ -1,6 +1,7 @@
 """The command `iceberg-ds`: a subcommand for each public function that needs no DataFrame, in the same words.
 
-All take the options of a write. The exit code is 0 only if all is well, 1 if something failed, 2 for a wrong use.
+All take the options of a write. The exit code is 0 only if all is well, 1 if something failed, 2 for a wrong use;
+`watch` ends with 3 if a table could not be looked at.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,8 @@ from iceberg_ds._version import __version__
 from iceberg_ds.errors import IcebergSinkError, OptionError
 from iceberg_ds.inspect.check import check_write
 from iceberg_ds.inspect.checklist import Check, CheckResult, print_result
-from iceberg_ds.inspect.orphans import DEFAULT_GRACE, print_orphans
+from iceberg_ds.inspect.orphans import DEFAULT_GRACE, parse_grace_ms, print_orphans
+from iceberg_ds.inspect.thresholds import DEFAULTS, Thresholds
 from iceberg_ds.inspect.verify import verify as verify_table
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
@@ -28,11 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from iceberg_ds.deletes.work import RowEncoding
+    from iceberg_ds.inspect.watch import Look
 
 _FAILED = 1
 # Where scratch tables go if no table is named: a namespace that is made for them and removed.
 _SCRATCH_TABLE = "iceberg_ds_check.t"
 _LOG_WIDTH = 140  # columns where there is no terminal
+_FOREVER_S = 3600.0
 
 _option = click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="Option of a write; repeatable.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -184,6 +189,116 @@ def _fast_forward(table: str, branch: str, to: str, pairs: Sequence[str], *, as_
         snapshot_id = move(table, branch, to, options=_options(pairs, table))
     sentence = f"Branch '{branch}' of {table} has snapshot {snapshot_id} of branch '{to}'."
     click.echo(json.dumps({"table": table, "snapshot_id": snapshot_id}, indent=2) if as_json else sentence)
+
+
+def _age_s(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """Return an age such as `90s`, `15m`, `36h` or `3d` in seconds."""
+    try:
+        return None if text is None else parse_grace_ms(text) / 1000
+    except OptionError:
+        raise click.BadParameter("expected a number with s, m, h or d, such as 15m") from None
+
+
+_LIMITS = (
+    click.option("--max-snapshots", type=click.IntRange(min=0), default=DEFAULTS.max_snapshots, help="Snapshots."),
+    click.option(
+        "--max-metadata-mb",
+        type=click.FloatRange(min=0),
+        default=DEFAULTS.max_metadata_mb,
+        help="Size of the metadata file in MB.",
+    ),
+    click.option(
+        "--max-manifests", type=click.IntRange(min=0), default=DEFAULTS.max_manifests, help="Manifests of the branch."
+    ),
+    click.option(
+        "--max-small-files",
+        type=click.IntRange(min=0),
+        default=DEFAULTS.max_small_files,
+        help="Data files below a quarter of write.target-file-size-bytes.",
+    ),
+    click.option(
+        "--max-deletes-per-file",
+        type=click.FloatRange(min=0),
+        default=DEFAULTS.max_deletes_per_file,
+        help="Delete files for each data file, from 10 delete files on.",
+    ),
+    click.option("--max-age", "max_age_s", metavar="AGE", callback=_age_s, help="Age of the last commit: 15m, 3d."),
+    click.option("--max-lag", "max_lag_s", metavar="AGE", callback=_age_s, help="Age of the newest row: 15m, 3d."),
+)
+
+
+def _limits(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the thresholds to a command."""
+    for add in reversed(_LIMITS):
+        command = add(command)
+    return command
+
+
+@main.command()
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+@_option
+@click.option("--branch", help="The branch of each table; main if not given.")
+@click.option("--serve", "port", metavar="PORT", type=click.IntRange(0, 65535), help="Serve Prometheus here.")
+@click.option(
+    "--every",
+    "every_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="From one look to the next.",
+)
+@click.option(
+    "--timeout", "limit_s", type=click.FloatRange(min=1), default=60.0, help="Seconds for a look at one table."
+)
+@_limits
+@_json
+def watch(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    tables: Sequence[str],
+    pairs: Sequence[str],
+    branch: str | None,
+    port: int | None,
+    every_s: float,
+    limit_s: float,
+    as_json: bool,  # noqa: FBT001  # click's
+    **limits: Any,  # noqa: ANN401  # the thresholds, by their names
+) -> None:
+    """Tell how each TABLE does: small files, deletes, history, age, lag, growth; and what to do where it is too much.
+
+    In a terminal it looks again until Ctrl-C. The exit code is 0 if all is well, 1 if a threshold is exceeded, 3 if a
+    table could not be looked at.
+    """
+    from iceberg_ds.inspect import watch as watching  # noqa: PLC0415  # --help needs none of it
+
+    if port is not None and as_json:
+        raise click.UsageError("--serve and --json do not go together: the figures that are served are no JSON.")
+    with _errors_shown():
+        watched = watching.Watch(
+            tables, _options(pairs, None), branch, thresholds=Thresholds(**limits), limit_s=limit_s
+        )
+    if port is not None:
+        _serve(watching.SparingWatch(watched.look, every_s).look, port)
+        return
+    if as_json:
+        click.echo(watching.looks_json(looks := watched.look()))
+    elif sys.stdout.isatty():
+        looks = watching.show_until_interrupted(watched, _console(), every_s)
+    else:
+        _console().print(watching.view(looks := watched.look(), watched.thresholds))
+    sys.exit(watching.exit_code(looks))
+
+
+def _serve(look: Callable[[], list[Look]], port: int) -> None:
+    from iceberg_ds.inspect.health_gauges import serve  # noqa: PLC0415  # --help needs none of it
+
+    with _errors_shown():
+        end = serve(look, port)
+    click.echo(f"Serving /metrics on port {port}, until Ctrl-C.", err=True)
+    try:
+        while True:
+            time.sleep(_FOREVER_S)
+    except KeyboardInterrupt:
+        end()
 
 
 @contextmanager

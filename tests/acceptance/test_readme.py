@@ -38,10 +38,10 @@ KEYS = [
         "convert",
     )
 ]
-# Pages whose examples other tests run: those of catalogs and stores, on clusters, and of `verify`.
+# Pages whose examples other tests run: those of catalogs and stores, on clusters, of `verify` and of `watch`.
 RUN_ELSEWHERE = [
     *(DOCS / "catalogs").glob("*.md"),
-    *(DOCS / f"{page}.md" for page in ("storage", "clusters", "verify")),
+    *(DOCS / f"{page}.md" for page in ("storage", "clusters", "verify", "metrics/watch")),
 ]
 RUN_ELSEWHERE += [DOCS / "connect.md"]
 MOST_LINES = 150

@@ -169,6 +169,53 @@ def describe_orphan(orphan: iceberg_ds.Orphan, table: str) -> str:
     return f"{table}: {path}, {size_bytes} bytes, {modified_ms} ms, {deleted}"
 
 
+def watch_table(options: Mapping[str, str]) -> list[str]:
+    """Tell how a table does."""
+    results: list[iceberg_ds.TableHealth] = [
+        iceberg_ds.table_health("db.t"),
+        iceberg_ds.table_health(table="db.t", options=None, branch=None),
+        iceberg_ds.table_health("db.t", options=options, branch="audit"),
+    ]
+    return [describe_health(result) for result in results]
+
+
+def describe_health(health: iceberg_ds.TableHealth) -> str:
+    """Return every attribute of a table's health."""
+    where: list[str] = [health.table, health.branch, health.to_json(), health.outlook(), health.outlook(10_000_000)]
+    history: list[int] = [health.at_ms, health.format_version, health.snapshots, health.small_below_bytes]
+    listed: list[int] = [health.data_manifests, health.delete_manifests, health.files_read, health.small_files]
+    files: list[int | None] = [health.data_files, health.delete_files, health.rows, health.bytes]
+    deletes: list[int | None] = [health.equality_delete_files, health.position_delete_files]
+    deletes += [health.equality_deletes, health.position_deletes, health.hidden_rows_at_most]
+    times: list[int | None] = [health.metadata_bytes, health.last_commit_ms, health.newest_event_ms]
+    parts: list[float | None] = [health.average_file_bytes, health.deletes_per_file]
+    ages: list[float | None] = [health.last_commit_age_s, health.lag_s]
+    is_complete: bool = health.is_complete
+    writers: tuple[iceberg_ds.WriterHealth, ...] = health.writers
+    forecast: iceberg_ds.Forecast | None = health.forecast
+    texts = [describe_writer(writer) for writer in writers] + [describe_forecast(forecast) if forecast else ""]
+    return f"{where} {history} {listed} {files} {deletes} {times} {parts} {ages} {is_complete} {texts} {health}"
+
+
+def describe_writer(writer: iceberg_ds.WriterHealth) -> str:
+    """Return every attribute of a writer."""
+    kind: Literal["stream", "query", "application"] = writer.kind
+    query_id: str | None = writer.query_id
+    numbers: list[int] = [writer.number, writer.last_commit_ms]
+    age_s: float = writer.age_s
+    lag_s: float | None = writer.lag_s
+    return f"{kind} {writer.name} {query_id} {numbers} {age_s} {lag_s}"
+
+
+def describe_forecast(forecast: iceberg_ds.Forecast) -> str:
+    """Return every attribute of a forecast."""
+    paces: list[float] = [forecast.hours, forecast.commits_per_day, forecast.snapshots_per_day]
+    known: list[float | None] = [forecast.files_per_day, forecast.metadata_growth_bytes_per_day]
+    known += [forecast.metadata_written_bytes_per_day, forecast.days_until(1, 2), forecast.days_until(None, 2)]
+    flags: list[bool] = [forecast.old_metadata_is_deleted, forecast.history_has_expired]
+    return f"{paces} {known} {flags}"
+
+
 root: type[Exception] = iceberg_ds.IcebergSinkError
 errors: list[type[iceberg_ds.IcebergSinkError]] = [
     iceberg_ds.CatalogError,
