@@ -83,7 +83,8 @@ class Snapshots:
         is_commit, snapshot_id = report.outcome == "committed", report.snapshot_id
         if snapshot_id is None or not (is_commit or (report.outcome == "replayed" and report.counts)):
             return Counted(is_new_snapshot=is_commit, is_commit=is_commit, outcomes=(report.outcome,))
-        known = self._tables.get(report.table_uuid, {}).get(snapshot_id)
+        of_table = self._tables.get(report.table_uuid)
+        known = None if of_table is None else of_table.get(snapshot_id)
         if is_commit:
             self._remember(report, snapshot_id)
             return Counted(
@@ -174,13 +175,13 @@ class Measurer:
             elif _has_value(instrument, report, counted):
                 labels = tuple(names[label] for label in instrument.labels)
                 value = instrument.value(report)
-                if value is not None and (
-                    instrument.kind != "gauge" or self._is_shown(instrument, labels, report, value)
-                ):
+                if value is not None and self._is_taken(instrument, labels, report, value):
                     yield Measurement(instrument, labels, value)
 
-    def _is_shown(self, instrument: Instrument, labels: Labels, report: CommitReport, value: float) -> bool:
-        """Return whether a gauge takes the value; it keeps its own if this one is older."""
+    def _is_taken(self, instrument: Instrument, labels: Labels, report: CommitReport, value: float) -> bool:
+        """Return whether the instrument takes the value; a gauge keeps its own if this one is older."""
+        if instrument.kind != "gauge":
+            return True
         if OTHER_WRITER[: len(labels)] == labels:
             return False
         key = (instrument.name, labels)

@@ -81,8 +81,7 @@ class MetricsServer:
     def __init__(self, collector: MetricsCollector, port: int, address: str) -> None:
         self.address = address
         self._collector = collector
-        registry = CollectorRegistry()
-        registry.register(collector)
+        registry = _registry(collector)
         try:
             self._server, self._thread = start_http_server(port, address, registry)
         except (OSError, OverflowError) as problem:
@@ -105,7 +104,7 @@ class MetricsServer:
         self._thread.join()
         self._collector.close()
 
-    def __enter__(self) -> MetricsServer:
+    def __enter__(self) -> MetricsServer:  # noqa: PYI034  # Python 3.10 has no Self
         return self
 
     def __exit__(
@@ -163,10 +162,8 @@ def push_metrics(file: Files, gateway: str, *, job: str = "iceberg-ds", timeout_
             installed.
     """
     collector = MetricsCollector(file)
-    registry = CollectorRegistry()
-    registry.register(collector)
     try:
-        push_to_gateway(gateway, job=job, registry=registry, timeout=timeout_s)
+        push_to_gateway(gateway, job=job, registry=_registry(collector), timeout=timeout_s)
     except (URLError, OSError, ValueError) as problem:
         raise OptionError(
             f"Cannot push metrics of job '{job}' to {mask_url(gateway)}: {mask_text(str(problem), {})}. "
@@ -178,10 +175,14 @@ def push_metrics(file: Files, gateway: str, *, job: str = "iceberg-ds", timeout_
 
 def exposition(counters: Counters) -> str:
     """Return the metrics in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(_Fixed(counters))
-    text: bytes = generate_latest(registry)
+    text: bytes = generate_latest(_registry(_Fixed(counters)))
     return text.decode()
+
+
+def _registry(collector: MetricsCollector | _Fixed) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return registry
 
 
 class _Fixed:

@@ -61,7 +61,12 @@ SUMMARY_PREFIX = "icebergsink.metrics."
 def counts_of(summary: Mapping[str, str | None]) -> dict[str, int]:
     """Return Iceberg's counts that a snapshot's summary tells, by their names in the metrics API."""
     found = {name: summary.get(key) or "" for name, key in COUNTS.items()}
-    return {name: int(text) for name, text in found.items() if text.isascii() and text.isdigit() and len(text) < 20}
+    return {name: int(text) for name, text in found.items() if text.isascii() and text.isdigit() and _fits(text)}
+
+
+def _fits(digits: str) -> bool:
+    """Return whether a text of digits, which any writer may have left, is a number that Iceberg's library can hold."""
+    return len(digits) <= len(str(_LARGEST)) and int(digits) <= _LARGEST
 
 
 def outcome_of(failure: BaseException) -> Outcome:
@@ -236,9 +241,7 @@ def _is_of(declared: object, value: object) -> bool:
     if value is None:
         return words.endswith("| None")
     if words.startswith("Mapping"):
-        return isinstance(value, dict) and all(
-            isinstance(key, str) and _is_of("int", one) for key, one in value.items()
-        )
+        return isinstance(value, dict) and all(_is_of("int", number) for number in value.values())
     if words.startswith(("int", "float")):
         numbers = (int, float) if words.startswith("float") else int
         lowest = -_LARGEST if words.endswith("| None") else 0  # such as times before 1970; what is summed up is above 0
