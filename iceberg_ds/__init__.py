@@ -41,17 +41,40 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.forecast import Forecast
     from iceberg_ds.inspect.health import TableHealth, WriterHealth, table_health
     from iceberg_ds.inspect.orphans import Orphan, VerifyResult
+    from iceberg_ds.inspect.progress import QueryProgress, progress
     from iceberg_ds.inspect.verify import verify
+    from iceberg_ds.metrics.follow import ReportFollower, follow_reports
+    from iceberg_ds.metrics.metrics import Metrics, MetricsSnapshot, TableMetrics
+    from iceberg_ds.metrics.opentelemetry import OpenTelemetryReporter
+    from iceberg_ds.metrics.prometheus import (
+        MetricsCollector,
+        MetricsServer,
+        metrics_collector,
+        push_metrics,
+        serve_metrics,
+    )
+    from iceberg_ds.metrics.report import CommitReport, TaskFigures
     from iceberg_ds.spark.distribution import distribute
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
     "Check": "iceberg_ds.inspect.checklist",
     "CheckResult": "iceberg_ds.inspect.checklist",
+    "CommitReport": "iceberg_ds.metrics.report",
     "ConvertResult": "iceberg_ds.deletes.convert",
     "Forecast": "iceberg_ds.inspect.forecast",
+    "Metrics": "iceberg_ds.metrics.metrics",
+    "MetricsCollector": "iceberg_ds.metrics.prometheus",
+    "MetricsServer": "iceberg_ds.metrics.prometheus",
+    "MetricsSnapshot": "iceberg_ds.metrics.metrics",
+    "OpenTelemetryReporter": "iceberg_ds.metrics.opentelemetry",
     "Orphan": "iceberg_ds.inspect.orphans",
+    "Orphan": "iceberg_ds.inspect.orphans",
+    "QueryProgress": "iceberg_ds.inspect.progress",
+    "ReportFollower": "iceberg_ds.metrics.follow",
     "TableHealth": "iceberg_ds.inspect.health",
+    "TableMetrics": "iceberg_ds.metrics.metrics",
+    "TaskFigures": "iceberg_ds.metrics.report",
     "UpsertResult": "iceberg_ds.deletes.upsert",
     "VerifyResult": "iceberg_ds.inspect.orphans",
     "WriterHealth": "iceberg_ds.inspect.health",
@@ -59,7 +82,12 @@ _LATER = {
     "convert_deletes": "iceberg_ds.deletes.convert",
     "distribute": "iceberg_ds.spark.distribution",
     "fast_forward": "iceberg_ds.commit.fast_forward",
+    "follow_reports": "iceberg_ds.metrics.follow",
+    "metrics_collector": "iceberg_ds.metrics.prometheus",
+    "progress": "iceberg_ds.inspect.progress",
     "publish": "iceberg_ds.commit.fast_forward",
+    "push_metrics": "iceberg_ds.metrics.prometheus",
+    "serve_metrics": "iceberg_ds.metrics.prometheus",
     "table_health": "iceberg_ds.inspect.health",
     "upsert": "iceberg_ds.deletes.upsert",
     "upsert_into": "iceberg_ds.deletes.upsert",
@@ -85,19 +113,29 @@ __all__ = [
     "CheckResult",
     "CommitConflictError",
     "CommitMessageError",
+    "CommitReport",
     "CommitStateUnknownError",
     "ConvertResult",
     "DataFileError",
     "Forecast",
     "IcebergSink",
     "IcebergSinkError",
+    "Metrics",
+    "MetricsCollector",
+    "MetricsServer",
+    "MetricsSnapshot",
+    "OpenTelemetryReporter",
     "OptionError",
     "Orphan",
+    "QueryProgress",
     "RefusedRowsError",
+    "ReportFollower",
     "RowCountError",
     "SchemaMismatchError",
     "TableHealth",
+    "TableMetrics",
     "TableNotFoundError",
+    "TaskFigures",
     "UnsupportedTableError",
     "UpsertResult",
     "VerifyResult",
@@ -107,8 +145,13 @@ __all__ = [
     "convert_deletes",
     "distribute",
     "fast_forward",
+    "follow_reports",
+    "metrics_collector",
+    "progress",
     "publish",
+    "push_metrics",
     "register",
+    "serve_metrics",
     "table_health",
     "upsert",
     "upsert_into",
