@@ -69,7 +69,6 @@ _LATER = {
     "MetricsSnapshot": "iceberg_ds.metrics.metrics",
     "OpenTelemetryReporter": "iceberg_ds.metrics.opentelemetry",
     "Orphan": "iceberg_ds.inspect.orphans",
-    "Orphan": "iceberg_ds.inspect.orphans",
     "QueryProgress": "iceberg_ds.inspect.progress",
     "ReportFollower": "iceberg_ds.metrics.follow",
     "TableHealth": "iceberg_ds.inspect.health",
