@@ -43,6 +43,11 @@ def why_refused(write: WriteIdentity, finding: StatusCheck) -> str | None:
 def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
     number = stray.marker.number
     landed, other_way = ("epoch", "") if write.txn is None else ("version", f", or write with a version above {number}")
+    stay = (
+        "begin with a new checkpoint whose source starts after them"
+        if write.txn is None
+        else "go on with the next version"
+    )
     said = (
         f"Cannot commit {write}: table property '{stray.key}' says that {landed} {number} landed at "
         f"{_utc(stray.marker)} as snapshot {stray.marker.snapshot_id}, and "
@@ -70,8 +75,10 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
         )
     return (
         f"{said}branch '{stray.branch}' does not have that snapshot: somebody has rolled it back, dropped it and made "
-        f"it again, or replaced the table. {nothing}{lower}If the rows are to be written again, "
-        f"{unset} and run this again; if they are not, set the branch back to a snapshot that has them{other_way}."
+        "it again, or replaced the table; or has written all rows again in one snapshot and let the others expire. "
+        f"{nothing}{lower}Look whether the rows of {landed} {number} are there. If they are not, and are to be written "
+        f"again, {unset} and run this again; if they are there, do not, for they would be there twice: {stay}. If they "
+        f"are not to be written, set the branch back to a snapshot that has them{other_way}."
     )
 
 

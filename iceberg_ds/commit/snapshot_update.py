@@ -234,8 +234,13 @@ class SnapshotUpdate:
         return snapshot
 
     def _shares_manifest(self, table: Table) -> bool:
+        """Return whether the branch lists a manifest of the write, as far as its manifest list can be read."""
         head = branch_head(table.metadata, self._write.branch)
-        return head is not None and not self._producer.manifest_paths.isdisjoint(manifest_paths(table.io, head))
+        try:
+            return head is not None and not self._producer.manifest_paths.isdisjoint(manifest_paths(table.io, head))
+        except Exception as failure:  # of any storage library; others may have expired the snapshot meanwhile
+            logger.debug("Cannot read what branch '%s' of %s lists: %s", self._write.branch, self._write.table, failure)
+            return False
 
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
         """Tidy up after landing: delete what lost attempts wrote, and metadata files that the table no longer needs."""

@@ -19,6 +19,7 @@ from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import (
     BranchHistory,
     base_branch,
+    begins_a_table,
     branch_head,
     branch_history,
     branch_snapshot_id,
@@ -172,7 +173,7 @@ def check_commit_status(
     is_final = _nothing_under_way(metadata, write.branch, attempts)
     numbered = write.numbered
     if numbered is None:
-        return StatusCheck(status=_trace(metadata, write.branch, attempts, shares_manifest), is_final=is_final)
+        return StatusCheck(status=_trace(metadata, write, attempts, shares_manifest), is_final=is_final)
     history = BranchHistory(metadata, _base(metadata, write))
     markers = find_markers(history, kind_of(numbered), numbered.writer)
     marker, stray = markers.last, markers.stray
@@ -369,17 +370,41 @@ def _last_sequence_number(metadata: TableMetadata) -> int:
 
 
 def _trace(
-    metadata: TableMetadata, branch: str, attempts: Sequence[Attempt], shares_manifest: Callable[[], bool]
+    metadata: TableMetadata, write: WriteIdentity, attempts: Sequence[Attempt], shares_manifest: Callable[[], bool]
 ) -> CommitStatus:
     """Follow the branch back to where each attempt would have landed: a batch without a number leaves no marker."""
-    if not attempts:
-        return CommitStatus.ABSENT
-    history = {snapshot.snapshot_id for snapshot in branch_history(metadata, branch)}
-    if not history and all(attempt.parent_id is None for attempt in attempts):
-        return CommitStatus.ABSENT
-    if all(attempt.parent_id in history for attempt in attempts):
+    history = list(branch_history(metadata, write.branch))
+    if any(snapshot.parent_snapshot_id == write.snapshot_id for snapshot in history):
+        return CommitStatus.SUCCESS
+    if all(attempt.was_refused or _has_missed(metadata, history, attempt) for attempt in attempts):
         return CommitStatus.ABSENT
     # Snapshots after a parent may have expired, ours among them; manifests with live files are still listed.
-    if shares_manifest():
-        return CommitStatus.SUCCESS
-    return CommitStatus.UNKNOWN if any(attempt.reply is Reply.LOST for attempt in attempts) else CommitStatus.ABSENT
+    return CommitStatus.SUCCESS if shares_manifest() else CommitStatus.UNKNOWN
+
+
+def _has_missed(metadata: TableMetadata, history: Sequence[Snapshot], attempt: Attempt) -> bool:
+    """Return whether the branch shows no sign of a request, and would show one if it had been carried out.
+
+    Args:
+        metadata: The table.
+        history: The snapshots that the branch shows, newest first; ours is not among them.
+        attempt: The request.
+    """
+    if metadata.table_uuid != attempt.table_uuid:
+        return True
+    if attempt.parent_id is None and not history:
+        return True
+    if any(snapshot.snapshot_id == attempt.parent_id for snapshot in history):  # what came after it is shown
+        return True
+    if metadata.format_version == 1:
+        return attempt.is_first and bool(history) and _may_begin_a_table(history[-1])
+    if any(snapshot.sequence_number == attempt.sequence_number + 1 for snapshot in history):
+        return True  # another snapshot has the number that ours would have
+    # A cache shows the table from before an answered request: the next request is refused, and the next look tells.
+    return attempt.reply is Reply.OVERTAKEN and metadata.last_sequence_number <= attempt.sequence_number
+
+
+def _may_begin_a_table(snapshot: Snapshot) -> bool:
+    """Return whether a snapshot without a parent is the first one; one whose parent was cut off counts other files."""
+    has_totals = snapshot.summary is not None and snapshot.summary["total-data-files"] is not None
+    return begins_a_table(snapshot) or (snapshot.parent_snapshot_id is None and not has_totals)

@@ -17,7 +17,33 @@ _BRANCHED = "integration/test_branches.py::"
 _REPLAYS = "faults/test_stream_replays.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
 
+_UNSEEN = "unit/commit/test_landed_unseen.py::"
+
 LANDING = (
+    Mutation(
+        name="a batch that landed is given up once its snapshot has expired",
+        file="snapshots/commit_status.py",
+        before="return attempt.reply is Reply.OVERTAKEN and metadata.last_sequence_number <= attempt.sequence_number",
+        after="return attempt.reply is Reply.OVERTAKEN",
+        tests=(
+            _UNSEEN + "test_batch_that_landed_unseen_is_neither_deleted_nor_written_again",
+            "properties/test_commit_model.py::test_no_file_is_deleted_that_any_later_state_refers_to",
+        ),
+    ),
+    Mutation(
+        name="a batch that its child names as its parent is in doubt",
+        file="snapshots/commit_status.py",
+        before="if any(snapshot.parent_snapshot_id == write.snapshot_id for snapshot in history):",
+        after="if not history and not attempts and write.txn:",
+        tests=(_UNSEEN + "test_child_that_names_the_batch_as_its_parent_proves_it",),
+    ),
+    Mutation(
+        name="a list that others delete while it is read ends the commit with a raw error",
+        file="commit/snapshot_update.py",
+        before="except Exception as failure:  # of any storage library; others may have expired the snapshot meanwhile",
+        after="except ValueError as failure:",
+        tests=(_UNSEEN + "test_list_that_is_deleted_while_it_is_read_leaves_the_outcome_open",),
+    ),
     Mutation(
         name="tables are put into a folder that Spark deletes",
         file="parsing.py",

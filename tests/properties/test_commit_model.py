@@ -1,9 +1,9 @@
 """Every course that a commit can take, up to a depth: nothing is called final that may still change.
 
-A model of a catalog with others who commit, alter, roll back and replace, of a network that loses, doubles and delays
-requests and of a cache that shows older states. The sink's own look at the table (`check_commit_status`) is asked in
-each.
-Files are deleted only where it says that the write is absent for good; then no later state may refer to them.
+A model of a catalog with others who commit, alter, roll back, replace and expire, of a network that loses, doubles and
+delays requests and of a cache that shows older states. The sink's own look at the table (`check_commit_status`) is
+asked in each. Files are deleted only where it says that the write is absent for good; then no later state may refer to
+them. A request is sent again only where it says that the write is absent; then the branch does not have its rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from support.exhaustive import EXHAUSTIVE
 from support.tables.metadata import OUR_SNAPSHOT, Past, identity, metadata_of
 
-from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, check_commit_status
+from iceberg_ds.snapshots.commit_status import Attempt, CommitStatus, Reply, StatusCheck, check_commit_status
 
 WRITE = identity()
 
@@ -31,41 +31,71 @@ class State:
         snapshots: Id, parent and sequence number of each, in the order in which they were added.
         head: The snapshot of `main`, None for none.
         version: How often the table was changed.
+        holders: The snapshots that refer to the files of the write: its own, and those that build on that.
+        expired_number: The highest sequence number of snapshots that have expired.
     """
 
     snapshots: tuple[tuple[int, int | None, int], ...]
     head: int | None
     version: int = 0
+    holders: frozenset[int] = frozenset()
+    expired_number: int = 0
 
     @property
     def last_number(self) -> int:
         """The table's last sequence number."""
-        return max((number for _, _, number in self.snapshots), default=0)
+        return max((self.expired_number, *(number for _, _, number in self.snapshots)))
 
     @property
     def has_ours(self) -> bool:
         """Whether it refers to the files of the write."""
+        return any(snapshot_id in self.holders for snapshot_id, _, _ in self.snapshots)
+
+    @property
+    def shows_ours(self) -> bool:
+        """Whether it has the snapshot of the write."""
         return any(snapshot_id == OUR_SNAPSHOT for snapshot_id, _, _ in self.snapshots)
 
     def with_snapshot(self, snapshot_id: int, parent: int | None, number: int) -> State:
         """Return the table after a commit to `main`."""
-        return State((*self.snapshots, (snapshot_id, parent, number)), snapshot_id, self.version + 1)
+        return replace(self._with(snapshot_id, parent, number), head=snapshot_id)
+
+    def _with(self, snapshot_id: int, parent: int | None, number: int) -> State:
+        holds = snapshot_id == OUR_SNAPSHOT or parent in self.holders
+        return replace(
+            self,
+            snapshots=(*self.snapshots, (snapshot_id, parent, number)),
+            version=self.version + 1,
+            holders=self.holders | {snapshot_id} if holds else self.holders,
+        )
+
+    def expired(self, *, cuts_parents: bool) -> State:
+        """Return the table without all snapshots but that of `main`, as Java (keeps parents) or PyIceberg does it."""
+        kept = tuple(
+            (snapshot_id, None if cuts_parents else parent, number)
+            for snapshot_id, parent, number in self.snapshots
+            if snapshot_id == self.head
+        )
+        return replace(self, snapshots=kept, version=self.version + 1, expired_number=self.last_number)
 
     def others(self) -> Iterator[State]:
         """Yield what one commit of somebody else makes of it."""
         number = self.last_number + 1
         yield self.with_snapshot(number, self.head, number)
         yield replace(self, version=self.version + 1)  # a property
-        yield State((*self.snapshots, (number, self.head, number)), self.head, self.version + 1)  # another branch
+        yield self._with(number, self.head, number)  # another branch
         parents = {snapshot_id: parent for snapshot_id, parent, _ in self.snapshots}
-        if self.head is not None and (parent := parents[self.head]) is not None:
-            yield State(self.snapshots, parent, self.version + 1)  # rolled back
+        if self.head is not None and (parent := parents[self.head]) in parents:
+            yield replace(self, head=parent, version=self.version + 1)  # rolled back
         if self.head is not None:
-            yield State(self.snapshots, None, self.version + 1)  # replaced: CREATE OR REPLACE TABLE
+            yield replace(self, head=None, version=self.version + 1)  # replaced: CREATE OR REPLACE TABLE
+        if len(self.snapshots) > 1 and self.head is not None:
+            yield self.expired(cuts_parents=False)
+            yield self.expired(cuts_parents=True)
 
     def accepts(self, parent: int | None, number: int) -> bool:
         """Return whether a request is carried out that asserts `parent`, as Iceberg's library checks it."""
-        return self.head == parent and not self.has_ours and (parent is None or number > self.last_number)
+        return self.head == parent and not self.shows_ours and (parent is None or number > self.last_number)
 
 
 @dataclass(frozen=True)
@@ -97,6 +127,11 @@ class Course:
         No number of such a snapshot tells that it is late: it is taken not to come again after a replacement.
         """
         return any(parent is None and reply is Reply.OVERTAKEN for parent, _, reply, _ in self.attempts)
+
+    def doubles(self, before: Course) -> bool:
+        """Return whether the write has landed since, on a branch that had its rows."""
+        then = before.states[-1]
+        return len(self.states) > len(before.states) and self.states[-1].shows_ours and then.head in then.holders
 
     def steps(self) -> Iterator[Course]:
         """Yield what may happen next, but for requests of the sink."""
@@ -131,12 +166,13 @@ class Course:
 def seen(state: State) -> TableMetadata:
     """Return the metadata of a state."""
     history = [Past(snapshot_id=i, parent=p, sequence_number=n) for i, p, n in state.snapshots]
-    return metadata_of(history, branches={} if state.head is None else {"main": state.head})
+    found = metadata_of(history, branches={} if state.head is None else {"main": state.head})
+    return found.model_copy(update={"last_sequence_number": state.last_number})
 
 
 @cache
-def says_absent_for_good(view: State, attempts: tuple[tuple[int | None, int, Reply, bool], ...]) -> bool:
-    """Return whether the sink would delete the files of the write."""
+def look(view: State, attempts: tuple[tuple[int | None, int, Reply, bool], ...]) -> StatusCheck:
+    """Return what the sink makes of the table; others have merged manifests, so that no manifest tells."""
     known = [
         Attempt(
             parent_id=parent,
@@ -148,8 +184,13 @@ def says_absent_for_good(view: State, attempts: tuple[tuple[int | None, int, Rep
         )
         for parent, number, reply, is_first in attempts
     ]
-    finding = check_commit_status(seen(view), WRITE, known, lambda: False)
-    return finding.is_final and finding.status is not CommitStatus.SUCCESS
+    return check_commit_status(seen(view), WRITE, known, lambda: False)
+
+
+def says_absent_for_good(view: State, attempts: tuple[tuple[int | None, int, Reply, bool], ...]) -> bool:
+    """Return whether the sink would delete the files of the write."""
+    finding = look(view, attempts)
+    return finding.is_final and finding.status is CommitStatus.ABSENT
 
 
 WRITE_UUID = seen(State((), None)).table_uuid
@@ -182,8 +223,10 @@ def search(course: Course, depth: int, known: set[tuple[Course, int]]) -> Iterat
             may_be_replaced = not course.is_overtaken_first
             if may_refer_to_ours(course.states[-1], course.under_way, depth, may_be_replaced=may_be_replaced):
                 yield course
-        elif len(course.attempts) < 2 and not view.has_ours:
+        elif len(course.attempts) < 2 and look(view, course.attempts).status is CommitStatus.ABSENT:
             for sent in course.sends(view):
+                if sent.doubles(course):
+                    yield sent
                 yield from search(sent, depth - 1, known)
     for step in course.steps():
         yield from search(step, depth - 1, known)
