@@ -27,7 +27,14 @@ class Query:
     lastProgress: Mapping[str, Any] | None = None  # noqa: N815  # Spark's
 
 
-RUNNING = Query(lastProgress={"batchId": 7, "numInputRows": 5})
+class SourceProgress(dict[str, Any]):
+    """A part of the progress as Spark shows it: a dictionary that cannot be made from its items."""
+
+    def __init__(self, rows: int, batch: object) -> None:
+        super().__init__(numInputRows=rows, observed=batch)
+
+
+RUNNING = Query(lastProgress={"batchId": 7, "numInputRows": 5, "sources": [SourceProgress(5, THE_QUERY)]})
 
 
 def test_report_in_the_file_is_shown_beside_sparks_progress(tmp_path: Path) -> None:
@@ -39,7 +46,7 @@ def test_report_in_the_file_is_shown_beside_sparks_progress(tmp_path: Path) -> N
     assert (found.query_id, found.source, found.report) == (QUERY, "file", last)
     assert (found.batch_id, found.number, found.snapshot_id) == (7, 6, 6)
     assert found.counts["added-records"] == 10
-    assert json.loads(found.to_json())["spark"]["numInputRows"] == 5
+    assert json.loads(found.to_json())["spark"]["sources"] == [{"numInputRows": 5, "observed": QUERY}]
 
 
 def test_query_that_upserts_each_batch_is_found_by_its_id(tmp_path: Path) -> None:
