@@ -62,7 +62,7 @@ class QueryProgress:
 
     @property
     def batch_id(self) -> int | None:
-        """Number of Spark's last micro-batch, which is ahead of `number` if that had nothing to commit."""
+        """Number of the micro-batch that Spark tells of: ahead of `number` without rows, behind while one ends."""
         found = None if self.spark is None else self.spark.get("batchId")
         return found if isinstance(found, int) else None
 
