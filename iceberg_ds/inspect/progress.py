@@ -42,7 +42,7 @@ class QueryProgress:
 
     Attributes:
         query_id: Spark's id of the query.
-        spark: Spark's last progress, by Spark's names; None before the first micro-batch has ended.
+        spark: Spark's last progress as plain values, by Spark's names; None before the first micro-batch has ended.
         source: Where the commit was found: `file` (a report), `table` (a snapshot), or None if in neither.
         report: The last report on a commit of the query; None without one in the file.
         number: Number of the micro-batch that was committed, from 0; None if unknown.
@@ -62,13 +62,13 @@ class QueryProgress:
 
     @property
     def batch_id(self) -> int | None:
-        """Number of Spark's last micro-batch, which is ahead of `number` if that had nothing to commit."""
+        """Number of the micro-batch that Spark tells of: ahead of `number` without rows, behind while one ends."""
         found = None if self.spark is None else self.spark.get("batchId")
         return found if isinstance(found, int) else None
 
     def to_json(self) -> str:
         """Return a JSON object with the attributes."""
-        return json.dumps(asdict(self), indent=2, default=str)
+        return json.dumps(asdict(self), indent=2)
 
 
 def progress(
@@ -97,7 +97,7 @@ def progress(
     if file is None and table is None:
         raise OptionError("Cannot tell the progress of a query: neither file nor table is given. Give one of them.")
     query_id, told = str(query.id), query.lastProgress
-    found = QueryProgress(query_id=query_id, spark=None if told is None else dict(told))
+    found = QueryProgress(query_id=query_id, spark=None if told is None else _plain(told))
     if file is not None and (report := _reported(file, query_id)) is not None:
         return replace(
             found,
@@ -111,6 +111,12 @@ def progress(
     if table is None:
         return found
     return _committed(found, parse_options(options_of_call(table, options)))
+
+
+def _plain(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Spark's progress without its classes, which cannot be copied field by field."""
+    plain: dict[str, Any] = json.loads(json.dumps(told, default=str))
+    return plain
 
 
 def _reported(file: Files, query_id: str) -> CommitReport | None:

@@ -369,7 +369,7 @@ def print_metrics(metrics: Metrics, console: Console) -> None:
     shown = Table(show_header=True, header_style="bold")
     for title in ("table", "branch", "stream"):
         shown.add_column(title, overflow="fold")
-    for title in ("commits", "failed", "replayed", "rows", "MB", "files", "ms/commit", "retries"):
+    for title in ("commits", "failed", "rows", "MB", "ms/commit", "retries"):
         shown.add_column(title, justify="right")
     for title in ("last success (UTC)", "last error"):
         shown.add_column(title, no_wrap=True)
@@ -382,10 +382,8 @@ def print_metrics(metrics: Metrics, console: Console) -> None:
             escape(one.stream or "-"),
             f"{sums.commits_success:,}",
             f"[red]{sums.commits_failed:,}[/red]" if sums.commits_failed else "0",
-            f"{sums.commits_replayed:,}",
             f"{sums.records_written:,}",
             f"{sums.bytes_written / 1e6:,.1f}",
-            f"{sums.files_created:,}",
             "-" if latency is None else f"{latency:,.0f}",
             f"{sums.commit_retries:,}",
             _time(one.last_success_ms),
