@@ -1,7 +1,8 @@
 """Make `.recipes/prometheus/`: a real Prometheus and promtool in a pinned version, which Go builds from their module.
 
 They are built with the versions that their authors chose, and without service discovery, which needs most of the code.
-The pages for browsers are no part of the module: what is built answers queries and shows no page. Does nothing if the folder is as it should be; processes that want it at the same time wait for each other.
+The pages for browsers are no part of the module: what is built answers queries and shows no page. Does nothing if the
+folder is as it should be; processes that want it at the same time wait for each other.
 """
 
 from __future__ import annotations

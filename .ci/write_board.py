@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
 
@@ -30,8 +29,7 @@ _BY_TABLE = "table, branch"
 _METRIC = re.compile(r"<(?P<name>[a-z_.]+)(?::(?P<part>bucket|count|sum))?(?: (?P<matchers>[^>]+))?>")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class Panel(NamedTuple):
     """A panel of the board.
 
     Attributes:
@@ -49,8 +47,7 @@ class Panel:
     is_stacked: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
+class Alert(NamedTuple):
     """A rule that alerts.
 
     Attributes:
@@ -90,7 +87,7 @@ def _latest(name: str, by: str = _BY_STREAM) -> str:
     return f"max by ({by}) (<{name}>)"
 
 
-_COMMITS = _rate("iceberg.commit.duration:count")  # those that landed, each once
+_SNAPSHOTS = _rate('iceberg.sink.commits outcome="committed"')  # each counts once, replays apart
 # An append says nothing of delete files.
 _NEW_FILES = (
     f"{_rate('iceberg.commit.data_files.added')} + "
@@ -207,7 +204,7 @@ ROWS: Mapping[str, Sequence[Panel]] = {
         Panel(
             title="Data files per commit",
             doc="How many data files one commit adds, on average.",
-            lines=[(f"{_rate('iceberg.commit.data_files.added')} / {_COMMITS}", _STREAM_LEGEND)],
+            lines=[(f"{_rate('iceberg.commit.data_files.added')} / {_SNAPSHOTS}", _STREAM_LEGEND)],
         ),
         Panel(
             title="Bytes of a new file",
