@@ -40,10 +40,16 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.checklist import Check, CheckResult
     from iceberg_ds.inspect.orphans import Orphan, VerifyResult
     from iceberg_ds.inspect.verify import verify
+    from iceberg_ds.metrics.prometheus import metrics_collector, push_metrics, serve_metrics
+    from iceberg_ds.metrics.report import CommitReport
     from iceberg_ds.spark.distribution import distribute
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
+    "CommitReport": "iceberg_ds.metrics.report",
+    "metrics_collector": "iceberg_ds.metrics.prometheus",
+    "push_metrics": "iceberg_ds.metrics.prometheus",
+    "serve_metrics": "iceberg_ds.metrics.prometheus",
     "Check": "iceberg_ds.inspect.checklist",
     "CheckResult": "iceberg_ds.inspect.checklist",
     "ConvertResult": "iceberg_ds.deletes.convert",
@@ -79,6 +85,7 @@ __all__ = [
     "CheckResult",
     "CommitConflictError",
     "CommitMessageError",
+    "CommitReport",
     "CommitStateUnknownError",
     "ConvertResult",
     "DataFileError",
@@ -98,8 +105,11 @@ __all__ = [
     "convert_deletes",
     "distribute",
     "fast_forward",
+    "metrics_collector",
     "publish",
+    "push_metrics",
     "register",
+    "serve_metrics",
     "upsert",
     "upsert_into",
     "verify",

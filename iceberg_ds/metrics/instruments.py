@@ -11,12 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from iceberg_ds.metrics.report import COUNTS, CommitReport
+from iceberg_ds.metrics.report import COUNTS, CommitReport, TaskFigures
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 # OpenTelemetry's units (UCUM); empty for a plain count.
 Unit: TypeAlias = Literal["", "By", "ms", "s"]
 Label: TypeAlias = Literal["table", "branch", "stream", "operation", "outcome"]
+# Which reports have a value: `snapshot`: those on a snapshot that no report before told of, be it of the commit or of a
+# replay; `commit`: those on commits; `success`: also those on replays and on commits without anything to add; `any`:
+# all.
+Basis: TypeAlias = Literal["snapshot", "commit", "success", "any"]
+# What a gauge keeps: the value of the newest snapshot of the branch, of the latest report, or the largest one.
+Keeps: TypeAlias = Literal["newest_snapshot", "latest", "largest"]
 
 # The attributes of OpenTelemetry that stand for the labels.
 ATTRIBUTES: dict[Label, str] = {
@@ -46,7 +52,8 @@ class Instrument:
         doc: What it tells.
         labels: What tells its series apart.
         value: Takes the value from a report; None if the report has none.
-        is_of_any: Whether commits that failed, or had nothing to add, count, too.
+        basis: Which reports have a value.
+        keeps: Which value a gauge keeps; other kinds ignore it.
         buckets: Upper bounds of a histogram's buckets, in seconds or in records; else empty.
     """
 
@@ -57,8 +64,14 @@ class Instrument:
     value: Callable[[CommitReport], float | None]
     labels: tuple[Label, ...] = _COMMIT
     unit: Unit = ""
-    is_of_any: bool = False
+    basis: Basis = "commit"
+    keeps: Keeps = "latest"
     buckets: tuple[float, ...] = ()
+
+    @property
+    def is_of_any(self) -> bool:
+        """Whether commits that failed, or had nothing to add, count, too."""
+        return self.basis == "any"
 
     @property
     def scale(self) -> float:
@@ -68,6 +81,11 @@ class Instrument:
 
 def _count(key: str) -> Callable[[CommitReport], float | None]:
     return lambda report: report.counts.get(key)
+
+
+def _of_tasks(value: Callable[[TaskFigures], float]) -> Callable[[CommitReport], float | None]:
+    """Return what takes a value from the tasks' figures; None for a commit without tasks, whose zeros mean nothing."""
+    return lambda report: value(report.tasks) if report.tasks.tasks else None
 
 
 # Iceberg's words in `COUNTS`, as the names of metrics spell them.
@@ -105,6 +123,7 @@ def _of_iceberg(key: str) -> Instrument:
             kind="counter",
             doc=f"Manifests {noun} by commits.",
             value=_count(key),
+            basis="snapshot",
         )
     stem, is_size = _NOUNS[noun], noun == "files-size-bytes"
     name = f"iceberg.commit.{stem}.{verb}{'_bytes' if is_size else ''}"
@@ -118,10 +137,14 @@ def _of_iceberg(key: str) -> Instrument:
         value=_count(key),
         labels=_TABLE if is_total else _COMMIT,
         unit="By" if is_size else "",
+        basis="snapshot",
+        keeps="newest_snapshot",
     )
 
 
-def _milliseconds(name: str, doc: str, value: Callable[[CommitReport], float], *, is_last: bool = False) -> Instrument:
+def _milliseconds(
+    name: str, doc: str, value: Callable[[CommitReport], float | None], *, is_last: bool = False
+) -> Instrument:
     return Instrument(
         name=name,
         prometheus=f"{name.replace('.', '_')}_seconds",
@@ -130,7 +153,7 @@ def _milliseconds(name: str, doc: str, value: Callable[[CommitReport], float], *
         value=value,
         labels=_WRITER,
         unit="ms",
-        is_of_any=not is_last,
+        basis="commit" if is_last else "any",
     )
 
 
@@ -139,7 +162,7 @@ def _sink(name: str, doc: str, value: Callable[[CommitReport], float | None], un
     name = f"iceberg.sink.{name}"
     flat = name.replace(".", "_") + ("_bytes" if unit == "By" else "")
     return Instrument(
-        name=name, prometheus=flat, kind="counter", doc=doc, value=value, labels=_WRITER, unit=unit, is_of_any=True
+        name=name, prometheus=flat, kind="counter", doc=doc, value=value, labels=_WRITER, unit=unit, basis="any"
     )
 
 
@@ -168,14 +191,14 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         doc="Commits by their outcome: committed, replayed, empty, conflict, unknown, failed.",
         value=lambda _: 1,
         labels=(*_WRITER, "outcome"),
-        is_of_any=True,
+        basis="any",
     ),
     Instrument(
         name="iceberg.sink.records_per_batch",
         prometheus="iceberg_sink_records_per_batch",
         kind="histogram",
         doc="Rows that Spark sent for one commit.",
-        value=lambda report: report.tasks.rows,
+        value=_of_tasks(lambda tasks: tasks.rows),
         labels=_WRITER,
         buckets=RECORD_BUCKETS,
     ),
@@ -199,19 +222,19 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     _milliseconds(
         "iceberg.sink.task.duration.min",
         "Time of the shortest task of the last commit.",
-        lambda report: report.tasks.seconds_min * 1000,
+        _of_tasks(lambda tasks: tasks.seconds_min * 1000),
         is_last=True,
     ),
     _milliseconds(
         "iceberg.sink.task.duration.median",
         "Time of the median task of the last commit.",
-        lambda report: report.tasks.seconds_median * 1000,
+        _of_tasks(lambda tasks: tasks.seconds_median * 1000),
         is_last=True,
     ),
     _milliseconds(
         "iceberg.sink.task.duration.max",
         "Time of the longest task of the last commit.",
-        lambda report: report.tasks.seconds_max * 1000,
+        _of_tasks(lambda tasks: tasks.seconds_max * 1000),
         is_last=True,
     ),
     Instrument(
@@ -222,6 +245,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         value=lambda report: report.at_ms / 1000,
         labels=_WRITER,
         unit="s",
+        basis="success",
+        keeps="largest",
     ),
     Instrument(
         name="iceberg.sink.newest_event.time",
@@ -231,6 +256,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         value=lambda r: None if r.tasks.newest_event_ms is None else r.tasks.newest_event_ms / 1000,
         labels=_WRITER,
         unit="s",
+        basis="success",
+        keeps="largest",
     ),
     Instrument(
         name="iceberg.sink.epoch",
@@ -239,5 +266,6 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         doc="Number of the last micro-batch, or of the last batch that the application numbers.",
         value=lambda report: report.number,
         labels=_WRITER,
+        basis="success",
     ),
 )

@@ -61,7 +61,12 @@ SUMMARY_PREFIX = "icebergsink.metrics."
 def counts_of(summary: Mapping[str, str | None]) -> dict[str, int]:
     """Return Iceberg's counts that a snapshot's summary tells, by their names in the metrics API."""
     found = {name: summary.get(key) or "" for name, key in COUNTS.items()}
-    return {name: int(text) for name, text in found.items() if text.isascii() and text.isdigit()}
+    return {name: int(text) for name, text in found.items() if text.isascii() and text.isdigit() and _fits(text)}
+
+
+def _fits(digits: str) -> bool:
+    """Return whether a text of digits, which any writer may have left, is a number that Iceberg's library can hold."""
+    return len(digits) <= len(str(_LARGEST)) and int(digits) <= _LARGEST
 
 
 def outcome_of(failure: BaseException) -> Outcome:
@@ -127,6 +132,8 @@ def _shown(value: float) -> str:
 
 
 NO_TASKS = TaskFigures()
+# Of a number in a report: that of Iceberg's own.
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +208,8 @@ class CommitReport:
             report = cls(**_known(cls, found), tasks=tasks)
         except (TypeError, AttributeError, RecursionError) as problem:
             raise ValueError(f"no commit report: {problem}") from problem
-        if report.outcome not in OUTCOMES or not isinstance(report.counts, dict):
-            raise ValueError("no commit report: outcome or counts are none")
+        if report.outcome not in OUTCOMES or not (_is_sound(report) and _is_sound(tasks)):
+            raise ValueError("no commit report: outcome, counts or another value are none")
         return report
 
 
@@ -222,6 +229,24 @@ def rest_report(report: CommitReport) -> dict[str, Any]:
         "metrics": {"total-duration": duration, **counts},
         "metadata": {"engine-name": "icebergsink", "engine-version": __version__},
     }
+
+
+def _is_sound(values: CommitReport | TaskFigures) -> bool:
+    """Return whether values from outside are of the types that the class declares, and can be summed up and shown."""
+    return all(_is_of(known.type, getattr(values, known.name)) for known in fields(values))
+
+
+def _is_of(declared: object, value: object) -> bool:
+    words = str(declared)
+    if value is None:
+        return words.endswith("| None")
+    if words.startswith("Mapping"):
+        return isinstance(value, dict) and all(_is_of("int", number) for number in value.values())
+    if words.startswith(("int", "float")):
+        numbers = (int, float) if words.startswith("float") else int
+        lowest = -_LARGEST if words.endswith("| None") else 0  # such as times before 1970; what is summed up is above 0
+        return isinstance(value, numbers) and not isinstance(value, bool) and lowest <= value <= _LARGEST
+    return words == "TaskFigures" or isinstance(value, str)
 
 
 def _known(of: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from iceberg_ds.metrics.report import CommitReport
 LARGEST_BYTES = 32 * 1024 * 1024
 
 _NEWLINE = b"\n"
+# A line that is longer is no report.
 _READ_BYTES = 1024 * 1024
 
 
@@ -77,7 +78,9 @@ def _write(descriptor: int, content: bytes, size: int) -> None:
         raise OSError(f"only {written} of {len(content)} bytes could be written")
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
+def _is_at(path: Path, descriptor: int | None) -> bool:
+    if descriptor is None:
+        return False
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -101,7 +104,10 @@ class ReportReader:
         self._path = path
         self._older = older(path)
         self._descriptor: int | None = None
-        self._rest = b""
+        # The file that was read before this one stays open: else another file could get its number (inode).
+        self._previous: int | None = None
+        self._consumed = 0  # bytes, up to the end of the last whole line
+        self._is_in_long_line = False
 
     def new(self) -> Iterator[CommitReport]:
         """Yield the reports that came since the last call; in the first call all that are kept.
@@ -111,7 +117,7 @@ class ReportReader:
         """
         while True:
             yield from self._read()
-            if self._is_open_at(self._path):
+            if _is_at(self._path, self._descriptor):
                 return
             yield from self._read()  # what came just before the file was renamed
             if not self._go_on():
@@ -119,36 +125,64 @@ class ReportReader:
 
     def close(self) -> None:
         """Close the file."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _is_open_at(self, path: Path) -> bool:
-        return self._descriptor is not None and _is_at(path, self._descriptor)
+        _close(self._descriptor)
+        _close(self._previous)
+        self._descriptor = self._previous = None
 
     def _go_on(self) -> bool:
         """Open the file that follows the open one, which may be the older one at first; return whether there is one."""
-        return (not self._is_open_at(self._older) and self._open(self._older)) or self._open(self._path)
-
-    def _open(self, path: Path) -> bool:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        following = _opened(self._path)
+        # Looked at only now: what is renamed from here on has been opened.
+        if not any(_is_at(self._older, known) for known in (self._descriptor, self._previous, following)):
+            between = _opened(self._older)
+            if between is not None:
+                _close(following)
+                following = between
+        if following is None:
             return False
-        self.close()
-        self._descriptor, self._rest = descriptor, b""
+        _close(self._previous)
+        self._descriptor, self._previous = following, self._descriptor
+        self._consumed, self._is_in_long_line = 0, False
         return True
 
     def _read(self) -> Iterator[CommitReport]:
+        """Yield the reports of whole lines: a writer may take a part of a line back."""
         if self._descriptor is None:
             return
-        if os.fstat(self._descriptor).st_size < os.lseek(self._descriptor, 0, os.SEEK_CUR):  # it was emptied
-            os.lseek(self._descriptor, 0, os.SEEK_SET)
-            self._rest = b""
-        while content := os.read(self._descriptor, _READ_BYTES):
-            *lines, self._rest = (self._rest + content).split(_NEWLINE)
+        if os.fstat(self._descriptor).st_size < self._consumed:  # it was emptied
+            self._consumed, self._is_in_long_line = 0, False
+        while content := os.pread(self._descriptor, _READ_BYTES, self._consumed):
+            *lines, rest = content.split(_NEWLINE)
             for line in lines:
-                try:
-                    yield CommitReport.from_json(line.decode())
-                except ValueError:  # malformed JSON or text, too
-                    self.malformed += bool(line)
+                self._consumed += len(line) + len(_NEWLINE)
+                yield from self._parsed(line)
+            if not lines:
+                if len(rest) < _READ_BYTES:
+                    return
+                self._consumed += len(rest)
+                self._is_in_long_line = True
+
+    def _parsed(self, line: bytes) -> Iterator[CommitReport]:
+        is_end_of_long_line, self._is_in_long_line = self._is_in_long_line, False
+        if not line and not is_end_of_long_line:
+            return
+        try:
+            report = None if is_end_of_long_line else CommitReport.from_json(line.decode())
+        except ValueError:  # malformed JSON or text, too
+            report = None
+        if report is None:
+            self.malformed += 1
+        else:
+            yield report
+
+
+def _opened(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
+    except FileNotFoundError:
+        return None
+
+
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)

@@ -40,6 +40,7 @@ VALUES = {
 ROOMS = (
     VALUES,
     {"io"},
+    {"metrics"},
     {"table"},
     {"expressions"},
     {"cdc"},

@@ -1,0 +1,292 @@
+"""Pure: which values reports add to the metrics, and their sums.
+
+A streaming query repeats its last commit when it starts again, a committer may be killed before it could report, and
+several streams may write to one file. These rules make the sums true all the same:
+
+* Each snapshot counts once. `iceberg.sink.commits` with outcome `committed` is the number of snapshots that reports
+  tell of. A commit whose process was killed before its report is counted by its replay, which the table tells of: what
+  the snapshot says of itself (`iceberg.commit.*` but for duration and attempts, which the killed process took with it)
+  and one commit with outcome `committed`, beside the one with outcome `replayed`.
+* A replay of a snapshot that has been counted is a replay and nothing else. The report on a commit that is read twice
+  counts once.
+* A gauge of a table shows its newest snapshot by sequence number, in whatever order reports arrive.
+* The number of series is bounded. A snapshot, a query or the text of an error is never a label; a stream that is a UUID
+  has the label of a stream without a name; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
+  ones are counted together as `other`, and have no gauges, which would mean nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
+from iceberg_ds.metrics.report import OUTCOMES, CommitReport, Outcome
+
+# Combinations of table, branch and stream that have series of their own.
+LARGEST_WRITERS = 1_000
+OTHER = "other"
+OTHER_WRITER = (OTHER, OTHER, OTHER)
+# Snapshots that are remembered, to count each once: for one table, and in all.
+SNAPSHOTS_OF_TABLE = 10_000
+SNAPSHOTS = 200_000
+_SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
+_OPERATIONS = {"append", "replace", "overwrite", "delete"}
+_UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+
+# Values of the labels of an instrument, in its order.
+Labels: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What one report counts for.
+
+    Attributes:
+        is_new_snapshot: Whether no report before told of its snapshot.
+        is_commit: Whether it is the report on a commit that made a snapshot.
+        outcomes: The outcomes that it adds one commit each to.
+    """
+
+    is_new_snapshot: bool = False
+    is_commit: bool = False
+    outcomes: tuple[Outcome, ...] = ()
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the same report was counted before."""
+        return not (self.is_commit or self.outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    sequence_number: int
+    # Whether its commit itself was reported; a replay may have told of the snapshot before.
+    is_reported: bool
+
+
+class Snapshots:
+    """The snapshots that reports told of, as far as memory goes: the newest ones of each table."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, OrderedDict[int, _Known]] = {}
+        # The highest sequence number of a table that was forgotten.
+        self._forgotten: dict[str, int] = {}
+        self._number = 0
+
+    def count(self, report: CommitReport) -> Counted:
+        """Return what the report counts for, and remember its snapshot."""
+        is_commit, snapshot_id = report.outcome == "committed", report.snapshot_id
+        if snapshot_id is None or not (is_commit or (report.outcome == "replayed" and report.counts)):
+            return Counted(is_new_snapshot=is_commit, is_commit=is_commit, outcomes=(report.outcome,))
+        of_table = self._tables.get(report.table_uuid)
+        known = None if of_table is None else of_table.get(snapshot_id)
+        if is_commit:
+            self._remember(report, snapshot_id)
+            return Counted(
+                is_new_snapshot=known is None,
+                is_commit=known is None or not known.is_reported,
+                outcomes=("committed",) if known is None else (),
+            )
+        if known is not None or (report.sequence_number or 0) <= self._forgotten.get(report.table_uuid, -1):
+            return Counted(outcomes=("replayed",))
+        self._remember(report, snapshot_id)
+        return Counted(is_new_snapshot=True, outcomes=("replayed", "committed"))
+
+    def _remember(self, report: CommitReport, snapshot_id: int) -> None:
+        known = self._tables.setdefault(report.table_uuid, OrderedDict())
+        self._number += snapshot_id not in known
+        known[snapshot_id] = _Known(report.sequence_number or 0, report.outcome == "committed")
+        if len(known) > SNAPSHOTS_OF_TABLE:
+            self._forget(report.table_uuid)
+        elif self._number > SNAPSHOTS:
+            self._forget(max(self._tables, key=lambda uuid: len(self._tables[uuid])))
+
+    def _forget(self, table_uuid: str) -> None:
+        _, oldest = self._tables[table_uuid].popitem(last=False)
+        self._forgotten[table_uuid] = max(self._forgotten.get(table_uuid, 0), oldest.sequence_number)
+        self._number -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A value for one series: what a counter grows by, what a gauge shows now, or what a histogram counts.
+
+    Attributes:
+        instrument: The metric.
+        labels: Values of its labels, in its order.
+        value: The value, in the unit of the instrument.
+    """
+
+    instrument: Instrument
+    labels: Labels
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    table_uuid: str
+    sequence_number: int
+    at_ms: int
+
+    def is_after(self, other: _Newest) -> bool:
+        if self.table_uuid != other.table_uuid:  # a table in place of one that was dropped
+            return self.at_ms >= other.at_ms
+        return (self.sequence_number, self.at_ms) >= (other.sequence_number, other.at_ms)
+
+
+class Measurer:
+    """Says which values reports add, by the rules of this module."""
+
+    def __init__(self) -> None:
+        self._snapshots = Snapshots()
+        self._writers: set[Labels] = set()
+        self._newest: dict[tuple[str, Labels], _Newest] = {}
+        self._latest: dict[tuple[str, Labels], float] = {}
+
+    def remember(self, report: CommitReport) -> Counted:
+        """Note a report of which no value is wanted, so that a replay of its commit adds none; return its rank."""
+        return self._snapshots.count(report)
+
+    def measure(self, report: CommitReport) -> tuple[Counted, list[Measurement]]:
+        """Return what the report counts for, and the values that it adds."""
+        counted = self._snapshots.count(report)
+        return counted, [] if counted.is_repeated else list(self._measurements(report, counted))
+
+    def _measurements(self, report: CommitReport, counted: Counted) -> Iterator[Measurement]:
+        writer = (_label(report.table), _label(report.branch), _stream_label(report.stream))
+        is_first = writer not in self._writers
+        if is_first and len(self._writers) >= LARGEST_WRITERS:
+            writer, is_first = OTHER_WRITER, OTHER_WRITER not in self._writers
+        self._writers.add(writer)
+        names = dict(zip(("table", "branch", "stream"), writer, strict=True))
+        names["operation"] = _operation_label(report.operation)
+        for instrument in INSTRUMENTS:
+            if "outcome" in instrument.labels:
+                added = set(counted.outcomes)
+                for outcome in OUTCOMES if is_first else counted.outcomes:
+                    # From the first report on there is a 0 that an alert sees the first failure rise from.
+                    labels = tuple(({**names, "outcome": outcome})[label] for label in instrument.labels)
+                    yield Measurement(instrument, labels, float(outcome in added))
+            elif _has_value(instrument, report, counted):
+                labels = tuple(names[label] for label in instrument.labels)
+                value = instrument.value(report)
+                if value is not None and self._is_taken(instrument, labels, report, value):
+                    yield Measurement(instrument, labels, value)
+
+    def _is_taken(self, instrument: Instrument, labels: Labels, report: CommitReport, value: float) -> bool:
+        """Return whether the instrument takes the value; a gauge keeps its own if this one is older."""
+        if instrument.kind != "gauge":
+            return True
+        if OTHER_WRITER[: len(labels)] == labels:
+            return False
+        key = (instrument.name, labels)
+        if instrument.keeps == "newest_snapshot":
+            newest = _Newest(report.table_uuid, report.sequence_number or 0, report.at_ms)
+            if key in self._newest and not newest.is_after(self._newest[key]):
+                return False
+            self._newest[key] = newest
+            return True
+        order = value if instrument.keeps == "largest" else float(report.at_ms)
+        if order < self._latest.get(key, order):
+            return False
+        self._latest[key] = order
+        return True
+
+
+def _has_value(instrument: Instrument, report: CommitReport, counted: Counted) -> bool:
+    if instrument.basis == "snapshot":
+        return counted.is_new_snapshot
+    if instrument.basis == "commit":
+        return counted.is_commit
+    return instrument.basis == "any" or report.outcome in _SUCCESSES
+
+
+def _label(text: str) -> str:
+    """Return text that can be encoded: JSON can hold half a character."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _stream_label(stream: str | None) -> str:
+    """Return the label of a stream; a UUID, such as the id of a query, would make a series for each query."""
+    return "" if stream is None or _UUID.fullmatch(stream) else _label(stream)
+
+
+def _operation_label(operation: str | None) -> str:
+    return operation if operation in _OPERATIONS else OTHER if operation else ""
+
+
+@dataclass(slots=True)
+class Distribution:
+    """What a histogram holds.
+
+    Attributes:
+        bounds: Upper bounds of the buckets, in Prometheus' unit; a value counts for the first that is not below it.
+        counts: Number of values in each bucket, and in the one above all bounds.
+        total: Sum of the values, in Prometheus' unit.
+    """
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
+
+    def take(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(self.counts)
+
+    def copy(self) -> Distribution:
+        """Return a copy."""
+        return Distribution(self.bounds, list(self.counts), self.total)
+
+
+class Counters:
+    """The sums, last values and histograms of the reports so far, for each instrument and its series; not thread-safe.
+
+    Values of counters and gauges are in the units of the instruments, histograms in Prometheus'.
+    """
+
+    def __init__(self) -> None:
+        self._measurer = Measurer()
+        self._values: dict[str, dict[Labels, float]] = {}
+        self._distributions: dict[str, dict[Labels, Distribution]] = {}
+
+    def take(self, report: CommitReport) -> Counted:
+        """Add a report, and return what it counts for."""
+        counted, measurements = self._measurer.measure(report)
+        for measurement in measurements:
+            self._add(measurement)
+        return counted
+
+    def values(self, instrument: Instrument) -> Mapping[Labels, float]:
+        """Return the value of each series of a counter or gauge."""
+        return dict(self._values.get(instrument.name, {}))
+
+    def distributions(self, instrument: Instrument) -> Mapping[Labels, Distribution]:
+        """Return the values of each series of a histogram."""
+        return {labels: one.copy() for labels, one in self._distributions.get(instrument.name, {}).items()}
+
+    def _add(self, measurement: Measurement) -> None:
+        instrument, labels, value = measurement.instrument, measurement.labels, measurement.value
+        if instrument.kind == "histogram":
+            series = self._distributions.setdefault(instrument.name, {})
+            if labels not in series:
+                series[labels] = Distribution(instrument.buckets)
+            series[labels].take(value * instrument.scale)
+        elif instrument.kind == "counter":
+            sums = self._values.setdefault(instrument.name, {})
+            sums[labels] = sums.get(labels, 0.0) + value
+        else:
+            self._values.setdefault(instrument.name, {})[labels] = value
