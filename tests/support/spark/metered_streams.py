@@ -32,6 +32,13 @@ _LOOK_EVERY_S = 0.1
 _WATCH_EVERY_S = 0.003
 _ROUND_TIMEOUT_S = 180
 _SCRAPE_TIMEOUT_S = 60
+_EXPORTER = """
+import signal, sys
+import iceberg_ds
+
+iceberg_ds.serve_metrics(sys.argv[1], int(sys.argv[2]))
+signal.pause()
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +136,8 @@ def reports(folder: Path) -> Path:
 
 @contextmanager
 def serve_exporter(folder: Path, port: int, log: str) -> Iterator[None]:
-    """Run the exporter of the file of reports as a user would; it is killed in the end."""
-    command = [Path(sys.executable).with_name("iceberg-ds"), "metrics", reports(folder), "--port", str(port)]
+    """Run the exporter of the file of reports; it is killed in the end."""
+    command = [sys.executable, "-c", _EXPORTER, reports(folder), str(port)]
     server = Server(
         name="The exporter",
         command=command,

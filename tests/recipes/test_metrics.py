@@ -1,0 +1,119 @@
+"""The board and the alerts of `examples/metrics`, with a real Prometheus that watches streams which are killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.services.prometheus import promtool
+from support.services.servers import REPOSITORY
+from support.spark.metered_streams import MeteredRun, metered_run
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
+
+EXAMPLE = REPOSITORY / "examples" / "metrics"
+PANELS = [
+    panel for panel in json.loads((EXAMPLE / "grafana-dashboard.json").read_text())["panels"] if panel["type"] != "row"
+]
+KILLS = 6
+FILES_A_ROUND = 8
+SEED = 22
+# What Grafana puts in the place of its variables: a time that holds some scrapes, and all tables, branches and streams.
+VARIABLES = {"$__rate_interval": "10m", "$table": ".*", "$branch": ".*", "$stream": ".*"}
+# Metrics that streams of appends have no series of.
+OF_DELETES = ("_deletes_added_total", "_dvs_added_total")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeteredRun]:
+    """Return what is left after two streams were killed, with the Prometheus that watched them."""
+    folder = tmp_path_factory.mktemp("metered")
+    with metered_run(folder, KILLS, FILES_A_ROUND, SEED, EXAMPLE / "alerts.yml") as ended:
+        yield ended
+
+
+def test_prometheus_has_the_rows_files_commits_and_replays_of_the_tables(run: MeteredRun) -> None:
+    """An operator's counters would drift from the table with every restart."""
+    for stream in run.streams:
+        matched = f'{{table="{stream.table}", branch="main", stream="{stream.name}"}}'
+        of_table = f'{{table="{stream.table}", branch="main"}}'
+        outcomes = {
+            sample.labels["outcome"]: sample.value
+            for sample in run.prometheus.query(f"iceberg_sink_commits_total{matched}")
+        }
+        files, rows = len(stream.warehouse.referenced(stream.table)), stream.warehouse.rows(stream.table).num_rows
+
+        assert rows == stream.rows_in_source()
+        assert run.prometheus.total(f"iceberg_commit_records_added_total{matched}") == rows
+        assert run.prometheus.total(f"iceberg_commit_data_files_added_total{matched}") == files
+        assert outcomes["committed"] == stream.snapshots()
+        assert outcomes["replayed"] == run.replays[stream.name]
+        assert {outcome for outcome, value in outcomes.items() if value} <= {"committed", "replayed", "empty"}
+        assert run.prometheus.total(f"iceberg_table_records{of_table}") == rows
+        assert run.prometheus.total(f"iceberg_table_data_files{of_table}") == files
+
+
+def test_commit_whose_process_was_killed_before_its_report_is_counted_by_its_replay(run: MeteredRun) -> None:
+    """Rows that landed in a crash would be missing from the counters for ever."""
+    first = run.streams[0]
+    timed = run.prometheus.total(f'iceberg_commit_duration_seconds_count{{table="{first.table}"}}')
+
+    assert run.replays[first.name] >= 1
+    assert timed < first.snapshots()  # how long it took is not known of the killed one
+
+
+def test_counters_go_on_when_drivers_and_the_exporter_are_killed(run: MeteredRun) -> None:
+    """Rates would show a spike or a gap after each restart."""
+    counters = ("iceberg_commit_records_added_total", "iceberg_sink_commits_total", "iceberg_sink_tasks_total")
+
+    assert run.kills == KILLS
+    assert run.prometheus.total('min_over_time(up{job="iceberg-ds"}[30m])') == 0  # the exporter was away
+    assert run.prometheus.total('up{job="iceberg-ds"}') == 1
+    for counter in counters:
+        assert run.prometheus.query(f"resets({counter}[30m])")
+        assert run.prometheus.total(f"resets({counter}[30m])") == 0
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_panel_of_the_board_shows_something(run: MeteredRun, panel: dict[str, object]) -> None:
+    """A panel would be empty, or show an error."""
+    for target in panel["targets"]:  # type: ignore[attr-defined]  # JSON
+        expression = target["expr"]
+        for variable, value in VARIABLES.items():
+            expression = expression.replace(variable, value)
+
+        found = run.prometheus.query(expression)
+
+        assert "$" not in expression.replace("$__", "")
+        assert found or any(name in expression for name in OF_DELETES), expression
+
+
+def test_alerts_are_evaluated_and_only_that_of_old_rows_waits(run: MeteredRun) -> None:
+    """An alert would never fire, or wake someone for nothing."""
+    rules = {rule["name"]: rule for rule in run.prometheus.rules()}
+    raised = {(alert["labels"]["alertname"], alert["labels"].get("stream")) for alert in run.prometheus.alerts()}
+
+    assert len(rules) >= 7
+    assert {name: rule["health"] for name, rule in rules.items() if rule["health"] != "ok"} == {}
+    assert raised == {("IcebergRowsAreOld", "orders")}  # whose events are an hour old
+
+
+@pytest.mark.parametrize(
+    "arguments", [("rules", "alerts.yml"), ("config", "prometheus.yml")], ids=lambda names: names[0]
+)
+def test_promtool_accepts_the_examples(arguments: tuple[str, str]) -> None:
+    """A user's Prometheus would not start with them."""
+    what, name = arguments
+
+    assert "SUCCESS" in promtool("check", what, EXAMPLE / name)
+
+
+def test_dashboard_is_provisioned_from_the_folder_that_the_page_names() -> None:
+    """A user's Grafana would come up without the board."""
+    page = (REPOSITORY / "docs" / "metrics" / "prometheus.md").read_text()
+    provider = (EXAMPLE / "provisioning" / "dashboards" / "iceberg.yml").read_text()
+
+    (path,) = [Path(line.split()[-1]) for line in provider.splitlines() if line.strip().startswith("path:")]
+    assert str(path) in page
