@@ -1,4 +1,4 @@
-"""Write the board of Grafana and the alert rules of Prometheus in `examples/metrics`, from the list of metrics.
+"""Write the board of Grafana and the alert rules of Prometheus, in `examples/metrics`, from the list of metrics.
 
 An expression names a metric by its name in OpenTelemetry: a name that `INSTRUMENTS` does not have ends the script. What
 is written is checked in, and a test holds it equal to what this script says.
@@ -16,6 +16,9 @@ from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "metrics"
 BOARD, ALERTS = "grafana-dashboard.json", "alerts.yml"
+# The alerts stand in a page, too, between these lines.
+PAGE = FOLDER.parents[1] / "docs" / "metrics" / "prometheus.md"
+BEGIN, END = "<!-- made from code by `make reference` -->\n", "<!-- end of what is made from code -->"
 JOB = "iceberg-ds"
 # Grafana's board is 24 columns wide.
 _WIDTH, _HEIGHT, _COLUMNS = 24, 8, 3
@@ -52,6 +55,7 @@ class Alert(NamedTuple):
 
     Attributes:
         name: Its name.
+        when: What it means, for the page.
         expression: When it alerts; metrics stand in angle brackets.
         lasting: How long that has to be so.
         severity: `critical` if rows do not arrive or may be lost from sight, else `warning`.
@@ -60,6 +64,7 @@ class Alert(NamedTuple):
     """
 
     name: str
+    when: str
     expression: str
     lasting: str
     severity: str
@@ -280,6 +285,7 @@ _STREAMS = 'stream!=""'
 ALERT_RULES: tuple[Alert, ...] = (
     Alert(
         name="IcebergExporterDown",
+        when="the exporter does not answer",
         expression=f'up{{job="{JOB}"}} == 0',
         lasting="5m",
         severity="warning",
@@ -289,6 +295,7 @@ ALERT_RULES: tuple[Alert, ...] = (
     ),
     Alert(
         name="IcebergNoCommit",
+        when="a named stream has had no successful commit for 15 minutes",
         expression=f"time() - max by ({_BY_STREAM}) (<iceberg.sink.last_success.time {_STREAMS}>) > {MINUTES * 60}",
         lasting="1m",
         severity="critical",
@@ -299,6 +306,7 @@ ALERT_RULES: tuple[Alert, ...] = (
     ),
     Alert(
         name="IcebergRowsAreOld",
+        when="the newest row of a named stream is older than 15 minutes",
         expression=f"time() - max by ({_BY_STREAM}) (<iceberg.sink.newest_event.time {_STREAMS}>) > {MINUTES * 60}",
         lasting="5m",
         severity="warning",
@@ -309,6 +317,7 @@ ALERT_RULES: tuple[Alert, ...] = (
     ),
     Alert(
         name="IcebergCommitsFail",
+        when="a commit failed, or lost to other writers for good, in the last 15 minutes",
         expression=_happened('<iceberg.sink.commits outcome=~"failed|conflict">'),
         lasting="0m",
         severity="critical",
@@ -318,6 +327,7 @@ ALERT_RULES: tuple[Alert, ...] = (
     ),
     Alert(
         name="IcebergOutcomeUnknown",
+        when="a commit ended in the last 15 minutes without an answer that tells whether it landed",
         expression=_happened('<iceberg.sink.commits outcome="unknown">'),
         lasting="0m",
         severity="critical",
@@ -327,6 +337,7 @@ ALERT_RULES: tuple[Alert, ...] = (
     ),
     Alert(
         name="IcebergManyConflicts",
+        when="more than half of the requests are lost to other writers",
         expression=f"sum by ({_BY_STREAM}) (rate(<iceberg.sink.conflicts>{_AGO})) / "
         f"sum by ({_BY_STREAM}) (rate(<iceberg.commit.attempts>{_AGO})) > 0.5",
         lasting=f"{MINUTES}m",
@@ -337,6 +348,7 @@ ALERT_RULES: tuple[Alert, ...] = (
     ),
     Alert(
         name="IcebergFilesLeft",
+        when="files were left behind in the last 15 minutes",
         expression=_happened("<iceberg.sink.files.left>"),
         lasting="0m",
         severity="warning",
@@ -345,6 +357,7 @@ ALERT_RULES: tuple[Alert, ...] = (
     ),
     Alert(
         name="IcebergManyDeletes",
+        when="a table has more delete files than data files",
         expression=f"{_DELETES_PER_FILE} > 1",
         lasting="30m",
         severity="warning",
@@ -497,16 +510,28 @@ def alerts() -> str:
     return "\n".join(lines) + "\n"
 
 
-def files() -> dict[str, str]:
-    """Return the text of each file, by its name in `FOLDER`."""
-    return {BOARD: json.dumps(board(), indent=1) + "\n", ALERTS: alerts()}
+def alerts_table() -> str:
+    """Return the alerts as the page shows them."""
+    rows = [
+        f"| `{alert.name}` | {alert.severity} | {alert.when} | {alert.lasting} | {alert.runbook} |"
+        for alert in ALERT_RULES
+    ]
+    return "\n".join(["| alert | severity | when | for | what to do |", "|---|---|---|---|---|", *rows])
+
+
+def files() -> dict[Path, str]:
+    """Return the text of each file that follows from the list of metrics."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    page = f"{before}{BEGIN}\n{alerts_table()}\n\n{END}{after}"
+    return {FOLDER / BOARD: json.dumps(board(), indent=1) + "\n", FOLDER / ALERTS: alerts(), PAGE: page}
 
 
 def outdated() -> list[str]:
     """Return the files that do not say what the code says."""
-    return [name for name, text in files().items() if (FOLDER / name).read_text() != text]
+    return [path.name for path, text in files().items() if path.read_text() != text]
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (FOLDER / name).write_text(text)
+    for path, text in files().items():
+        path.write_text(text)
