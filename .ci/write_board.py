@@ -290,8 +290,8 @@ ALERT_RULES: tuple[Alert, ...] = (
         lasting="5m",
         severity="warning",
         summary="Nothing is known of the Iceberg writers at {{ $labels.instance }}.",
-        runbook="Start `iceberg-ds metrics --serve` again on the driver's machine. The streams go on without it; the exporter "
-        "reads what they reported meanwhile, and its counters go on where they were.",
+        runbook="Start `iceberg-ds metrics --serve` again on the driver's machine. The streams go on without it; the "
+        "exporter reads what they reported meanwhile, and its counters go on where they were.",
     ),
     Alert(
         name="IcebergNoCommit",

@@ -1,4 +1,4 @@
-"""What does the board show of streams that are killed? Runs two of them, and draws the main panels as Prometheus answers.
+"""What does the board show of streams that are killed? Runs two, and draws the main panels as Prometheus answers.
 
     python benchmarks/draw_metrics.py
 
