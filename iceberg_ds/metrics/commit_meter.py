@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
+
+logger = logging.getLogger(__name__)
 
 
 class CommitMeter:
@@ -122,6 +125,13 @@ def metered(reporting: Reporting, write: WriteIdentity, tasks: TaskFigures = NO_
     try:
         yield meter
     except BaseException as failure:
-        reporting.report(meter.report(failure))
+        _hand_out(reporting, meter, failure)
         raise
-    reporting.report(meter.report(None))
+    _hand_out(reporting, meter, None)
+
+
+def _hand_out(reporting: Reporting, meter: CommitMeter, failure: BaseException | None) -> None:
+    try:
+        reporting.report(meter.report(failure))
+    except Exception:  # the outcome of the commit matters more than the report on it
+        logger.warning("A commit is not reported", exc_info=True)

@@ -34,7 +34,8 @@ OTHER_WRITER = (OTHER, OTHER, OTHER)
 # Snapshots that are remembered, to count each once: for one table, and in all.
 SNAPSHOTS_OF_TABLE = 10_000
 SNAPSHOTS = 200_000
-_SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
+# Outcomes after which the rows are in the table.
+SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
 _OPERATIONS = {"append", "replace", "overwrite", "delete"}
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
@@ -139,12 +140,28 @@ class _Newest:
         return (self.sequence_number, self.at_ms) >= (other.sequence_number, other.at_ms)
 
 
+class Writers:
+    """The combinations of table, branch and stream that have series of their own."""
+
+    def __init__(self) -> None:
+        self._known: set[Labels] = set()
+
+    def of(self, report: CommitReport) -> Labels:
+        """Return the labels table, branch and stream of a report."""
+        writer = (_label(report.table), _label(report.branch), _stream_label(report.stream))
+        if writer not in self._known and len(self._known) >= LARGEST_WRITERS:
+            return OTHER_WRITER
+        self._known.add(writer)
+        return writer
+
+
 class Measurer:
     """Says which values reports add, by the rules of this module."""
 
     def __init__(self) -> None:
         self._snapshots = Snapshots()
-        self._writers: set[Labels] = set()
+        self._writers = Writers()
+        self._met: set[Labels] = set()
         self._newest: dict[tuple[str, Labels], _Newest] = {}
         self._latest: dict[tuple[str, Labels], float] = {}
 
@@ -158,11 +175,8 @@ class Measurer:
         return counted, [] if counted.is_repeated else list(self._measurements(report, counted))
 
     def _measurements(self, report: CommitReport, counted: Counted) -> Iterator[Measurement]:
-        writer = (_label(report.table), _label(report.branch), _stream_label(report.stream))
-        is_first = writer not in self._writers
-        if is_first and len(self._writers) >= LARGEST_WRITERS:
-            writer, is_first = OTHER_WRITER, OTHER_WRITER not in self._writers
-        self._writers.add(writer)
+        is_first = (writer := self._writers.of(report)) not in self._met
+        self._met.add(writer)
         names = dict(zip(("table", "branch", "stream"), writer, strict=True))
         names["operation"] = _operation_label(report.operation)
         for instrument in INSTRUMENTS:
@@ -203,7 +217,7 @@ def _has_value(instrument: Instrument, report: CommitReport, counted: Counted) -
         return counted.is_new_snapshot
     if instrument.basis == "commit":
         return counted.is_commit
-    return instrument.basis == "any" or report.outcome in _SUCCESSES
+    return instrument.basis == "any" or report.outcome in SUCCESSES
 
 
 def _label(text: str) -> str:

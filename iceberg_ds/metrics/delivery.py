@@ -1,8 +1,9 @@
 """Hands reports to those who asked for them, so that none of them can fail a commit or hold it up for long.
 
-Each reporter has a thread of its own. A commit waits for all of them together, at most `LIMIT_S`, so that a report is
-where it belongs before Spark notes the epoch as done; a reporter that is not ready by then gets no further report until
-it is, and costs no further wait. What goes wrong is logged once for each reporter in this process.
+Each reporter has a thread of its own, which takes the reports of simultaneous commits one after the other. A commit
+waits for all reporters together, at most `LIMIT_S`, so that a report is where it belongs before Spark notes the epoch
+as done; a reporter that is not ready by then gets no further report until it is, and costs no further wait. What goes
+wrong is logged once for each reporter in this process.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Reporting:
         waiting = [(line, done) for line in self._lines if (done := line.take(report)) is not None]
         for line, done in waiting:
             if not done.wait(max(0.0, until - time.monotonic())):
-                line.warn(f"it has not taken a report in {LIMIT_S:g} s: it gets no other until it has")
+                line.give_up(done)
 
 
 NO_REPORTING = Reporting()
@@ -60,26 +61,34 @@ class _Line:
         self._reporter = reporter
         self._queue: SimpleQueue[tuple[CommitReport, threading.Event]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._is_free = threading.Event()
-        self._is_free.set()
+        self._lock = threading.Lock()
+        # Of reports that commits wait for no longer; empty while the reporter keeps up.
+        self._late: list[threading.Event] = []
         self._has_warned = False
 
     def take(self, report: CommitReport) -> threading.Event | None:
-        """Give the report to the thread; return the event that tells when it is taken, None if the thread is busy."""
-        if not self._is_free.is_set():
-            return None
-        self._is_free.clear()
-        try:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name=f"iceberg-ds-{self._name}", daemon=True)
-                self._thread.start()
-        except RuntimeError as problem:  # no thread can be had, as while the interpreter exits
-            self.warn(str(problem))
-            self._is_free.set()
-            return None
+        """Give the report to the thread; return the event that tells when it is taken, None if the thread is late."""
         done = threading.Event()
-        self._queue.put((report, done))
+        with self._lock:
+            self._late = [late for late in self._late if not late.is_set()]
+            if self._late:
+                return None
+            try:
+                if self._thread is None or not self._thread.is_alive():
+                    thread = threading.Thread(target=self._run, name=f"iceberg-ds-{self._name}", daemon=True)
+                    thread.start()
+                    self._thread = thread
+            except RuntimeError as problem:  # no thread can be had, as while the interpreter exits
+                self.warn(str(problem))
+                return None
+            self._queue.put((report, done))
         return done
+
+    def give_up(self, done: threading.Event) -> None:
+        """Give the thread no further report until it has taken this one."""
+        with self._lock:
+            self._late.append(done)
+        self.warn(f"it has not taken a report in {LIMIT_S:g} s: it gets no other until it has")
 
     def warn(self, problem: str) -> None:
         """Log why reports are missing, the first time."""
@@ -94,5 +103,4 @@ class _Line:
                 self._reporter(report)
             except BaseException as problem:  # of any code of others, which must not fail a commit
                 self.warn(mask_text(f"{type(problem).__name__}: {problem}", {}))
-            self._is_free.set()
             done.set()
