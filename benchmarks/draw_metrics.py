@@ -82,7 +82,7 @@ def _draw_panel(axes: Axes, panel: Mapping[str, Any], prometheus: Prometheus, sp
                 drawn += 1
     axes.set_title(panel["title"], fontsize=10)
     axes.set_ylabel(UNITS[panel["fieldConfig"]["defaults"]["unit"]], fontsize=8)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.3)  # room for the legend
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M:%S", tz=timezone.utc))
     axes.tick_params(labelsize=7)
     axes.grid(visible=True, alpha=0.3)

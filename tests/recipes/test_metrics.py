@@ -24,6 +24,46 @@ SEED = 22
 VARIABLES = {"$__rate_interval": "10m", "$table": ".*", "$branch": ".*", "$stream": ".*"}
 # Metrics that streams of appends have no series of.
 OF_DELETES = ("_deletes_added_total", "_dvs_added_total")
+_OF_STREAM = 'table="db.t", branch="main", stream="s"'
+# Of each alert: series by the minute, from 0 on as Prometheus counts time in such tests; when it is quiet, and fires.
+FIRED = [
+    ("IcebergExporterDown", {'up{job="iceberg-ds", instance="i"}': "1x10 0x10"}, "14m", "17m"),
+    ("IcebergNoCommit", {f"iceberg_sink_last_success_timestamp_seconds{{{_OF_STREAM}}}": "0x60"}, "15m", "18m"),
+    ("IcebergRowsAreOld", {f"iceberg_sink_newest_event_timestamp_seconds{{{_OF_STREAM}}}": "0x60"}, "19m", "22m"),
+    (
+        "IcebergCommitsFail",
+        {f'iceberg_sink_commits_total{{{_OF_STREAM}, outcome="failed"}}': "0x20 1x40"},
+        "20m",
+        "22m",
+    ),
+    # The first report of all is on a failure; 15 minutes later it is over.
+    ("IcebergCommitsFail", {f'iceberg_sink_commits_total{{{_OF_STREAM}, outcome="conflict"}}': "1x60"}, "17m", "5m"),
+    (
+        "IcebergOutcomeUnknown",
+        {f'iceberg_sink_commits_total{{{_OF_STREAM}, outcome="unknown"}}': "0x20 1x40"},
+        "20m",
+        "22m",
+    ),
+    (
+        "IcebergManyConflicts",
+        {
+            f"iceberg_sink_conflicts_total{{{_OF_STREAM}}}": "0+9x60",
+            f'iceberg_commit_attempts_total{{{_OF_STREAM}, operation="append"}}': "0+10x60",
+        },
+        "10m",
+        "20m",
+    ),
+    ("IcebergFilesLeft", {f"iceberg_sink_files_left_total{{{_OF_STREAM}}}": "0x20 3x40"}, "20m", "22m"),
+    (
+        "IcebergManyDeletes",
+        {
+            'iceberg_table_delete_files{table="db.t", branch="main"}': "20x60",
+            'iceberg_table_data_files{table="db.t", branch="main"}': "10x60",
+        },
+        "20m",
+        "35m",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +148,34 @@ def test_promtool_accepts_the_examples(arguments: tuple[str, str]) -> None:
     what, name = arguments
 
     assert "SUCCESS" in promtool("check", what, EXAMPLE / name)
+
+
+@pytest.mark.parametrize("case", FIRED, ids=lambda case: case[0])
+def test_alert_fires_when_it_should_and_not_before(case: tuple[str, dict[str, str], str, str], tmp_path: Path) -> None:
+    """Nobody would be woken up, or everybody every night."""
+    name, series, quiet_at, fires_at = case
+    rules = {
+        "rule_files": [str(EXAMPLE / "alerts.yml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": key, "values": values} for key, values in series.items()],
+                "promql_expr_test": [
+                    {
+                        "expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) or vector(0)',
+                        "eval_time": at,
+                        "exp_samples": [{"labels": "{}", "value": fires}],
+                    }
+                    for at, fires in ((quiet_at, 0), (fires_at, 1))
+                ],
+            }
+        ],
+    }
+    file = tmp_path / "test.json"
+    file.write_text(json.dumps(rules))  # JSON is YAML
+
+    assert "SUCCESS" in promtool("test", "rules", file)
 
 
 def test_dashboard_is_provisioned_from_the_folder_that_the_page_names() -> None:
