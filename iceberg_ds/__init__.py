@@ -39,28 +39,49 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.check import check
     from iceberg_ds.inspect.checklist import Check, CheckResult
     from iceberg_ds.inspect.orphans import Orphan, VerifyResult
+    from iceberg_ds.inspect.progress import QueryProgress, progress
     from iceberg_ds.inspect.verify import verify
-    from iceberg_ds.metrics.prometheus import metrics_collector, push_metrics, serve_metrics
-    from iceberg_ds.metrics.report import CommitReport
+    from iceberg_ds.metrics.follow import ReportFollower, follow_reports
+    from iceberg_ds.metrics.metrics import Metrics, MetricsSnapshot, TableMetrics
+    from iceberg_ds.metrics.opentelemetry import OpenTelemetryReporter
+    from iceberg_ds.metrics.prometheus import (
+        MetricsCollector,
+        MetricsServer,
+        metrics_collector,
+        push_metrics,
+        serve_metrics,
+    )
+    from iceberg_ds.metrics.report import CommitReport, TaskFigures
     from iceberg_ds.spark.distribution import distribute
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
-    "CommitReport": "iceberg_ds.metrics.report",
-    "metrics_collector": "iceberg_ds.metrics.prometheus",
-    "push_metrics": "iceberg_ds.metrics.prometheus",
-    "serve_metrics": "iceberg_ds.metrics.prometheus",
     "Check": "iceberg_ds.inspect.checklist",
     "CheckResult": "iceberg_ds.inspect.checklist",
+    "CommitReport": "iceberg_ds.metrics.report",
     "ConvertResult": "iceberg_ds.deletes.convert",
+    "Metrics": "iceberg_ds.metrics.metrics",
+    "MetricsCollector": "iceberg_ds.metrics.prometheus",
+    "MetricsServer": "iceberg_ds.metrics.prometheus",
+    "MetricsSnapshot": "iceberg_ds.metrics.metrics",
+    "OpenTelemetryReporter": "iceberg_ds.metrics.opentelemetry",
     "Orphan": "iceberg_ds.inspect.orphans",
+    "QueryProgress": "iceberg_ds.inspect.progress",
+    "ReportFollower": "iceberg_ds.metrics.follow",
+    "TableMetrics": "iceberg_ds.metrics.metrics",
+    "TaskFigures": "iceberg_ds.metrics.report",
     "UpsertResult": "iceberg_ds.deletes.upsert",
     "VerifyResult": "iceberg_ds.inspect.orphans",
     "check": "iceberg_ds.inspect.check",
     "convert_deletes": "iceberg_ds.deletes.convert",
     "distribute": "iceberg_ds.spark.distribution",
     "fast_forward": "iceberg_ds.commit.fast_forward",
+    "follow_reports": "iceberg_ds.metrics.follow",
+    "metrics_collector": "iceberg_ds.metrics.prometheus",
+    "progress": "iceberg_ds.inspect.progress",
     "publish": "iceberg_ds.commit.fast_forward",
+    "push_metrics": "iceberg_ds.metrics.prometheus",
+    "serve_metrics": "iceberg_ds.metrics.prometheus",
     "upsert": "iceberg_ds.deletes.upsert",
     "upsert_into": "iceberg_ds.deletes.upsert",
     "verify": "iceberg_ds.inspect.verify",
@@ -91,12 +112,21 @@ __all__ = [
     "DataFileError",
     "IcebergSink",
     "IcebergSinkError",
+    "Metrics",
+    "MetricsCollector",
+    "MetricsServer",
+    "MetricsSnapshot",
+    "OpenTelemetryReporter",
     "OptionError",
     "Orphan",
+    "QueryProgress",
     "RefusedRowsError",
+    "ReportFollower",
     "RowCountError",
     "SchemaMismatchError",
+    "TableMetrics",
     "TableNotFoundError",
+    "TaskFigures",
     "UnsupportedTableError",
     "UpsertResult",
     "VerifyResult",
@@ -105,7 +135,9 @@ __all__ = [
     "convert_deletes",
     "distribute",
     "fast_forward",
+    "follow_reports",
     "metrics_collector",
+    "progress",
     "publish",
     "push_metrics",
     "register",

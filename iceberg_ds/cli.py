@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -175,6 +176,52 @@ def fast_forward(
 ) -> None:
     """Move BRANCH of TABLE forward to the snapshot of branch TO, in one step."""
     _fast_forward(table, branch, to, pairs, as_json=as_json)
+
+
+@main.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--serve", "port", metavar="PORT", type=click.IntRange(0, 65535), help="Serve to Prometheus until Ctrl-C."
+)
+@click.option("--address", default="127.0.0.1", show_default=True, help="Address to serve on.")
+@click.option("--push", "gateway", metavar="URL", help="Push to a Prometheus Pushgateway.")
+@click.option("--job", default="iceberg-ds", show_default=True, help="Name of the job at the gateway.")
+@_json
+def metrics(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    files: Sequence[str],
+    port: int | None,
+    address: str,
+    gateway: str | None,
+    job: str,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Sum up the reports on commits in each FILE of option `metrics-file`, or hand the sums to Prometheus."""
+    if port is not None and (gateway is not None or as_json):
+        raise click.UsageError("--serve goes on until Ctrl-C: it does not go together with --push or --json.")
+    with _errors_shown():
+        if port is not None:
+            from iceberg_ds.metrics.prometheus import serve_metrics  # noqa: PLC0415  # an extra
+
+            with serve_metrics(files, port, address=address) as server:
+                click.echo(f"Serving metrics at {server.url}; Ctrl-C ends it.")
+                with suppress(KeyboardInterrupt):
+                    threading.Event().wait()
+            return
+        if gateway is not None:
+            from iceberg_ds.metrics.prometheus import push_metrics  # noqa: PLC0415  # an extra
+
+            push_metrics(files, gateway, job=job)
+        _print_metrics(files, as_json=as_json)
+
+
+def _print_metrics(files: Sequence[str], *, as_json: bool) -> None:
+    from iceberg_ds.metrics.metrics import Metrics, print_metrics  # noqa: PLC0415  # --help needs none of it
+
+    found = Metrics(files)
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        print_metrics(found, _console())
 
 
 def _fast_forward(table: str, branch: str, to: str, pairs: Sequence[str], *, as_json: bool) -> None:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _CLOSE_S = 10.0
 
 
-class Follower:
+class ReportFollower:
     """Hands over reports until it is closed; see `follow_reports`. Closes itself at the end of `with`."""
 
     def __init__(self, files: ReportFiles, reporter: Reporter, interval_s: float) -> None:
@@ -36,7 +36,7 @@ class Follower:
         self._is_closed.set()
         self._thread.join(_CLOSE_S)
 
-    def __enter__(self) -> Follower:  # noqa: PYI034  # Python 3.10 has no Self
+    def __enter__(self) -> ReportFollower:  # noqa: PYI034  # Python 3.10 has no Self
         return self
 
     def __exit__(
@@ -67,7 +67,7 @@ def follow_reports(
     *,
     interval_s: float = 1.0,
     from_start: bool = False,
-) -> Follower:
+) -> ReportFollower:
     """Hand each new report to a function, such as an `OpenTelemetryReporter`, from a thread of this process.
 
     What the function raises is logged once and ends nothing. If it has a method `remember`, that gets the reports that
@@ -92,7 +92,7 @@ def follow_reports(
         remember = getattr(reporter, "remember", _ignore)
         for report in files.new():
             remember(report)
-    return Follower(files, reporter, interval_s)
+    return ReportFollower(files, reporter, interval_s)
 
 
 def _ignore(_: CommitReport) -> None:

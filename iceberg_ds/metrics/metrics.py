@@ -7,8 +7,13 @@ import threading
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from math import ceil, floor
 from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers
@@ -279,41 +284,41 @@ class Metrics:
             self._by_second = {second: self._by_second[second] for second in kept}
 
 
+@dataclass(slots=True)
 class _Sums:
     """Sums that grow."""
 
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._smallest: int | None = None
-        self._largest: int | None = None
-        self._start_ms: float | None = None
-        self._end_ms: float | None = None
+    sums: dict[str, float] = field(default_factory=dict)
+    smallest: int | None = None
+    largest: int | None = None
+    start_ms: float | None = None
+    end_ms: float | None = None
 
     def take(self, report: CommitReport, counted: Counted) -> None:
         """Add a report."""
         for name, number in _numbers(report, counted).items():
-            self._sums[name] = self._sums.get(name, 0) + number
+            self.sums[name] = self.sums.get(name, 0) + number
         size = report.tasks.rows if counted.is_commit and report.tasks.tasks else None
         self._span(size, size, report.at_ms - report.duration_ms, report.at_ms)
 
     def merge(self, other: _Sums) -> None:
         """Add other sums."""
-        for name, number in other._sums.items():
-            self._sums[name] = self._sums.get(name, 0) + number
-        self._span(other._smallest, other._largest, other._start_ms, other._end_ms)
+        for name, number in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0) + number
+        self._span(other.smallest, other.largest, other.start_ms, other.end_ms)
 
     def snapshot(self, seconds: float | None = None) -> MetricsSnapshot:
         """Return the sums; `seconds` is the length of a window, else they cover the time of their commits."""
         if seconds is None:
-            seconds = ((self._end_ms or 0) - (self._start_ms or 0)) / 1000
-        sums: dict[str, Any] = self._sums
-        return MetricsSnapshot(seconds=seconds, batch_size_min=self._smallest, batch_size_max=self._largest, **sums)
+            seconds = ((self.end_ms or 0) - (self.start_ms or 0)) / 1000
+        sums: dict[str, Any] = self.sums
+        return MetricsSnapshot(seconds=seconds, batch_size_min=self.smallest, batch_size_max=self.largest, **sums)
 
     def _span(self, smallest: int | None, largest: int | None, start_ms: float | None, end_ms: float | None) -> None:
-        self._smallest = _smaller(self._smallest, smallest)
-        self._largest = _larger(self._largest, largest)
-        self._start_ms = _smaller(self._start_ms, start_ms)
-        self._end_ms = _larger(self._end_ms, end_ms)
+        self.smallest = _smaller(self.smallest, smallest)
+        self.largest = _larger(self.largest, largest)
+        self.start_ms = _smaller(self.start_ms, start_ms)
+        self.end_ms = _larger(self.end_ms, end_ms)
 
 
 def _smaller(one: _Number | None, other: _Number | None) -> _Number | None:
@@ -357,3 +362,44 @@ class _OfWriter:
             self.last_error = report.error
         if report.outcome in SUCCESSES:
             self.last_success_ms = max(self.last_success_ms or 0, report.at_ms)
+
+
+def print_metrics(metrics: Metrics, console: Console) -> None:
+    """Print a table with the sums of each table, branch and stream."""
+    shown = Table(show_header=True, header_style="bold")
+    for title in ("table", "branch", "stream"):
+        shown.add_column(title, overflow="fold")
+    for title in ("commits", "failed", "replayed", "rows", "MB", "files", "ms/commit", "retries"):
+        shown.add_column(title, justify="right")
+    for title in ("last success", "last error"):
+        shown.add_column(title, overflow="fold")
+    for one in metrics.tables:
+        sums = one.metrics
+        latency = sums.avg_commit_latency_ms
+        shown.add_row(
+            escape(one.table),
+            escape(one.branch),
+            escape(one.stream or "-"),
+            f"{sums.commits_success:,}",
+            f"[red]{sums.commits_failed:,}[/red]" if sums.commits_failed else "0",
+            f"{sums.commits_replayed:,}",
+            f"{sums.records_written:,}",
+            f"{sums.bytes_written / 1e6:,.1f}",
+            f"{sums.files_created:,}",
+            "-" if latency is None else f"{latency:,.0f}",
+            f"{sums.commit_retries:,}",
+            _time(one.last_success_ms),
+            escape(one.last_error or "-"),
+        )
+    console.print(shown)
+    if metrics.malformed:
+        console.print(f"Lines that are no report, and were left out: {metrics.malformed:,}.")
+
+
+def _time(at_ms: int | None) -> str:
+    if at_ms is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # a clock that was far off
+        return f"{at_ms} ms"

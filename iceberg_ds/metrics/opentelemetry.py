@@ -7,6 +7,7 @@ is the extra `opentelemetry`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from iceberg_ds._version import __version__
@@ -18,14 +19,13 @@ from iceberg_ds.metrics.report import CommitReport
 try:
     from opentelemetry.metrics import get_meter_provider
     from opentelemetry.trace import SpanKind, Status, StatusCode, get_tracer_provider
-except ImportError as missing:
-    raise OptionError(
-        f"Cannot report by OpenTelemetry: its API is not installed ({missing}). "
-        "Install it here: pip install 'iceberg-ds[opentelemetry]'."
-    ) from missing
+except ImportError as _problem:  # told when it is needed: the names of this module are public
+    _missing: ImportError | None = _problem
+else:
+    _missing = None
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider, _Gauge
+    from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.trace import TracerProvider
 
 SCOPE = "iceberg_ds"
@@ -43,14 +43,22 @@ class OpenTelemetryReporter:
     Args:
         meter_provider: Where metrics go; None for the global provider.
         tracer_provider: Where spans go; None for the global provider.
+
+    Raises:
+        OptionError: The extra `opentelemetry` is not installed.
     """
 
     def __init__(
         self, meter_provider: MeterProvider | None = None, tracer_provider: TracerProvider | None = None
     ) -> None:
+        if _missing is not None:
+            raise OptionError(
+                f"Cannot report by OpenTelemetry: its API is not installed ({_missing}). "
+                "Install it here: pip install 'iceberg-ds[opentelemetry]'."
+            ) from _missing
         meter = (meter_provider or get_meter_provider()).get_meter(SCOPE, __version__)
         self._tracer = (tracer_provider or get_tracer_provider()).get_tracer(SCOPE, __version__)
-        self._instruments = {instrument.name: _made(meter, instrument) for instrument in INSTRUMENTS}
+        self._records = {instrument.name: _made(meter, instrument) for instrument in INSTRUMENTS}
         self._measurer = Measurer()
         self._lock = threading.Lock()
 
@@ -70,16 +78,10 @@ class OpenTelemetryReporter:
             self._measurer.remember(report)
 
     def _record(self, measurement: Measurement) -> None:
-        instrument, value = measurement.instrument, measurement.value
+        instrument = measurement.instrument
         labels = zip(instrument.labels, measurement.labels, strict=True)
         attributes = {ATTRIBUTES[label]: text for label, text in labels}
-        made = self._instruments[instrument.name]
-        if instrument.kind == "counter":
-            made.add(value, attributes)
-        elif instrument.kind == "histogram":
-            made.record(value, attributes)
-        else:
-            made.set(value, attributes)
+        self._records[instrument.name](measurement.value, attributes)
 
     def _trace(self, report: CommitReport) -> None:
         end_ns = report.at_ms * 1_000_000
@@ -95,17 +97,18 @@ class OpenTelemetryReporter:
         span.end(end_time=end_ns)
 
 
-def _made(meter: Meter, instrument: Instrument) -> Counter | Histogram | _Gauge:
+def _made(meter: Meter, instrument: Instrument) -> Callable[[float, dict[str, str]], None]:
+    """Make the instrument, and return what records a value with attributes."""
     name, unit, doc = instrument.name, instrument.unit or "1", instrument.doc
     if instrument.kind == "counter":
-        return meter.create_counter(name, unit, doc)
+        return meter.create_counter(name, unit, doc).add
     if instrument.kind == "gauge":
-        return meter.create_gauge(name, unit, doc)
+        return meter.create_gauge(name, unit, doc).set
     bounds = [bound / instrument.scale for bound in instrument.buckets]
     try:
-        return meter.create_histogram(name, unit, doc, explicit_bucket_boundaries_advisory=bounds)
+        return meter.create_histogram(name, unit, doc, explicit_bucket_boundaries_advisory=bounds).record
     except TypeError:  # API 1.29 and older have no advice: a view of the host sets buckets
-        return meter.create_histogram(name, unit, doc)
+        return meter.create_histogram(name, unit, doc).record
 
 
 def _span_attributes(report: CommitReport) -> dict[str, str | int]:

@@ -22,11 +22,10 @@ try:
     from prometheus_client import CollectorRegistry, generate_latest, push_to_gateway, start_http_server
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.utils import floatToGoString
-except ImportError as missing:
-    raise OptionError(
-        f"Cannot show metrics to Prometheus: its client is not installed ({missing}). "
-        "Install it here: pip install 'iceberg-ds[prometheus]'."
-    ) from missing
+except ImportError as _problem:  # told when it is needed: the names of this module are public
+    _missing: ImportError | None = _problem
+else:
+    _missing = None
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -47,6 +46,7 @@ class MetricsCollector:
     """
 
     def __init__(self, file: Files) -> None:
+        _require_client()
         self._counters = FollowedCounters(file)
 
     def collect(self) -> Iterator[Metric]:
@@ -175,8 +175,17 @@ def push_metrics(file: Files, gateway: str, *, job: str = "iceberg-ds", timeout_
 
 def exposition(counters: Counters) -> str:
     """Return the metrics in Prometheus' text format."""
+    _require_client()
     text: bytes = generate_latest(_registry(_Fixed(counters)))
     return text.decode()
+
+
+def _require_client() -> None:
+    if _missing is not None:
+        raise OptionError(
+            f"Cannot show metrics to Prometheus: its client is not installed ({_missing}). "
+            "Install it here: pip install 'iceberg-ds[prometheus]'."
+        ) from _missing
 
 
 def _registry(collector: MetricsCollector | _Fixed) -> CollectorRegistry:

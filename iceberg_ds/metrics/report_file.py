@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from iceberg_ds.metrics.report import CommitReport
@@ -64,6 +65,27 @@ class ReportWriter:
 def older(path: Path) -> Path:
     """Return where the reports are that came before those in the file."""
     return path.with_name(path.name + ".1")
+
+
+def last_report(path: Path, query_id: str) -> CommitReport | None:
+    """Return the last report on a query in the file, or in the one before it; None without one.
+
+    Args:
+        path: The file; it need not exist.
+        query_id: Spark's id of the query, which is the application's name of upserts that it makes for each batch.
+    """
+    for file in (path, older(path)):
+        try:
+            lines = file.read_bytes().split(_NEWLINE)
+        except OSError:
+            continue
+        for line in reversed(lines):
+            if query_id.encode() in line:
+                with suppress(ValueError):
+                    report = CommitReport.from_json(line.decode())
+                    if query_id in (report.query_id, report.stream):
+                        return report
+    return None
 
 
 def _write(descriptor: int, content: bytes, size: int) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 import iceberg_ds
@@ -167,6 +168,56 @@ def describe_orphan(orphan: iceberg_ds.Orphan, table: str) -> str:
     modified_ms: int = orphan.modified_ms
     deleted: bool = orphan.deleted
     return f"{table}: {path}, {size_bytes} bytes, {modified_ms} ms, {deleted}"
+
+
+def follow_commits(paths: Sequence[Path]) -> str:
+    """Read sums, rates and reports from files, in all forms."""
+    metrics: iceberg_ds.Metrics = iceberg_ds.Metrics("/var/log/commits.jsonl")
+    several = iceberg_ds.Metrics(paths)
+    snapshots: list[iceberg_ds.MetricsSnapshot] = [
+        metrics.totals,
+        metrics.snapshot(),
+        metrics.window(60),
+        several.snapshot_and_reset(),
+    ]
+    tables: tuple[iceberg_ds.TableMetrics, ...] = metrics.tables
+    reports: tuple[iceberg_ds.CommitReport, ...] = metrics.reports(n=5)
+    rates: list[float | None] = [snapshots[0].records_per_second, snapshots[0].success_rate]
+    errors: list[str | None] = [table.last_error for table in tables]
+    figures: list[iceberg_ds.TaskFigures] = [report.tasks for report in reports]
+    metrics.close()
+    return f"{metrics.to_json()} {metrics.to_prometheus()} {metrics.malformed} {rates} {errors} {figures}"
+
+
+def show_to_prometheus(path: Path, paths: Sequence[str]) -> int:
+    """Serve, collect and push metrics."""
+    collector: iceberg_ds.MetricsCollector = iceberg_ds.metrics_collector(paths)
+    collector.close()
+    iceberg_ds.push_metrics(path, "http://localhost:9091", job="nightly", timeout_s=5)
+    with iceberg_ds.serve_metrics(path, 0, address="0.0.0.0") as server:  # noqa: S104  # whom a container serves
+        url: str = server.url
+    running: iceberg_ds.MetricsServer = iceberg_ds.serve_metrics(str(path))
+    running.close()
+    return len(url) + running.port
+
+
+def report_by_opentelemetry(path: Path) -> None:
+    """Hand each new report to OpenTelemetry, and to a function."""
+    reporter = iceberg_ds.OpenTelemetryReporter(meter_provider=None, tracer_provider=None)
+    follower: iceberg_ds.ReportFollower = iceberg_ds.follow_reports(path, reporter, interval_s=0.5)
+    follower.close()
+    with iceberg_ds.follow_reports([path], print, from_start=True):
+        pass
+
+
+def tell_progress(query: StreamingQuery, options: Mapping[str, str]) -> iceberg_ds.QueryProgress:
+    """Tell the progress of a query by its file and by its table."""
+    told: list[iceberg_ds.QueryProgress] = [
+        iceberg_ds.progress(query, file="/var/log/commits.jsonl"),
+        iceberg_ds.progress(query, options=options, table="db.t"),
+    ]
+    batch: int | None = told[0].batch_id
+    return told[0] if batch is not None else told[1]
 
 
 root: type[Exception] = iceberg_ds.IcebergSinkError
