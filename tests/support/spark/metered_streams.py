@@ -32,13 +32,8 @@ _LOOK_EVERY_S = 0.1
 _WATCH_EVERY_S = 0.003
 _ROUND_TIMEOUT_S = 300
 _SCRAPE_TIMEOUT_S = 60
-_EXPORTER = """
-import signal, sys
-import iceberg_ds
-
-iceberg_ds.serve_metrics(sys.argv[1], int(sys.argv[2]))
-signal.pause()
-"""
+# The command `iceberg-ds` of this checkout.
+_COMMAND = (sys.executable, "-c", "from iceberg_ds.cli import main; main()")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +131,8 @@ def reports(folder: Path) -> Path:
 
 @contextmanager
 def serve_exporter(folder: Path, port: int, log: str) -> Iterator[None]:
-    """Run the exporter of the file of reports; it is killed in the end."""
-    command = [sys.executable, "-c", _EXPORTER, reports(folder), str(port)]
+    """Run the exporter of the file of reports as a user would; it is killed in the end."""
+    command = [*_COMMAND, "metrics", reports(folder), "--serve", str(port)]
     server = Server(
         name="The exporter",
         command=command,
