@@ -130,13 +130,13 @@ def reports(folder: Path) -> Path:
 
 
 @contextmanager
-def serve_exporter(folder: Path, port: int, log: str) -> Iterator[None]:
-    """Run the exporter of the file of reports as a user would; it is killed in the end."""
-    command = [*_COMMAND, "metrics", reports(folder), "--serve", str(port)]
+def serve_exporter(file: Path, port: int, log: Path) -> Iterator[None]:
+    """Run the exporter of a file of reports as a user would; it is killed in the end."""
+    command = [*_COMMAND, "metrics", file, "--serve", str(port)]
     server = Server(
         name="The exporter",
         command=command,
-        log=folder / log,
+        log=log,
         is_ready=lambda: bool(_scrape(port)),
         stop_signal="SIGKILL",
     )
@@ -247,11 +247,11 @@ def metered_run(folder: Path, kills: int, files: int, seed: int, rules: Path | N
     with ExitStack() as until_the_end:
         prometheus = until_the_end.enter_context(serve_prometheus(folder / "prometheus", port, rules))
         run = MeteredRun(folder=folder, streams=streams, prometheus=prometheus)
-        with serve_exporter(folder, port, "exporter-1.log"):
+        with serve_exporter(reports(folder), port, folder / "exporter-1.log"):
             for number in range(kills // 2):
                 run.round(draw, files, with_fault=number == 0)
         run.round(draw, files)  # without an exporter
-        until_the_end.enter_context(serve_exporter(folder, port, "exporter-2.log"))
+        until_the_end.enter_context(serve_exporter(reports(folder), port, folder / "exporter-2.log"))
         for _ in range(kills - kills // 2 - 1):
             run.round(draw, files)
         run.finish()
