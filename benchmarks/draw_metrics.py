@@ -1,10 +1,12 @@
 """What does the board show of streams that are killed? Runs two, and draws the main panels as Prometheus answers.
 
     python benchmarks/draw_metrics.py
+    python benchmarks/draw_metrics.py --spark
 
-The run is that of `tests/recipes/test_metrics.py`: a driver with two streams that is killed, a committer that is killed
-between its commit and its report, an exporter that is killed, and a real Prometheus that scrapes twice a second. The
-expressions are those of `examples/metrics/grafana-dashboard.json`. Grafana itself is not run.
+The runs are those of `tests/recipes/test_metrics.py`: two streams without Spark whose committers are killed at random
+moments and between commit and report; or, with `--spark`, a driver with two streams that is killed, and an exporter
+that is. A real Prometheus scrapes twice a second. The expressions are those of the board in
+`examples/metrics/grafana-dashboard.json`. Grafana itself is not run.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from matplotlib.figure import Figure
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from support.services.prometheus import Prometheus  # noqa: E402  # after the path is set
-from support.spark.metered_streams import MeteredRun, metered_run  # noqa: E402
+from support.metered_committers import committer_run  # noqa: E402  # after the path is set
+from support.services.prometheus import Prometheus  # noqa: E402
+from support.spark.metered_streams import metered_run  # noqa: E402
 
 BOARD = REPOSITORY / "examples" / "metrics" / "grafana-dashboard.json"
 CHART = REPOSITORY / "docs" / "assets" / "metrics-board.svg"
@@ -95,27 +98,25 @@ def _legend(pattern: str, labels: Mapping[str, str]) -> str:
     return pattern
 
 
-def told(run: MeteredRun) -> list[str]:
-    """Return what the run came to, a line for each stream."""
-    return [
-        f"{stream.name}: {stream.rows_in_source()} rows in {stream.snapshots()} commits, "
-        f"{run.replays[stream.name]} replays"
-        for stream in run.streams
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the streams and draw the chart."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spark", action="store_true", help="streams of Spark, whose driver is killed")
     parser.add_argument("--kills", type=int, default=6)
-    parser.add_argument("--files", type=int, default=8, help="epochs that each stream gets for each kill")
+    parser.add_argument("--files", type=int, default=8, help="epochs that each stream of Spark gets for each kill")
     parser.add_argument("--seed", type=int, default=22)
     parser.add_argument("--chart", type=Path, default=CHART)
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="iceberg-ds-metrics-"))
-    with metered_run(folder, options.kills, options.files, options.seed) as run:
+    running = (
+        metered_run(folder, options.kills, options.files, options.seed)
+        if options.spark
+        else committer_run(folder, options.kills, options.seed)
+    )
+    with running as run:
         draw(run.prometheus, run.began, time.time(), options.chart)
-        print(f"{run.kills} kills of the driver, one of a committer, one of the exporter", *told(run), sep="\n")
+        found = run.prometheus.query("sum by (stream, outcome) (iceberg_sink_commits_total) > 0")
+        print(*(f"{one.labels['stream']}: {one.value:.0f} {one.labels['outcome']}" for one in found), sep="\n")
     return 0
 
 

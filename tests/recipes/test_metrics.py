@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.services.prometheus import promtool, serve_prometheus
-from support.services.server_process import free_port
-from support.services.servers import REPOSITORY, TESTS
-from support.spark.metered_streams import MeteredRun, metered_run, serve_exporter
-from support.spark.process import wait_until
-from support.spark.tables import Warehouse
+from support.metered_committers import committer_run
+from support.services.prometheus import promtool
+from support.services.servers import REPOSITORY
+from support.spark.metered_streams import MeteredRun, metered_run
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 
@@ -30,9 +26,6 @@ VARIABLES = {"$__rate_interval": "10m", "$table": ".*", "$branch": ".*", "$strea
 # Metrics that streams of appends have no series of.
 OF_DELETES = ("_deletes_added_total", "_dvs_added_total")
 MANY_KILLS = 20
-COMMITTERS = ("clicks", "orders")
-_RUN_TIMEOUT_S = 900
-_SCRAPE_TIMEOUT_S = 60
 _OF_STREAM = 'table="db.t", branch="main", stream="s"'
 # Of each alert: series by the minute, from 0 on as Prometheus counts time in such tests; when it is quiet, and fires.
 FIRED = [
@@ -127,51 +120,20 @@ def test_counters_go_on_when_drivers_and_the_exporter_are_killed(run: MeteredRun
 
 def test_prometheus_has_what_many_killed_committers_brought_into_their_tables(tmp_path: Path) -> None:
     """One of the moments at which a committer can be killed would make counters wrong."""
-    port, house = free_port(), Warehouse(folder=tmp_path / "warehouse")
-    file = tmp_path / "commits.jsonl"
-
-    with serve_prometheus(tmp_path / "prometheus", port) as prometheus:
-        with serve_exporter(file, port, tmp_path / "exporter.log"):
-            replays = _commit_and_die(tmp_path)
-            snapshots = {name: len(house.snapshots(f"db.{name}")) for name in COMMITTERS}
-            wait_until(
-                lambda: prometheus.total('iceberg_sink_commits_total{outcome="committed"}') >= sum(snapshots.values()),
-                "Prometheus has scraped the last commit",
-                _SCRAPE_TIMEOUT_S,
-            )
-
-        for name in COMMITTERS:
+    with committer_run(tmp_path, MANY_KILLS, SEED) as run:
+        for name, replays in run.replays.items():
             matched = f'{{table="db.{name}", branch="main", stream="{name}"}}'
-            rows = house.rows(f"db.{name}")
-            commits = prometheus.query(f"iceberg_sink_commits_total{matched}")
+            rows = run.warehouse.rows(f"db.{name}")
+            commits = run.prometheus.query(f"iceberg_sink_commits_total{matched}")
             outcomes = {one.labels["outcome"]: one.value for one in commits if one.value}
             assert len(set(rows["id"].to_pylist())) == rows.num_rows
-            assert prometheus.total(f"iceberg_commit_records_added_total{matched}") == rows.num_rows
-            files = len(house.referenced(f"db.{name}"))
-            assert prometheus.total(f"iceberg_commit_data_files_added_total{matched}") == files
-            assert outcomes == {"committed": snapshots[name], "replayed": replays[name]}
+            assert run.prometheus.total(f"iceberg_commit_records_added_total{matched}") == rows.num_rows
+            files = len(run.warehouse.referenced(f"db.{name}"))
+            assert run.prometheus.total(f"iceberg_commit_data_files_added_total{matched}") == files
+            assert replays >= 1
+            assert outcomes == {"committed": len(run.warehouse.snapshots(f"db.{name}")), "replayed": replays}
             newest = max(rows["at"].to_pylist()).timestamp()
-            assert prometheus.total(f"iceberg_sink_newest_event_timestamp_seconds{matched}") == newest
-
-
-def _commit_and_die(folder: Path) -> dict[str, int]:
-    """Let both committers commit and be killed at the same time; return how many replays were due, by their names."""
-    program = (sys.executable, "-m", "support.programs.metered_committer", str(folder))
-    running = {
-        name: subprocess.Popen(
-            [*program, name, str(MANY_KILLS), str(number)], cwd=TESTS, stdout=subprocess.PIPE, text=True
-        )
-        for number, name in enumerate(COMMITTERS, start=SEED)
-    }
-    try:
-        printed = {name: process.communicate(timeout=_RUN_TIMEOUT_S)[0] for name, process in running.items()}
-    finally:
-        for process in running.values():
-            process.kill()
-    assert [process.returncode for process in running.values()] == [0, 0]
-    replays = {name: int(text) for name, text in printed.items()}
-    assert all(replays.values())
-    return replays
+            assert run.prometheus.total(f"iceberg_sink_newest_event_timestamp_seconds{matched}") == newest
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])

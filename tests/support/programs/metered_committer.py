@@ -1,10 +1,10 @@
 """A stream without Spark that is killed again and again: it commits numbered epochs of a table, each with its report.
 
 Its arguments are a folder, the stream's name, how often it is killed, and a seed. It commits in processes that are
-forked from it and killed: at random moments, or when a commit has landed that was not reported. A new one begins with the first epoch that is not in the checkpoint, a file
-that is written after each commit, as Spark does. The program prints how many epochs were in the table and not in the
-checkpoint when it looked after a kill: so many replays are due, each once, for no process is killed before it has
-committed an epoch that is new.
+forked from it and killed: at random moments, or when a commit has landed that was not reported. A new one begins with
+the first epoch that is not in the checkpoint, a file that is written after each commit, as Spark does. The program
+prints how many epochs were in the table and not in the checkpoint when it looked after a kill: so many replays are due,
+each once, for no process is killed before it has committed an epoch that is new.
 """
 
 from __future__ import annotations

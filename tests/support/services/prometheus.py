@@ -1,9 +1,10 @@
-"""A real Prometheus that scrapes an exporter, and its promtool; `make recipes` builds them."""
+"""A real Prometheus, which `make recipes` builds with its promtool, and the exporter that it scrapes."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,6 +20,8 @@ from support.services.servers import REPOSITORY, make_servers
 
 SCRAPE_INTERVAL_MS = 500
 _TIMEOUT_S = 30
+# The command `iceberg-ds` of this checkout.
+_COMMAND = (sys.executable, "-c", "from iceberg_ds.cli import main; main()")
 
 
 @cache
@@ -137,6 +140,30 @@ def serve_prometheus(folder: Path, exporter: int, rules: Path | None = None) -> 
     )
     with server.running():
         yield Prometheus(port=port)
+
+
+@contextmanager
+def serve_exporter(file: Path, port: int, log: Path) -> Iterator[None]:
+    """Run the exporter of a file of reports as a user would; it is killed in the end."""
+    command = [*_COMMAND, "metrics", file, "--serve", str(port)]
+    server = Server(
+        name="The exporter",
+        command=command,
+        log=log,
+        is_ready=lambda: bool(_scrape(port)),
+        stop_signal="SIGKILL",
+    )
+    with server.running():
+        yield
+
+
+def _scrape(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=5) as answer:
+            text: str = answer.read().decode()
+    except OSError:
+        return ""
+    return text
 
 
 def promtool(*arguments: str | Path) -> str:

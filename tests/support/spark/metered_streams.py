@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +16,8 @@ from pathlib import Path
 
 from support.hooks.faults import Action, Fault, Point
 from support.hooks.hooked_sink import HookedSink
-from support.services.prometheus import Prometheus, serve_prometheus
-from support.services.server_process import HOST, Server, free_port
+from support.services.prometheus import Prometheus, serve_exporter, serve_prometheus
+from support.services.server_process import free_port
 from support.spark.jobs import StreamJob, dump, write_file
 from support.spark.process import SparkProcess, wait_until
 from support.spark.tables import Warehouse
@@ -32,8 +30,6 @@ _LOOK_EVERY_S = 0.1
 _WATCH_EVERY_S = 0.003
 _ROUND_TIMEOUT_S = 300
 _SCRAPE_TIMEOUT_S = 60
-# The command `iceberg-ds` of this checkout.
-_COMMAND = (sys.executable, "-c", "from iceberg_ds.cli import main; main()")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,30 +123,6 @@ class MeteredStream:
 def reports(folder: Path) -> Path:
     """Return the file of reports of all streams."""
     return folder / "reports" / "commits.jsonl"
-
-
-@contextmanager
-def serve_exporter(file: Path, port: int, log: Path) -> Iterator[None]:
-    """Run the exporter of a file of reports as a user would; it is killed in the end."""
-    command = [*_COMMAND, "metrics", file, "--serve", str(port)]
-    server = Server(
-        name="The exporter",
-        command=command,
-        log=log,
-        is_ready=lambda: bool(_scrape(port)),
-        stop_signal="SIGKILL",
-    )
-    with server.running():
-        yield
-
-
-def _scrape(port: int) -> str:
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=5) as answer:
-            text: str = answer.read().decode()
-    except OSError:
-        return ""
-    return text
 
 
 @dataclass(slots=True, kw_only=True)
