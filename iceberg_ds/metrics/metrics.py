@@ -371,8 +371,8 @@ def print_metrics(metrics: Metrics, console: Console) -> None:
         shown.add_column(title, overflow="fold")
     for title in ("commits", "failed", "replayed", "rows", "MB", "files", "ms/commit", "retries"):
         shown.add_column(title, justify="right")
-    for title in ("last success", "last error"):
-        shown.add_column(title, overflow="fold")
+    for title in ("last success (UTC)", "last error"):
+        shown.add_column(title, no_wrap=True)
     for one in metrics.tables:
         sums = one.metrics
         latency = sums.avg_commit_latency_ms
@@ -400,6 +400,6 @@ def _time(at_ms: int | None) -> str:
     if at_ms is None:
         return "-"
     try:
-        return datetime.fromtimestamp(at_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return datetime.fromtimestamp(at_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):  # a clock that was far off
         return f"{at_ms} ms"

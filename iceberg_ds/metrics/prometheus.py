@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.error import URLError
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.metrics.counters import Counters
@@ -164,7 +163,7 @@ def push_metrics(file: Files, gateway: str, *, job: str = "iceberg-ds", timeout_
     collector = MetricsCollector(file)
     try:
         push_to_gateway(gateway, job=job, registry=_registry(collector), timeout=timeout_s)
-    except (URLError, OSError, ValueError) as problem:
+    except Exception as problem:  # of the client, of HTTP and of addresses, which have no common root
         raise OptionError(
             f"Cannot push metrics of job '{job}' to {mask_url(gateway)}: {mask_text(str(problem), {})}. "
             "Check the address of the gateway."

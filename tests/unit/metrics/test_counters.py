@@ -1,0 +1,257 @@
+"""What reports add to the metrics: each snapshot once, whatever is repeated, lost or late."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.metrics.reports import UUID, failed, replay_of, report
+
+from iceberg_ds.metrics import counters as module
+from iceberg_ds.metrics.counters import OTHER, Counters
+from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
+from iceberg_ds.metrics.report import NO_TASKS, OUTCOMES, CommitReport
+
+BY_NAME: dict[str, Instrument] = {instrument.name: instrument for instrument in INSTRUMENTS}
+RECORDS = "iceberg.commit.records.added"
+TOTAL = "iceberg.commit.records.total"
+WRITER = ("db.t", "main", "orders")
+
+
+def counted(*reports: CommitReport) -> Counters:
+    """Return the sums of the reports."""
+    counters = Counters()
+    for one in reports:
+        counters.take(one)
+    return counters
+
+
+def total(counters: Counters, name: str) -> float:
+    """Return the sum over all series of a metric."""
+    return sum(counters.values(BY_NAME[name]).values())
+
+
+def commits(counters: Counters) -> dict[str, int]:
+    """Return the number of commits by outcome, those of 0 left out."""
+    found: Counter[str] = Counter()
+    for (*_, outcome), value in counters.values(BY_NAME["iceberg.sink.commits"]).items():
+        found[outcome] += int(value)
+    return {outcome: number for outcome, number in found.items() if number}
+
+
+def test_names_of_metrics_differ() -> None:
+    """Two metrics of one name would be one wrong metric, or break every scrape."""
+    assert len({one.name for one in INSTRUMENTS}) == len({one.prometheus for one in INSTRUMENTS}) == len(INSTRUMENTS)
+
+
+def test_commit_counts_its_rows_its_time_and_itself() -> None:
+    """A user would see a stream that writes as one that does not."""
+    counters = counted(report(1), report(2))
+
+    assert commits(counters) == {"committed": 2}
+    assert counters.values(BY_NAME[RECORDS]) == {(*WRITER, "append"): 20}
+    [duration] = counters.distributions(BY_NAME["iceberg.commit.duration"]).values()
+    assert (duration.count, duration.total) == (2, pytest.approx(0.8))
+    assert duration.counts[duration.bounds.index(0.5)] == 2
+
+
+def test_value_on_a_bound_counts_for_its_bucket() -> None:
+    """A histogram would tell longer times than there were: Prometheus' bounds include their value."""
+    [duration] = counted(report(duration_ms=500.0)).distributions(BY_NAME["iceberg.commit.duration"]).values()
+
+    assert duration.counts[duration.bounds.index(0.5)] == 1
+
+
+def test_commit_of_a_killed_process_is_counted_by_its_replay() -> None:
+    """Rows of a driver that was killed before it could report would be missing in the metrics for ever."""
+    counters = counted(report(1), replay_of(report(2)))
+
+    assert commits(counters) == {"committed": 2, "replayed": 1}
+    assert total(counters, RECORDS) == 20
+    assert total(counters, TOTAL) == 20
+    [duration] = counters.distributions(BY_NAME["iceberg.commit.duration"]).values()
+    assert duration.count == 1  # the time of the replay is not that of the commit
+    [batches] = counters.distributions(BY_NAME["iceberg.sink.records_per_batch"]).values()
+    assert batches.count == 1
+
+
+def test_replay_of_a_counted_commit_adds_no_rows() -> None:
+    """Each restart of a stream would count the rows of its last batch again."""
+    counters = counted(report(1), replay_of(report(1)), replay_of(report(1)))
+
+    assert commits(counters) == {"committed": 1, "replayed": 2}
+    assert total(counters, RECORDS) == 10
+
+
+def test_second_replay_of_a_killed_process_adds_no_rows() -> None:
+    """A stream that is restarted twice after a crash would count the recovered rows twice."""
+    counters = counted(replay_of(report(1)), replay_of(report(1)))
+
+    assert commits(counters) == {"committed": 1, "replayed": 2}
+    assert total(counters, RECORDS) == 10
+
+
+def test_late_report_of_a_recovered_commit_adds_its_time_but_no_rows() -> None:
+    """A slow first driver and a replay by the second would count the rows twice, or lose the duration."""
+    counters = counted(replay_of(report(1)), report(1), report(1))
+
+    assert commits(counters) == {"committed": 1, "replayed": 1}
+    assert total(counters, RECORDS) == 10
+    [duration] = counters.distributions(BY_NAME["iceberg.commit.duration"]).values()
+    assert duration.count == 1
+
+
+def test_report_that_is_read_twice_counts_once() -> None:
+    """A file that is given under two names would double all rows."""
+    assert counted(report(1), report(1)).values(BY_NAME["iceberg.sink.records.received"]) == {WRITER: 10}
+
+
+def test_replay_of_an_expired_snapshot_is_only_a_replay() -> None:
+    """A commit would be counted of which nothing is known, and perhaps was counted."""
+    for changes in ({"counts": {}}, {"snapshot_id": None}):
+        assert commits(counted(replay_of(report(1), **changes))) == {"replayed": 1}
+
+
+def test_same_snapshot_id_in_another_table_is_another_commit() -> None:
+    """Two tables in one file could hide each other's commits."""
+    assert commits(counted(report(1), report(1, table="db.u", table_uuid="another"))) == {"committed": 2}
+
+
+@pytest.mark.parametrize("outcome", ["conflict", "unknown", "failed"])
+def test_failed_commit_counts_its_work_and_no_success(outcome: str) -> None:
+    """An alert on a stream that stands still would not fire while its commits fail."""
+    counters = counted(failed(outcome, conflicts=3))
+
+    assert commits(counters) == {outcome: 1}
+    assert total(counters, "iceberg.sink.conflicts") == 3
+    assert counters.values(BY_NAME["iceberg.sink.last_success.time"]) == {}
+    assert counters.values(BY_NAME[RECORDS]) == {}
+
+
+@pytest.mark.parametrize("outcome", ["committed", "replayed", "empty"])
+def test_last_success_is_set_by_all_that_is_well(outcome: str) -> None:
+    """A stream without new rows, or after a restart, would look dead."""
+    found = counted(report(1, outcome=outcome)).values(BY_NAME["iceberg.sink.last_success.time"])
+
+    assert found == {WRITER: 1_700_000_001}
+
+
+def test_every_outcome_of_a_stream_starts_at_0() -> None:
+    """Prometheus would not see the first failure: a series that begins at 1 does not rise."""
+    found = counted(report(1)).values(BY_NAME["iceberg.sink.commits"])
+
+    assert {outcome for *_, outcome in found} == set(OUTCOMES)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (2, 4, 1, 3)])
+def test_total_of_a_table_is_that_of_its_newest_snapshot_in_any_order(order: Sequence[int]) -> None:
+    """Two streams' reports that overtake each other would show an older size of the table."""
+    counters = counted(*(report(number, stream=f"s{number % 3}") for number in order))
+
+    assert counters.values(BY_NAME[TOTAL]) == {("db.t", "main"): 40}
+
+
+def test_total_follows_a_table_that_was_made_anew() -> None:
+    """The size of the dropped table, whose sequence numbers were higher, would stay for ever."""
+    counters = counted(report(50), report(1, table_uuid="new", at_ms=report(51).at_ms))
+
+    assert counters.values(BY_NAME[TOTAL]) == {("db.t", "main"): 10}
+
+
+def test_stream_that_is_a_uuid_has_no_label() -> None:
+    """Each start of a query without a name would add series until Prometheus is full."""
+    counters = counted(*(report(n, stream=f"0b9f1f60-7f3e-4d0e-9d6e-{n:012x}") for n in range(1, 30)))
+
+    assert counters.values(BY_NAME[RECORDS]) == {("db.t", "main", "", "append"): 290}
+
+
+def test_number_of_series_is_bounded_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names made per batch would fill the memory of Prometheus; or their rows would be missing."""
+    monkeypatch.setattr(module, "LARGEST_WRITERS", 5)
+    counters = counted(*(report(n, table=f"db.t{n}", table_uuid=str(n)) for n in range(1, 21)))
+
+    records = counters.values(BY_NAME[RECORDS])
+    assert len(records) == 6
+    assert records[OTHER, OTHER, OTHER, "append"] == 150
+    assert len(counters.values(BY_NAME[TOTAL])) == 5  # the last of several tables would mean nothing
+
+
+def test_labels_hold_no_ids_and_no_errors() -> None:
+    """Series would grow with each commit, and errors' texts would reach whoever reads metrics."""
+    made = counted(report(77, query_id="the-query", error="SomeError"))
+    shown = {
+        text
+        for instrument in INSTRUMENTS
+        for labels in (*made.values(instrument), *made.distributions(instrument))
+        for text in labels
+    }
+
+    assert shown <= {"db.t", "main", "orders", "append", *OUTCOMES}
+
+
+@pytest.mark.parametrize(("operation", "label"), [(None, ""), ("append", "append"), ("of a newer version", OTHER)])
+def test_operation_is_one_of_icebergs(operation: str | None, label: str) -> None:
+    """A foreign file could make series without end."""
+    assert list(counted(report(1, operation=operation)).values(BY_NAME[RECORDS])) == [(*WRITER, label)]
+
+
+def test_forgotten_snapshot_is_not_counted_by_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory would grow without end, or an old write that is repeated would count twice."""
+    monkeypatch.setattr(module, "SNAPSHOTS_OF_TABLE", 3)
+    counters = counted(*(report(n) for n in range(1, 11)), replay_of(report(1)), replay_of(report(9)))
+
+    assert commits(counters) == {"committed": 10, "replayed": 2}
+    assert commits(counted(*(report(n) for n in range(1, 11)), replay_of(report(11)))) == {
+        "committed": 11,
+        "replayed": 1,
+    }
+
+
+def test_memory_of_many_tables_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exporter of many tables would be killed for its memory."""
+    monkeypatch.setattr(module, "SNAPSHOTS", 20)
+    snapshots = module.Snapshots()
+    for number in range(1, 200):
+        snapshots.count(report(number, table_uuid=f"{UUID}{number % 5}"))
+
+    assert sum(len(known) for known in snapshots._tables.values()) == 20
+
+
+def test_epoch_moves_on_with_batches_that_had_nothing_to_add() -> None:
+    """A stream without new rows would look stuck at an old micro-batch."""
+    counters = counted(report(1), report(None, number=2, at_ms=report(2).at_ms, outcome="empty", counts={}))
+
+    assert counters.values(BY_NAME["iceberg.sink.epoch"]) == {WRITER: 2}
+
+
+def test_commit_without_tasks_is_no_batch_and_has_no_task_times() -> None:
+    """A conversion of deletes would pull the size of batches and the time of tasks to 0."""
+    counters = counted(report(1, tasks=NO_TASKS))
+
+    assert counters.distributions(BY_NAME["iceberg.sink.records_per_batch"]) == {}
+    assert counters.values(BY_NAME["iceberg.sink.task.duration.max"]) == {}
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["commit", "killed", "replay", "conflict"]), st.integers(1, 6)), min_size=1, max_size=40
+)
+
+
+@given(EVENTS)
+def test_commits_are_the_snapshots_that_were_told_of(events: list[tuple[str, int]]) -> None:
+    """The metrics and the table would disagree after some order of crashes and restarts."""
+    told: set[int] = set()
+    counters = Counters()
+    for kind, number in events:
+        if kind == "conflict":
+            counters.take(failed())
+        elif kind != "killed":
+            counters.take(report(number) if kind == "commit" else replay_of(report(number)))
+            told.add(number)
+
+    assert commits(counters).get("committed", 0) == len(told)
+    assert total(counters, RECORDS) == 10 * len(told)
+    assert commits(counters).get("replayed", 0) == sum(kind == "replay" for kind, _ in events)

@@ -1,0 +1,139 @@
+"""Delivery: no reporter fails a commit or holds it up for long, and commits at once lose no report."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.metrics.reports import report
+
+from iceberg_ds.metrics import delivery
+from iceberg_ds.metrics.commit_meter import metered
+from iceberg_ds.metrics.delivery import LIMIT_S, Reporting
+from iceberg_ds.metrics.report import CommitReport
+from iceberg_ds.plan import WriteIdentity
+
+
+class Hanging:
+    """A reporter that hangs until it is let go."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.taken: list[int | None] = []
+
+    def __call__(self, one: CommitReport) -> None:
+        """Take a report, in the end."""
+        self.taken.append(one.snapshot_id)
+        self.released.wait(30)
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    """Return a reporter that hangs until the end of the test."""
+    reporter = Hanging()
+    yield reporter
+    reporter.released.set()
+
+
+def seconds_of(reporting: Reporting, number: int) -> float:
+    """Return how long a commit waits for its report."""
+    began = time.monotonic()
+    reporting.report(report(number))
+    return time.monotonic() - began
+
+
+def test_reporter_that_hangs_costs_one_wait_and_one_warning(hanging: Hanging, caplog: pytest.LogCaptureFixture) -> None:
+    """A backend that is away would slow down each commit of a stream."""
+    taken: list[CommitReport] = []
+    reporting = Reporting([("slow", hanging), ("fast", taken.append)])
+    waits = [seconds_of(reporting, number) for number in range(1, 5)]
+
+    assert LIMIT_S <= waits[0] < LIMIT_S + 1
+    assert max(waits[1:]) < LIMIT_S / 2
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "Reports on commits do not reach slow, and commits go on without"
+    ]
+    assert [one.snapshot_id for one in taken] == [1, 2, 3, 4]
+
+
+def test_several_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three backends that are away would hold a commit up for three times as long."""
+    monkeypatch.setattr(delivery, "LIMIT_S", 0.3)
+    reporters = [Hanging() for _ in range(3)]
+    waited = seconds_of(Reporting([(str(number), one) for number, one in enumerate(reporters)]), 1)
+    for one in reporters:
+        one.released.set()
+
+    assert 0.3 <= waited < 0.85
+
+
+def test_reporter_that_has_caught_up_gets_reports_again(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one slow moment a backend would get nothing until the restart."""
+    monkeypatch.setattr(delivery, "LIMIT_S", 0.1)
+    reporting = Reporting([("slow", hanging)])
+    reporting.report(report(1))
+    reporting.report(report(2))
+    hanging.released.set()
+    deadline = time.monotonic() + 10
+    number = 3
+    while len(hanging.taken) < 2 and time.monotonic() < deadline:
+        reporting.report(report(number))
+
+    assert hanging.taken[:2] == [1, 3]
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+def test_what_a_reporter_raises_is_logged_once(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    """A defect in a user's reporter would fail commits, or fill the log."""
+    taken: list[CommitReport] = []
+
+    def broken(_: CommitReport) -> None:
+        raise error("https://user:sesame@host")
+
+    reporting = Reporting([("broken", broken), ("other", taken.append)])
+    with caplog.at_level(logging.WARNING):
+        for number in range(1, 4):
+            reporting.report(report(number))
+
+    assert len(taken) == 3
+    assert len(caplog.records) == 1
+    assert "sesame" not in caplog.text
+
+
+def test_commits_at_once_lose_no_report() -> None:
+    """Two streams of one process that commit at the same moment would lose a report, and its rows, for ever."""
+    taken: list[int | None] = []
+
+    def slow(one: CommitReport) -> None:
+        time.sleep(0.005)
+        taken.append(one.snapshot_id)
+
+    reporting = Reporting([("slow", slow)])
+    threads = [threading.Thread(target=reporting.report, args=(report(number),)) for number in range(1, 25)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(number or 0 for number in taken) == list(range(1, 25))
+
+
+def test_report_that_cannot_be_made_fails_no_commit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A snapshot's summary that another writer left would fail a commit that is in the table."""
+
+    def broken(*_: object) -> CommitReport:
+        raise ValueError("no number")
+
+    monkeypatch.setattr("iceberg_ds.metrics.commit_meter.CommitMeter.report", broken)
+    write = object.__new__(WriteIdentity)
+    with metered(Reporting(), write):
+        pass
+    with pytest.raises(LookupError, match="of the commit"), metered(Reporting(), write):
+        raise LookupError("of the commit")
+
+    assert [record.getMessage() for record in caplog.records] == ["A commit is not reported"] * 2
