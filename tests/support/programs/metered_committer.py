@@ -96,7 +96,6 @@ def _commit(folder: Path, name: str, first: int, last: int | None) -> None:
             "warehouse": str(folder / "warehouse"),
             "metrics-file": str(folder / REPORTS),
             "stream-name": name,
-            "event-time-column": "at",
         }
     )
     sink = Sink(catalog=connect(catalog_settings(options), options.reports), options=options)
