@@ -5,7 +5,7 @@
 
 The runs are those of `tests/recipes/test_metrics.py`: two streams without Spark whose committers are killed at random
 moments and between commit and report; or, with `--spark`, a driver with two streams that is killed, and an exporter
-that is. A real Prometheus scrapes twice a second. The expressions are those of the board in
+that is. A real Prometheus scrapes every two seconds. The expressions are those of the board in
 `examples/metrics/grafana-dashboard.json`. Grafana itself is not run.
 """
 

@@ -56,7 +56,7 @@ def committer_run(folder: Path, kills: int, seed: int) -> Iterator[CommitterRun]
         replays = _commit_and_die(folder, kills, seed)
         snapshots = sum(len(warehouse.snapshots(f"db.{name}")) for name in STREAMS)
         wait_until(
-            lambda: prometheus.total('iceberg_sink_commits_total{outcome="committed"}') >= snapshots,
+            lambda: prometheus.last_total('iceberg_sink_commits_total{outcome="committed"}') >= snapshots,
             "Prometheus has scraped the last commit",
             _SCRAPE_TIMEOUT_S,
         )

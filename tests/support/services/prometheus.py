@@ -18,7 +18,8 @@ from typing import Any
 from support.services.server_process import HOST, Server, free_port
 from support.services.servers import REPOSITORY, make_servers
 
-SCRAPE_INTERVAL_MS = 500
+# A scrape may take so long; one that takes longer counts as failed, and Prometheus shows no value until the next.
+SCRAPE_INTERVAL_MS = 2000
 _TIMEOUT_S = 30
 # The command `iceberg-ds` of this checkout.
 _COMMAND = (sys.executable, "-c", "from iceberg_ds.cli import main; main()")
@@ -74,6 +75,14 @@ class Prometheus:
         """Return the sum of the values of an expression; 0 without any."""
         return sum(sample.value for sample in self.query(expression))
 
+    def last(self, selector: str) -> list[Sample]:
+        """Return the last values of the series of a selector, also if the latest scrape failed."""
+        return self.query(f"last_over_time({selector}[10m])")
+
+    def last_total(self, selector: str) -> float:
+        """Return the sum of the last values of the series of a selector; 0 without any."""
+        return sum(sample.value for sample in self.last(selector))
+
     def query_range(self, expression: str, start: float, end: float, step_s: float) -> list[dict[str, Any]]:
         """Return the series of an expression over a time, as Prometheus' answer has them.
 
@@ -106,7 +115,7 @@ class Prometheus:
 
 @contextmanager
 def serve_prometheus(folder: Path, exporter: int, rules: Path | None = None) -> Iterator[Prometheus]:
-    """Serve a Prometheus that scrapes what listens at a port of loopback, twice a second.
+    """Serve a Prometheus that scrapes what listens at a port of loopback, every two seconds.
 
     Args:
         folder: For its data, settings and log.

@@ -187,7 +187,7 @@ class MeteredRun:
         assert error is None, error
         snapshots = sum(stream.snapshots() for stream in self.streams)
         wait_until(
-            lambda: self.prometheus.total('iceberg_sink_commits_total{outcome="committed"}') >= snapshots,
+            lambda: self.prometheus.last_total('iceberg_sink_commits_total{outcome="committed"}') >= snapshots,
             "Prometheus has scraped the last commit",
             _SCRAPE_TIMEOUT_S,
         )
