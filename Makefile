@@ -80,12 +80,13 @@ $(CLASSES): tests/support/spark/class_archive.py $(TOOLS)
 	@$(WITH_JAVA) $(BIN)/python tests/support/spark/class_archive.py
 	@touch $@
 
-$(RECIPES): .ci/recipe_services.py .ci/maven.py .ci/recipe_environments.py .ci/installing.py $(wildcard examples/*/requirements.txt) $(TOOLS)
+$(RECIPES): .ci/recipe_services.py .ci/prometheus_services.py .ci/maven.py .ci/recipe_environments.py .ci/installing.py $(wildcard examples/*/requirements.txt) $(TOOLS)
 	@$(WITH_JAVA) $(BIN)/python .ci/recipe_services.py
+	@$(BIN)/python .ci/prometheus_services.py
 	@$(WITH_JAVA) $(BIN)/python .ci/recipe_environments.py
 
 .PHONY: recipes
-recipes: $(RECIPES) ## Make what the recipes in examples/ need: Kafka, Debezium, Airflow, Dagster and others
+recipes: $(RECIPES) ## Make what the recipes in examples/ need: Kafka, Debezium, Airflow, Dagster, Prometheus and others
 
 .PHONY: classes
 classes: $(CLASSES) ## Archive Spark's classes, with which the tests start Spark sooner
@@ -175,9 +176,10 @@ bench-metrics: $(TOOLS) ## Measure appends and micro-batches with every report o
 
 ##@ Upkeep
 .PHONY: reference
-reference: $(TOOLS) ## Write into the docs what follows from code: options, properties, types, errors, commands, peers' verdicts
+reference: $(TOOLS) ## Write what follows from code: pages of options, types, errors, commands, metrics and others, and the board
 	$(BIN)/python .ci/write_reference.py
 	$(BIN)/python .ci/write_peer_suites.py
+	$(BIN)/python .ci/write_board.py
 
 ##@ Documentation
 .PHONY: docs

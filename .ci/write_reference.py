@@ -1,4 +1,4 @@
-"""Write the parts of the docs that follow from code: options, properties, types, errors and the command line.
+"""Write the parts of the docs that follow from code: options, properties, types, errors, commands and metrics.
 
 Each stands in a page between two markers; the text around it is written by hand.
 """
@@ -14,6 +14,7 @@ from pyspark.sql import types as spark
 
 import iceberg_ds
 from iceberg_ds import cli, errors
+from iceberg_ds.metrics.instruments import INSTRUMENTS
 from iceberg_ds.options.other_writers import foreign_table
 from iceberg_ds.options.sink_options import options_table
 from iceberg_ds.options.table_properties import COLUMN_TYPES, RESERVED, TYPES, Check
@@ -124,6 +125,23 @@ def _option_row(context: click.Context, option: click.Option) -> str:
     return f"| {names} | {f'`{option.default}`' if is_shown else ''} | {option.help} |"
 
 
+# What values of a unit are counted in by Prometheus.
+_PROMETHEUS_UNITS = {"": "", "By": "bytes", "ms": "seconds", "s": "seconds"}
+
+
+def metrics_table() -> str:
+    """Return all metrics by their names in OpenTelemetry and in Prometheus."""
+    rows = [
+        "| OpenTelemetry | unit | Prometheus | unit | kind | labels | what it tells |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in INSTRUMENTS:
+        prometheus = f"{one.prometheus}_total" if one.kind == "counter" else one.prometheus
+        unit, labels = _PROMETHEUS_UNITS[one.unit], ", ".join(one.labels)
+        rows.append(f"| `{one.name}` | {one.unit} | `{prometheus}` | {unit} | {one.kind} | {labels} | {one.doc} |")
+    return "\n".join(rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "options.md": options_table,
     "properties.md": properties_table,
@@ -131,6 +149,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors.md": errors_table,
     "command-line.md": commands,
     "coming-from/iceberg-runtime.md": foreign_table,
+    "metrics/names.md": metrics_table,
 }
 
 

@@ -23,7 +23,10 @@ GUARANTEES = DOCS / "guarantees.md"
 COMING_FROM = sorted(path for path in (DOCS / "coming-from").glob("*.md") if path.stem != "index")
 DOCUMENTS = [README, *sorted(DOCS.rglob("*.md"))]
 # Pages whose examples run one after the other: later ones read what earlier ones have written.
-GUIDES = [DOCS / f"{page}.md" for page in ("tables", "overwrites", "branches", "streams")]
+GUIDES = [
+    DOCS / f"{page}.md"
+    for page in ("tables", "overwrites", "branches", "streams", "metrics/index", "metrics/prometheus")
+]
 KEYS = [
     DOCS / "keys" / f"{page}.md"
     for page in (
@@ -135,6 +138,9 @@ def test_examples_of_readme_and_guides_run_one_after_the_other(tmp_path: Path) -
     names = house.rows("db.events").column("name").to_pylist()
     assert sum(name.startswith("renamed") for name in names) == 20
     assert house.rows("db.ticks").num_rows == 2
+    assert printed["reports"].strip() == "committed 1000 1000"
+    (added,) = [line for line in printed["exporter"].splitlines() if 'table="db.watched"' in line]
+    assert added.endswith(" 1000.0")
     assert sorted(house.rows("db.takings").column("price").to_pylist()) == [Decimal("1.5")] * 50 + [Decimal("2.5")] * 50
 
 
