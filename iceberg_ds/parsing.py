@@ -18,6 +18,9 @@ _HIGHEST_LONG = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
 # Set by Spark for its Python processes: `default`, or the session that they have a folder of their own for.
 _SESSION_FOLDER = "SPARK_JOB_ARTIFACT_UUID"
+_FOLDERS_OF_SESSIONS = (
+    "Spark runs sessions of Spark Connect in folders of its own, and deletes these with all that is in them"
+)
 _DELETE_ENCODINGS = ("auto", "equality", "position", "copy-on-write")
 
 
@@ -96,9 +99,11 @@ def location(text: str) -> str:
 def local_file(text: str) -> str:
     """Return the absolute path of a local file."""
     path = Path(text).expanduser()
-    if "://" in text or not path.is_absolute() or text.endswith("/"):
-        raise ValueError("expected the absolute path of a local file, such as /var/log/spark/commits.jsonl")
-    return str(path)
+    if "://" in text or text.endswith("/"):
+        raise ValueError("expected the path of a local file, such as /var/log/spark/commits.jsonl")
+    if not path.is_absolute() and is_folder_of_session():
+        raise ValueError(f"expected an absolute path: {_FOLDERS_OF_SESSIONS}")
+    return str(path.absolute())
 
 
 def always_checked(text: str) -> bool:
@@ -153,10 +158,7 @@ def embedded_warehouse(folder: Path) -> str:
             that does not last.
     """
     if not folder.expanduser().is_absolute() and is_folder_of_session():
-        raise ValueError(
-            "expected an absolute path: Spark runs sessions of Spark Connect in folders of its own, and deletes these "
-            "with all that is in them"
-        )
+        raise ValueError(f"expected an absolute path: {_FOLDERS_OF_SESSIONS}")
     path = str(folder.expanduser().absolute())
     if any(character in path for character in "?#"):
         raise ValueError("expected a path without ? and #, which cannot stand in the locations of tables")

@@ -203,12 +203,21 @@ def test_reporter_that_does_not_exist_is_refused_by_name(sink: Sink, name: str) 
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("metrics_file", "commits.jsonl"), ("metrics_file", "s3://b/x"), ("metrics_reporter", "log,log")],
+    [("metrics_file", "reports/"), ("metrics_file", "s3://b/x"), ("metrics_reporter", "log,log")],
 )
 def test_malformed_option_is_refused(tmp_path: Path, name: str, text: str) -> None:
-    """A relative path would mean another folder in each process of Spark."""
+    """Reports would go nowhere."""
     with pytest.raises(OptionError, match=name.replace("_", "-")):
         embedded_options(tmp_path, **{name: text})
+
+
+def test_path_relative_to_the_folder_of_a_session_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark Connect would delete the reports with the session."""
+    assert embedded_options(tmp_path, metrics_file="commits.jsonl").reports.file == str(Path.cwd() / "commits.jsonl")
+
+    monkeypatch.setenv("SPARK_JOB_ARTIFACT_UUID", "7d0e")
+    with pytest.raises(OptionError, match=r"metrics-file.*absolute path"):
+        embedded_options(tmp_path, metrics_file="commits.jsonl")
 
 
 def test_summary_tells_what_tasks_took_if_asked(sink: Sink) -> None:

@@ -74,9 +74,8 @@ def test_rates_are_per_second_from_the_first_start_to_the_last_end(path: Path) -
 
 def test_window_has_the_commits_of_the_last_seconds_only(path: Path) -> None:
     """A stream that stopped would go on looking busy."""
-    write(
-        path, [report(1, at_ms=(NOW - 5000) * 1000), report(2, at_ms=(NOW - 300) * 1000), report(3, at_ms=NOW * 1000)]
-    )
+    now = int(time.time())
+    write(path, [report(number, at_ms=(now - age) * 1000) for number, age in ((1, 5000), (2, 300), (3, 0))])
     metrics = iceberg_ds.Metrics(path)
 
     assert [metrics.window(seconds).commits_success for seconds in (60, 600, 3600)] == [1, 2, 2]
