@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutations.landing_mutations import LANDING
 from mutations.resolving_mutations import RESOLVING
+from mutations.watching_mutations import WATCHING
 from mutations.writing_mutations import WRITING
 
-MUTATIONS = (*LANDING, *RESOLVING, *WRITING)
+MUTATIONS = (*LANDING, *RESOLVING, *WRITING, *WATCHING)

@@ -1,0 +1,96 @@
+"""Mutations of the reports on commits, and of what is counted from them."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_COUNTERS = "unit/metrics/test_counters.py::"
+_DELIVERY = "unit/metrics/test_delivery.py::"
+_FILE = "unit/metrics/test_report_file.py::"
+_REPORTS = "unit/commit/test_commit_reports.py::"
+
+WATCHING = (
+    Mutation(
+        name="a reporter that raises ends its thread",
+        file="metrics/delivery.py",
+        before="except BaseException as problem:  # of any code of others, which must not fail a commit",
+        after="except ValueError as problem:",
+        tests=(_REPORTS + "test_reporter_that_raises_or_hangs_fails_no_commit",),
+    ),
+    Mutation(
+        name="a commit waits for a reporter that hangs, each time",
+        file="metrics/delivery.py",
+        before="            self._late.append(done)",
+        after="            self._late.clear()",
+        tests=(_DELIVERY + "test_reporter_that_hangs_costs_one_wait_and_one_warning",),
+    ),
+    Mutation(
+        name="a report that cannot be made fails a commit that landed",
+        file="metrics/commit_meter.py",
+        before="    except Exception:  # the outcome of the commit matters more than the report on it",
+        after="    except KeyError:",
+        tests=(_DELIVERY + "test_report_that_cannot_be_made_fails_no_commit",),
+    ),
+    Mutation(
+        name="the commit of a process that was killed before its report is never counted",
+        file="metrics/counters.py",
+        before='return Counted(is_new_snapshot=True, outcomes=("replayed", "committed"))',
+        after='return Counted(outcomes=("replayed",))',
+        tests=(
+            _COUNTERS + "test_commit_of_a_killed_process_is_counted_by_its_replay",
+            _COUNTERS + "test_commits_are_the_snapshots_that_were_told_of",
+        ),
+        spark_tests=(
+            "recipes/test_metrics.py::test_prometheus_has_what_many_killed_committers_brought_into_their_tables",
+        ),
+    ),
+    Mutation(
+        name="a replay counts its rows again",
+        file="metrics/counters.py",
+        before="if known is not None or (report.sequence_number or 0) <= self._forgotten",
+        after="if (report.sequence_number or 0) <= self._forgotten",
+        tests=(_COUNTERS + "test_replay_of_a_counted_commit_adds_no_rows",),
+    ),
+    Mutation(
+        name="a replay does not tell of the snapshot that has its rows",
+        file="commit/snapshot_update.py",
+        before="self._meter.replayed(table.metadata, finding.marker.snapshot_id if finding.marker else None)",
+        after="self._meter.replayed(table.metadata, None)",
+        tests=(_REPORTS + "test_replay_tells_of_the_snapshot_that_has_its_rows",),
+    ),
+    Mutation(
+        name="names without end make series without end",
+        file="metrics/counters.py",
+        before="if writer not in self._known and len(self._known) >= LARGEST_WRITERS:",
+        after="if writer not in self._known and len(self._known) >= 10 * LARGEST_WRITERS:",
+        tests=(_COUNTERS + "test_number_of_series_is_bounded_and_nothing_is_lost",),
+    ),
+    Mutation(
+        name="a label holds the class of an error",
+        file="metrics/counters.py",
+        before='        names["operation"] = _operation_label(report.operation)',
+        after='        names["operation"] = report.error or ""',
+        tests=(_COUNTERS + "test_labels_hold_no_ids_and_no_errors",),
+    ),
+    Mutation(
+        name="a file that another process has renamed gets the report",
+        file="metrics/report_file.py",
+        before="            if not _is_at(self._path, descriptor):",
+        after="            if self._path is None:",
+        tests=(_FILE + "test_writer_follows_a_file_that_another_process_renamed",),
+    ),
+    Mutation(
+        name="processes write over each other's reports",
+        file="metrics/report_file.py",
+        before="os.O_RDWR | os.O_APPEND | os.O_CREAT",
+        after="os.O_RDWR | os.O_CREAT",
+        tests=(_FILE + "test_many_processes_write_and_each_report_is_read_once",),
+    ),
+    Mutation(
+        name="a line that a killed process left spoils the next report",
+        file="metrics/report_file.py",
+        before="_write(descriptor, _NEWLINE + line if is_torn else line, size)",
+        after="_write(descriptor, line, size)",
+        tests=(_FILE + "test_line_of_a_killed_writer_costs_no_other_report",),
+    ),
+)
