@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
@@ -57,7 +59,7 @@ from iceberg_ds.snapshots.commit_status import (
 )
 from iceberg_ds.snapshots.history import timed, warn_of_growth
 from iceberg_ds.snapshots.manifest_merge import merge_for_next_commit
-from iceberg_ds.snapshots.manifests import manifest_paths
+from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.snapshots.refs import branch_head, find_snapshot
 from iceberg_ds.snapshots.snapshot import dropped_metadata_files
 from iceberg_ds.table.names import parse_identifier
@@ -166,7 +168,9 @@ class SnapshotUpdate:
     def _check(self, table: Table) -> StatusCheck:
         """Ask the table what became of the write, and raise if it can no longer land."""
         write, metadata = self._write, table.metadata
-        finding = check_commit_status(metadata, write, self._attempts, lambda: self._shares_manifest(table))
+        finding = check_commit_status(
+            metadata, write, self._attempts, lambda: self._shares_manifest(table), partial(self._is_taken, table)
+        )
         if (reason := why_refused(write, finding)) is not None:
             refusal = CommitConflictError(reason)
             self._clean_up_refused(finding, table, refusal)
@@ -235,12 +239,29 @@ class SnapshotUpdate:
 
     def _shares_manifest(self, table: Table) -> bool:
         """Return whether the branch lists a manifest of the write, as far as its manifest list can be read."""
+        return any(listed.manifest_path in self._producer.manifest_paths for listed in self._listed(table))
+
+    def _is_taken(self, table: Table, sequence_number: int) -> bool:
+        """Return whether the branch has a file that another snapshot added under this number, as far as can be read."""
+        ours = self._write.snapshot_id
+        try:
+            return any(
+                entry.file_sequence_number == sequence_number and entry.snapshot_id != ours
+                for listed in self._listed(table)
+                if listed.min_sequence_number <= sequence_number <= listed.sequence_number
+                for entry in live_entries(table.io, listed)
+            )
+        except Exception as failure:  # of any storage library; others may have deleted a manifest meanwhile
+            logger.debug("Cannot read what branch '%s' of %s has: %s", self._write.branch, self._write.table, failure)
+            return False
+
+    def _listed(self, table: Table) -> list[ManifestFile]:
         head = branch_head(table.metadata, self._write.branch)
         try:
-            return head is not None and not self._producer.manifest_paths.isdisjoint(manifest_paths(table.io, head))
+            return [] if head is None else head.manifests(table.io)
         except Exception as failure:  # of any storage library; others may have expired the snapshot meanwhile
             logger.debug("Cannot read what branch '%s' of %s lists: %s", self._write.branch, self._write.table, failure)
-            return False
+            return []
 
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
         """Tidy up after landing: delete what lost attempts wrote, and metadata files that the table no longer needs."""

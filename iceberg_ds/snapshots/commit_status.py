@@ -156,6 +156,7 @@ def check_commit_status(
     write: WriteIdentity,
     attempts: Sequence[Attempt],
     shares_manifest: Callable[[], bool],
+    is_taken: Callable[[int], bool] = lambda _: False,
 ) -> StatusCheck:
     """Return what the table says of `write`.
 
@@ -165,6 +166,8 @@ def check_commit_status(
         attempts: The requests sent so far.
         shares_manifest: Returns whether the branch's newest snapshot lists a manifest of this write; called only
             if nothing else tells, because it reads a file.
+        is_taken: Returns whether that snapshot has a file which another one added under this sequence number; called
+            only after that.
     """
     if metadata.snapshot_by_id(write.snapshot_id) is not None:
         return StatusCheck(status=CommitStatus.SUCCESS, is_final=True)
@@ -173,7 +176,7 @@ def check_commit_status(
     is_final = _nothing_under_way(metadata, write.branch, attempts)
     numbered = write.numbered
     if numbered is None:
-        return StatusCheck(status=_trace(metadata, write, attempts, shares_manifest), is_final=is_final)
+        return StatusCheck(status=_trace(metadata, write, attempts, shares_manifest, is_taken), is_final=is_final)
     history = BranchHistory(metadata, _base(metadata, write))
     markers = find_markers(history, kind_of(numbered), numbered.writer)
     marker, stray = markers.last, markers.stray
@@ -370,16 +373,25 @@ def _last_sequence_number(metadata: TableMetadata) -> int:
 
 
 def _trace(
-    metadata: TableMetadata, write: WriteIdentity, attempts: Sequence[Attempt], shares_manifest: Callable[[], bool]
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    attempts: Sequence[Attempt],
+    shares_manifest: Callable[[], bool],
+    is_taken: Callable[[int], bool],
 ) -> CommitStatus:
     """Follow the branch back to where each attempt would have landed: a batch without a number leaves no marker."""
     history = list(branch_history(metadata, write.branch))
     if any(snapshot.parent_snapshot_id == write.snapshot_id for snapshot in history):
         return CommitStatus.SUCCESS
-    if all(attempt.was_refused or _has_missed(metadata, history, attempt) for attempt in attempts):
+    in_doubt = [a for a in attempts if not (a.was_refused or _has_missed(metadata, history, a))]
+    if not in_doubt:
         return CommitStatus.ABSENT
     # Snapshots after a parent may have expired, ours among them; manifests with live files are still listed.
-    return CommitStatus.SUCCESS if shares_manifest() else CommitStatus.UNKNOWN
+    if shares_manifest():
+        return CommitStatus.SUCCESS
+    if metadata.format_version > 1 and all(is_taken(attempt.sequence_number + 1) for attempt in in_doubt):
+        return CommitStatus.ABSENT
+    return CommitStatus.UNKNOWN
 
 
 def _has_missed(metadata: TableMetadata, history: Sequence[Snapshot], attempt: Attempt) -> bool:

@@ -447,11 +447,6 @@ def write_list(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifest
     KNOWN_LISTS.write(io, metadata, snapshot, manifests)
 
 
-def manifest_paths(io: FileIO, snapshot: Snapshot) -> set[str]:
-    """Return the paths of all manifests of `snapshot`."""
-    return {manifest.manifest_path for manifest in snapshot.manifests(io)}
-
-
 def metadata_path(metadata: TableMetadata, file_name: str) -> str:
     """Return the path for a metadata file of this name."""
     return metadata_locations(metadata.location, metadata.properties).new_metadata_location(file_name)

@@ -38,6 +38,13 @@ LANDING = (
         tests=(_UNSEEN + "test_child_that_names_the_batch_as_its_parent_proves_it",),
     ),
     Mutation(
+        name="files of a batch that landed are taken for those of a faster commit",
+        file="commit/snapshot_update.py",
+        before="entry.file_sequence_number == sequence_number and entry.snapshot_id != ours",
+        after="entry.file_sequence_number == sequence_number",
+        tests=(_UNSEEN + "test_batch_that_landed_unseen_is_neither_deleted_nor_written_again",),
+    ),
+    Mutation(
         name="a list that others delete while it is read ends the commit with a raw error",
         file="commit/snapshot_update.py",
         before="except Exception as failure:  # of any storage library; others may have expired the snapshot meanwhile",
@@ -524,8 +531,8 @@ LANDING = (
     Mutation(
         name="a batch whose traces have expired is written again",
         file="snapshots/commit_status.py",
-        before="return CommitStatus.SUCCESS if shares_manifest() else CommitStatus.UNKNOWN",
-        after="return CommitStatus.SUCCESS if shares_manifest() else CommitStatus.ABSENT",
+        before="for attempt in in_doubt):\n        return CommitStatus.ABSENT\n    return CommitStatus.UNKNOWN",
+        after="for attempt in in_doubt):\n        return CommitStatus.ABSENT\n    return CommitStatus.ABSENT",
         tests=(_LOOP + "test_batch_that_was_lost_before_landing_is_unknown_once_history_expired",),
     ),
     Mutation(

@@ -119,6 +119,28 @@ def test_lost_race_is_known_from_the_number_of_the_faster_commit(
     assert sink.ids() == [1, 2, 3, 7]
 
 
+@pytest.mark.parametrize("min_count", ["2", "100"])
+def test_lost_race_is_known_from_the_files_of_the_faster_commit(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, min_count: str
+) -> None:
+    """Where a catalog shows the newest snapshot alone, as Nessie does, each race of three would end in doubt."""
+    prepare(sink)
+    with sink.table().transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": min_count})
+    messages = faulty_sink.write(rows(2, 3))
+
+    def win() -> None:
+        append_twice(sink)
+        expire(sink, cuts_parents=False)
+
+    faulty_catalog.before_commit(faulty_catalog.commits + 1, win)
+    result = faulty_sink.commit(messages)
+
+    assert result.snapshot_id == messages[0].write.snapshot_id
+    assert sink.ids() == [1, 2, 3, 8, 9]
+    check_sound(sink.table())
+
+
 def test_list_that_is_deleted_while_it_is_read_leaves_the_outcome_open(
     sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
 ) -> None:

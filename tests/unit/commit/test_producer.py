@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -16,9 +17,13 @@ from support.tables.sink import Sink, local
 from iceberg_ds.commit.producer import SnapshotProducer
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.snapshots.manifests import manifest_paths
 
 IO = PyArrowFileIO()
+
+
+def manifest_paths(io: FileIO, snapshot: Snapshot) -> set[str]:
+    """Return the paths of all manifests of a snapshot."""
+    return {listed.manifest_path for listed in snapshot.manifests(io)}
 
 
 @pytest.fixture
