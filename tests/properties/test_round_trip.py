@@ -442,5 +442,5 @@ def test_every_file_holds_one_partition(any_sink: Sink, job: Job) -> None:
                 source: Any = stored_rows(job)[number]
                 for name in (schema.find_column_name(field.source_id) or "").split("."):
                     source = None if source is None else source[name]
-                expected = field.transform.transform(schema.find_type(field.source_id))(physical(source))
+                expected = field.transform.transform(schema.find_type(field.source_id))(physical(physical_row(source)))
                 assert plain(value) == plain(expected)
