@@ -28,7 +28,6 @@ from iceberg_ds.error_hints import diagnose
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
 from iceberg_ds.inspect.forecast import Forecast, forecast_of, outlook
 from iceberg_ds.inspect.live_files import LiveFiles, LiveFilesReader
-from iceberg_ds.inspect.thresholds import printable
 from iceberg_ds.metrics.report import SUMMARY_PREFIX
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -245,6 +244,11 @@ def age_text(seconds: float | None) -> str:
         if seconds / length < most:
             return f"{seconds / length:.{0 if length == 1 else 1}f} {unit}"
     return f"{seconds / _DAY_S:,.1f} d"
+
+
+def printable(text: str) -> str:
+    """Return a text with Python's escapes for the characters that a terminal would obey; lines stay lines."""
+    return "".join(one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode() for one in text)
 
 
 class HealthReader:

@@ -10,13 +10,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
 
+from iceberg_ds.inspect.health import TableHealth, printable
 from iceberg_ds.secrets import mask_properties
 from iceberg_ds.snapshots.history import MANY_MANIFESTS, MANY_SNAPSHOTS
-
-if TYPE_CHECKING:
-    from iceberg_ds.inspect.health import TableHealth
 
 # Fewer delete files are quickly read, however few data files they belong to: a table's first upserts are no finding.
 FEW_DELETE_FILES = 10
@@ -72,11 +69,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.detail}. {self.next_step}"
-
-
-def printable(text: str) -> str:
-    """Return a text with Python's escapes for the characters that a terminal would obey; lines stay lines."""
-    return "".join(one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode() for one in text)
 
 
 def exceeded(

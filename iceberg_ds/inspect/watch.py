@@ -28,9 +28,10 @@ from iceberg_ds.inspect.health import (
     count_text,
     deletes_text,
     parse_health_options,
+    printable,
     size_text,
 )
-from iceberg_ds.inspect.thresholds import Finding, Thresholds, exceeded, printable
+from iceberg_ds.inspect.thresholds import Finding, Thresholds, exceeded
 from iceberg_ds.secrets import mask_text
 
 WELL, EXCEEDED, UNSEEN = 0, 1, 3
