@@ -7,6 +7,7 @@ All take the options of a write. The exit code is 0 only if all is well, 1 if so
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -39,6 +40,19 @@ _FAILED = 1
 _SCRATCH_TABLE = "iceberg_ds_check.t"
 _LOG_WIDTH = 140  # columns where there is no terminal
 _FOREVER_S = 3600.0
+_HIGHEST = 1_000_000_000  # of figures and seconds; Python cannot wait much longer
+
+
+class _Number(click.FloatRange):
+    """A number in a range: `nan`, which is in every range, and `inf` are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number) or number > _HIGHEST:
+            self.fail(f"{value!r} is no number up to {_HIGHEST:,}.", param, ctx)
+        return number
+
 
 _option = click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="Option of a write; repeatable.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -58,7 +72,7 @@ def main() -> None:
 @click.option("--catalog", "is_conformance", is_flag=True, help="Try on scratch tables whether commits are safe here.")
 @click.option("--master", help="Spark's master, such as spark://host:7077, whose executors are checked, too.")
 @click.option("--remote", help="Spark Connect server, such as sc://host:15002, whose executors are checked, too.")
-@click.option("--timeout", "limit_s", type=click.FloatRange(min=1), default=60.0, help="Seconds for each step.")
+@click.option("--timeout", "limit_s", type=_Number(min=1), default=60.0, help="Seconds for each step.")
 @_json
 def check(  # noqa: PLR0913, PLR0917  # one for each option of the command
     table: str | None,
@@ -242,7 +256,7 @@ def _age_s(_: click.Context, __: click.Parameter, text: str | None) -> float | N
     """Return an age such as `90s`, `15m`, `36h` or `3d` in seconds."""
     try:
         return None if text is None else parse_grace_ms(text) / 1000
-    except OptionError:
+    except (OptionError, OverflowError):  # the latter for more digits than any number has
         raise click.BadParameter("expected a number with s, m, h or d, such as 15m") from None
 
 
@@ -250,7 +264,7 @@ _LIMITS = (
     click.option("--max-snapshots", type=click.IntRange(min=0), default=DEFAULTS.max_snapshots, help="Snapshots."),
     click.option(
         "--max-metadata-mb",
-        type=click.FloatRange(min=0),
+        type=_Number(min=0),
         default=DEFAULTS.max_metadata_mb,
         help="Size of the metadata file in MB.",
     ),
@@ -265,7 +279,7 @@ _LIMITS = (
     ),
     click.option(
         "--max-deletes-per-file",
-        type=click.FloatRange(min=0),
+        type=_Number(min=0),
         default=DEFAULTS.max_deletes_per_file,
         help="Delete files for each data file, from 10 delete files on.",
     ),
@@ -286,18 +300,17 @@ def _limits(command: Callable[..., None]) -> Callable[..., None]:
 @_option
 @click.option("--branch", help="The branch of each table; main if not given.")
 @click.option("--serve", "port", metavar="PORT", type=click.IntRange(0, 65535), help="Serve Prometheus here.")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option(
     "--every",
     "every_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_Number(min=0, min_open=True),
     default=10.0,
     show_default=True,
     help="From one look to the next.",
 )
-@click.option(
-    "--timeout", "limit_s", type=click.FloatRange(min=1), default=60.0, help="Seconds for a look at one table."
-)
+@click.option("--timeout", "limit_s", type=_Number(min=1), default=60.0, help="Seconds for a look at one table.")
 @_limits
 @_json
 def watch(  # noqa: PLR0913, PLR0917  # one for each option of the command
@@ -305,6 +318,7 @@ def watch(  # noqa: PLR0913, PLR0917  # one for each option of the command
     pairs: Sequence[str],
     branch: str | None,
     port: int | None,
+    address: str,
     every_s: float,
     limit_s: float,
     as_json: bool,  # noqa: FBT001  # click's
@@ -324,7 +338,7 @@ def watch(  # noqa: PLR0913, PLR0917  # one for each option of the command
             tables, _options(pairs, None), branch, thresholds=Thresholds(**limits), limit_s=limit_s
         )
     if port is not None:
-        _serve(watching.SparingWatch(watched.look, every_s).look, port)
+        _serve(watching.SparingWatch(watched.look, every_s).look, port, address)
         return
     if as_json:
         click.echo(watching.looks_json(looks := watched.look()))
@@ -335,12 +349,12 @@ def watch(  # noqa: PLR0913, PLR0917  # one for each option of the command
     sys.exit(watching.exit_code(looks))
 
 
-def _serve(look: Callable[[], list[Look]], port: int) -> None:
+def _serve(look: Callable[[], list[Look]], port: int, address: str) -> None:
     from iceberg_ds.inspect.health_gauges import serve  # noqa: PLC0415  # --help needs none of it
 
     with _errors_shown():
-        end = serve(look, port)
-    click.echo(f"Serving /metrics on port {port}, until Ctrl-C.", err=True)
+        url, end = serve(look, port, address)
+    click.echo(f"Serving {url}, until Ctrl-C.", err=True)
     try:
         while True:
             time.sleep(_FOREVER_S)
@@ -427,3 +441,7 @@ def _conformance(options: dict[str, str]) -> CheckResult:
             for found in results
         )
     )
+
+
+if __name__ == "__main__":
+    main(prog_name="iceberg-ds")

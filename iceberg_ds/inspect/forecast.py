@@ -15,6 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import begins_a_table, branch_history
+from iceberg_ds.snapshots.txn import is_number
 
 DAY_MS = 86_400_000
 # A shorter history, or one with fewer commits that is shorter than a day, tells no pace.
@@ -88,7 +89,7 @@ def outlook(forecast: Forecast | None, metadata_bytes: int | None, limit_bytes: 
 
 
 def _growth(forecast: Forecast, metadata_bytes: int | None, limit_bytes: int) -> str:
-    limit, days = _megabytes(limit_bytes), forecast.days_until(metadata_bytes, limit_bytes)
+    limit, days = _size(limit_bytes), forecast.days_until(metadata_bytes, limit_bytes)
     if metadata_bytes is not None and metadata_bytes > limit_bytes:
         return f"; metadata has passed {limit}"
     if days is None:
@@ -103,7 +104,7 @@ def _old_files(forecast: Forecast) -> str:
     written = forecast.metadata_written_bytes_per_day
     if not written or forecast.old_metadata_is_deleted:
         return ""
-    return f"; {_megabytes(written)} of old metadata files a day stay in the store"
+    return f"; {_size(written)} of old metadata files a day stay in the store"
 
 
 def _days(days: float) -> str:
@@ -118,8 +119,13 @@ def _number(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 or number == 0 else f"{number:.2g}"  # noqa: PLR2004  # ten
 
 
-def _megabytes(number: float) -> str:
-    return f"{number / 1e6:.3g} MB" if number < 1e9 else f"{number / 1e9:.3g} GB"  # noqa: PLR2004  # a gigabyte
+def _size(number: float) -> str:
+    """Return a number of bytes with three digits, in the unit in which it is below a thousand."""
+    for unit in ("MB", "GB", "TB", "PB"):
+        number /= 1e6 if unit == "MB" else 1e3
+        if number < 999.5:  # noqa: PLR2004  # what is rounded to less than a thousand
+            return f"{number:.3g} {unit}"
+    return f"{number:,.0f} PB"
 
 
 def forecast_of(metadata: TableMetadata, branch: str, metadata_bytes: int | None, now_ms: int) -> Forecast | None:
@@ -169,7 +175,7 @@ def _added_files(commits: Iterable[Snapshot]) -> int | None:
         entries = summary_entries(snapshot)
         for key in ("added-data-files", "added-delete-files"):  # writers leave out zeros
             text = entries.get(key) or "0"
-            if not (text.isascii() and text.isdigit()):
+            if not is_number(text):
                 return None
             total += int(text)
     return total

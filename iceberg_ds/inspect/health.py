@@ -8,11 +8,13 @@ opened, and nothing is written.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pyiceberg.table import Table, TableProperties
@@ -21,7 +23,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties
 from iceberg_ds.error_hints import diagnose
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
 from iceberg_ds.inspect.forecast import Forecast, forecast_of, outlook
@@ -29,6 +31,7 @@ from iceberg_ds.inspect.live_files import LiveFiles, LiveFilesReader
 from iceberg_ds.metrics.report import SUMMARY_PREFIX
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.parsing import whole_number
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_head
 from iceberg_ds.snapshots.txn import (
@@ -54,7 +57,12 @@ _NEWEST_EVENT = f"{SUMMARY_PREFIX}newest-event-ms"
 _ASKED_SNAPSHOTS = 100
 # The largest number of times that a table is loaded, if its branch moves on and the files of the old snapshot expire.
 _LOOKS = 3
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+# An event further ahead of its own commit is a slip of its source: one such row would hide the lag of the next commits.
+_MOST_AHEAD_MS = 86_400_000
+# The largest figures that are shown in a unit; from there on they would be rounded to one of the next unit.
+_SIZES = (("B", 1, 999.5), ("kB", 1e3, 999.95), ("MB", 1e6, 999.95), ("GB", 1e9, 999.95))
+_AGES = (("s", 1, 59.5), ("min", 60, 59.95), ("h", 3_600, 23.95))
+_DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +119,8 @@ class TableHealth:
             committing machine; None without a snapshot.
         last_commit_age_s: Seconds since then; 0 if that clock is ahead, None without a snapshot.
         newest_event_ms: Event time of the newest row, in milliseconds since 1970, among the last 100 snapshots of the
-            branch that tell it (option `snapshot-metrics`); None if none of them does.
+            branch that tell it (option `snapshot-metrics`); None if none of them does. A time more than a day after
+            the commit itself does not count.
         lag_s: Seconds since then; 0 for an event in the future, None if unknown.
         writers: Streams, queries and applications that the branch knows, the one with the newest commit first.
         forecast: How fast the table grows; None if its history is too short to tell.
@@ -180,9 +189,9 @@ def _lines(health: TableHealth) -> Iterator[str]:
     least = "" if health.is_complete else "at least "
     average = "" if health.average_file_bytes is None else f", {size_text(health.average_file_bytes)} on average"
     yield (
-        f"{health.table}, branch {health.branch}: {count_text(health.rows)} rows, {size_text(health.bytes)}, "
-        f"{count_text(health.data_files)} data files{average}, {least}{health.small_files:,} small "
-        f"(below {size_text(health.small_below_bytes)})"
+        f"{printable(health.table)}, branch {printable(health.branch)}: {count_text(health.rows)} rows, "
+        f"{size_text(health.bytes)}, {count_text(health.data_files)} data files{average}, "
+        f"{least}{health.small_files:,} small (below {size_text(health.small_below_bytes)})"
     )
     if (deletes := deletes_text(health)) is not None:
         yield f"  deletes: {deletes}"
@@ -195,7 +204,7 @@ def _lines(health: TableHealth) -> Iterator[str]:
         f"  last commit: {age} ago; newest row: {lag} old" if health.lag_s is not None else f"  last commit: {age} ago"
     )
     for writer in health.writers:
-        yield f"  {writer.kind} {writer.name}: {writer.number:,}, {age_text(writer.age_s)} ago"
+        yield f"  {writer.kind} {printable(writer.name)}: {writer.number:,}, {age_text(writer.age_s)} ago"
     yield f"  outlook: {health.outlook()}"
 
 
@@ -221,20 +230,25 @@ def size_text(size_bytes: float | None) -> str:
     """Return a number of bytes as text, such as `3.1 MB`; `unknown size` for None."""
     if size_bytes is None:
         return "unknown size"
-    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= length:
-            return f"{size_bytes / length:.1f} {unit}"
-    return f"{size_bytes:.0f} B"
+    for unit, length, most in _SIZES:
+        if size_bytes / length < most:
+            return f"{size_bytes / length:.{0 if length == 1 else 1}f} {unit}"
+    return f"{size_bytes / 1e12:,.1f} TB"
 
 
 def age_text(seconds: float | None) -> str:
     """Return an age as text, such as `12 min`; `unknown` for None."""
     if seconds is None:
         return "unknown"
-    for unit, length in (("d", _DAY_S), ("h", _HOUR_S), ("min", _MINUTE_S)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    for unit, length, most in _AGES:
+        if seconds / length < most:
+            return f"{seconds / length:.{0 if length == 1 else 1}f} {unit}"
+    return f"{seconds / _DAY_S:,.1f} d"
+
+
+def printable(text: str) -> str:
+    """Return a text with Python's escapes for the characters that a terminal would obey; lines stay lines."""
+    return "".join(one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode() for one in text)
 
 
 class HealthReader:
@@ -255,13 +269,16 @@ class HealthReader:
         """Return how the table does now.
 
         Raises:
-            OptionError: The table has no such branch, or the catalog's options cannot be used.
+            OptionError: The table has no such branch, the catalog's options cannot be used, or there is no embedded
+                catalog where they say: none is made.
             TableNotFoundError: The table does not exist.
             UnsupportedTableError: The identifier names a view.
             CatalogError: The catalog could not be reached or refused.
             DataFileError: A manifest or the manifest list cannot be read.
         """
-        catalog = connect(catalog_settings(self._options))
+        settings = catalog_settings(self._options)
+        self._require_database(settings)
+        catalog = connect(settings)
         with catalog.hiding_secrets():
             return self._read(catalog)
 
@@ -286,8 +303,18 @@ class HealthReader:
     def _unreadable(self, catalog: CatalogClient, error: Exception) -> DataFileError:
         return DataFileError(
             f"Cannot read the manifests of {self.table}: {catalog.describe(error)}. {diagnose(error).next_step} "
-            f"`iceberg-ds verify {self.table}` names every file that is missing or damaged."
+            f"`iceberg-ds verify {shlex.quote(self.table)}` names every file that is missing or damaged."
         )
+
+    def _require_database(self, settings: CatalogSettings) -> None:
+        """Refuse a catalog in a file that does not exist: to connect to it would make it, and its folder."""
+        database = _database_file(configured_properties(settings).get("uri", ""))
+        if database is not None and not database.exists():
+            raise OptionError(
+                f"Cannot look at {self.table}: there is no catalog in folder {database.parent} (no file "
+                f"{database.name}), and looking makes none. Correct option 'warehouse' or 'catalog.uri', or describe "
+                "another catalog by 'catalog.*' options."
+            )
 
     def _require_branch(self, metadata: TableMetadata) -> None:
         branches = [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type is SnapshotRefType.BRANCH]
@@ -295,6 +322,18 @@ class HealthReader:
             found = ", ".join(f"'{name}'" for name in sorted({*branches, MAIN_BRANCH}))
             kind = "a tag, which no commit moves" if self.branch in metadata.refs else "no branch of it"
             raise OptionError(f"Cannot look at {self.table}: '{self.branch}' is {kind}. Its branches: {found}.")
+
+
+def _database_file(uri: str) -> Path | None:
+    """Return the file of a catalog in SQLite, such as the embedded one; None for other catalogs."""
+    if not uri.startswith("sqlite"):
+        return None
+    from sqlalchemy.engine import make_url  # noqa: PLC0415  # catalogs without a database need none of it
+
+    with suppress(Exception):  # the catalog itself says better what is wrong with the address
+        database = make_url(uri).database or ""
+        return None if database in {"", ":memory:"} or database.startswith("file:") else Path(database).absolute()
+    return None
 
 
 def _now_ms() -> int:
@@ -309,10 +348,8 @@ def _metadata_bytes(table: Table) -> int | None:
 
 def small_below_bytes(metadata: TableMetadata) -> int:
     """Return the size in bytes below which a data file of the table is small."""
-    default = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-    text = metadata.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, "")
-    target = int(text) if text.isascii() and text.isdigit() else int(default)
-    return target // SMALL_PART
+    default = int(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT)
+    return whole_number(metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, default) // SMALL_PART
 
 
 def health_of(  # noqa: PLR0913  # what was loaded, from four places
@@ -373,7 +410,8 @@ def _age_s(then_ms: int | None, now_ms: int) -> float | None:
 
 def _newest_event(snapshot: Snapshot) -> int | None:
     text = summary_entries(snapshot).get(_NEWEST_EVENT)
-    return int(text) if text is not None and is_number(text) else None
+    event_ms = int(text) if text is not None and is_number(text) else None
+    return None if event_ms is None or event_ms > snapshot.timestamp_ms + _MOST_AHEAD_MS else event_ms
 
 
 def _writers(history: BranchHistory, now_ms: int) -> tuple[WriterHealth, ...]:
@@ -442,7 +480,8 @@ def table_health(table: str, *, options: Mapping[str, str] | None = None, branch
         The figures; those that cannot be known are None.
 
     Raises:
-        OptionError: The options or arguments are malformed or name another table, or the table has no such branch.
+        OptionError: The options or arguments are malformed or name another table, the table has no such branch, or
+            there is no embedded catalog in the folder that they name.
         TableNotFoundError: The table does not exist.
         UnsupportedTableError: The identifier names a view.
         CatalogError: The catalog could not be reached or refused.

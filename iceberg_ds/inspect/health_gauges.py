@@ -6,6 +6,7 @@ A scrape looks at the tables if the last look is old enough, so an endpoint that
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ WRITER_NUMBER = f"{PREFIX}writer_number"
 WRITER_LAG = f"{PREFIX}writer_lag_seconds"
 _TABLE = ("table", "branch")
 _WRITER = (*_TABLE, "kind", "writer")
+# Series of a table for its writers: each new label is kept by Prometheus, and anybody who writes may name writers.
+MOST_WRITERS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +136,29 @@ class HealthCollector:
         for name, value_of in _OF_WRITERS.items():
             family = GaugeMetricFamily(name, OTHERS[name], labels=_WRITER)
             for health in found:
-                for writer in health.writers:
+                for writer in _named_writers(health):
                     if (value := value_of(writer)) is not None:
                         family.add_metric([health.table, health.branch, writer.kind, writer.name], value)
             yield family
+
+
+def _named_writers(health: TableHealth) -> list[WriterHealth]:
+    """Return the writers that have a name, those with the newest commits, as far as they get series of their own.
+
+    A query without a name has a new id for each checkpoint, and some applications take a new id for each run: their
+    series would grow without end.
+    """
+    return [writer for writer in health.writers if _has_a_name(writer)][:MOST_WRITERS]
+
+
+def _has_a_name(writer: WriterHealth) -> bool:
+    if writer.kind != "application":
+        return writer.kind == "stream"
+    try:
+        uuid.UUID(writer.name)
+    except ValueError:
+        return True
+    return False
 
 
 _OF_WRITERS: dict[str, Callable[[WriterHealth], float | None]] = {
@@ -164,23 +186,36 @@ def health_registry(look: Callable[[], list[Look]]) -> CollectorRegistry:
     return registry
 
 
-def serve(look: Callable[[], list[Look]], port: int) -> Callable[[], None]:
-    """Serve the gauges at `/metrics` of a port, in a thread; return what ends that.
+def serve(look: Callable[[], list[Look]], port: int, address: str = "127.0.0.1") -> tuple[str, Callable[[], None]]:
+    """Serve the gauges at `/metrics`, in a thread.
+
+    Args:
+        look: Returns what the last look found.
+        port: Port to listen on; 0 for any free one.
+        address: Address to listen on; `0.0.0.0` for all of the machine's. Whoever reaches it sees the names of tables,
+            branches and writers, and numbers.
+
+    Returns:
+        The URL where Prometheus finds the gauges, and a function that ends serving.
 
     Raises:
-        OptionError: `prometheus_client` is not installed, or the port cannot be had.
+        OptionError: `prometheus_client` is not installed, or the port or address cannot be had.
     """
     registry = health_registry(look)
     from prometheus_client import start_http_server  # noqa: PLC0415  # an extra
 
     try:
-        server, thread = start_http_server(port, registry=registry)
-    except OSError as error:
-        raise OptionError(f"Cannot serve on port {port}: {error.strerror or error}. Give another port.") from None
+        server, thread = start_http_server(port, address, registry)
+    except (OSError, UnicodeError) as error:  # the latter for an address that is no name of a host
+        raise OptionError(
+            f"Cannot serve on port {port} of {address}: {getattr(error, 'strerror', None) or error}. Give another "
+            "port, such as 0 for any free one, or another address."
+        ) from None
 
     def end() -> None:
         server.shutdown()
         server.server_close()
         thread.join()
 
-    return end
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{server.server_port}/metrics", end

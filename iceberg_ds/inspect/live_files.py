@@ -18,6 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.inspect.contents import ListedFile, in_parallel
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests, live_rows
+from iceberg_ds.snapshots.txn import is_number
 
 # How many files one look reads the entries of; a larger table is read further by each look that follows. Reading them
 # takes some seconds, and no look holds more than one manifest for each of its threads.
@@ -179,8 +180,8 @@ def _live_files(
     data = [manifest for manifest in manifests if manifest.content != ManifestContent.DELETES]
     read = sum((found for found in counts.values() if found is not None), FileCounts())
     is_complete = all(found is not None for found in counts.values())
-    total = summary_entries(snapshot).get(_TOTAL_BYTES) or ""
-    recorded = int(total) if total.isascii() and total.isdigit() else None
+    total = summary_entries(snapshot).get(_TOTAL_BYTES)
+    recorded = int(total) if total is not None and is_number(total) else None
     return LiveFiles(
         data_manifests=len(data),
         delete_manifests=len(deletes),

@@ -6,18 +6,19 @@ written: these two have no default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
 
+from iceberg_ds.inspect.health import TableHealth, printable
+from iceberg_ds.secrets import mask_properties
 from iceberg_ds.snapshots.history import MANY_MANIFESTS, MANY_SNAPSHOTS
-
-if TYPE_CHECKING:
-    from iceberg_ds.inspect.health import TableHealth
 
 # Fewer delete files are quickly read, however few data files they belong to: a table's first upserts are no finding.
 FEW_DELETE_FILES = 10
+# They say which table, which the command names itself.
+_NAMED_OTHERWISE = frozenset({"table", "path", "namespace", "branch"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +71,26 @@ class Finding:
         return f"{self.detail}. {self.next_step}"
 
 
-def exceeded(health: TableHealth, thresholds: Thresholds = DEFAULTS) -> tuple[Finding, ...]:
-    """Return which figures are above their thresholds; a figure that is equal, or unknown, is not."""
-    return tuple(_findings(health, thresholds))
+def exceeded(
+    health: TableHealth, thresholds: Thresholds = DEFAULTS, options: Mapping[str, str] | None = None
+) -> tuple[Finding, ...]:
+    """Return which figures are above their thresholds; a figure that is equal, or unknown, is not.
+
+    Args:
+        health: How the table does.
+        thresholds: The highest figures of a healthy table.
+        options: Options that say where the table is; those without a secret stand in the commands of next steps.
+    """
+    return tuple(_findings(health, thresholds, options or {}))
 
 
-def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
+def _findings(health: TableHealth, thresholds: Thresholds, options: Mapping[str, str]) -> Iterator[Finding]:
+    table = _sql_text(health.table)
     a_day_ago = datetime.fromtimestamp(health.at_ms / 1000, timezone.utc) - timedelta(days=1)
     expire = (
-        f"Expire old snapshots: CALL system.expire_snapshots(table => '{health.table}', older_than => TIMESTAMP "
-        f"'{a_day_ago:%Y-%m-%d %H:%M}') in Spark with Iceberg's runtime, or table.maintenance.expire_snapshots() of "
-        "PyIceberg."
+        f"Expire old snapshots: CALL system.expire_snapshots(table => {table}, older_than => TIMESTAMP "
+        f"'{a_day_ago:%Y-%m-%d %H:%M:%S}+00:00') in Spark with Iceberg's runtime, or "
+        "table.maintenance.expire_snapshots() of PyIceberg."
     )
     metadata_mb = None if health.metadata_bytes is None else health.metadata_bytes / 1e6
     manifests = health.data_manifests + health.delete_manifests
@@ -94,7 +104,7 @@ def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
             "max-metadata-mb",
             metadata_mb,
             thresholds.max_metadata_mb,
-            "a metadata file of {:,.2f} MB, more than {:g} MB",
+            "a metadata file of {} MB, more than {} MB",
             expire,
         ),
         (
@@ -103,7 +113,7 @@ def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
             thresholds.max_manifests,
             "{:,} manifests, more than {:,}",
             (
-                f"Rewrite them: CALL system.rewrite_manifests('{health.table}') in Spark with Iceberg's runtime, or "
+                f"Rewrite them: CALL system.rewrite_manifests({table}) in Spark with Iceberg's runtime, or "
                 "set the table's property commit.manifest-merge.enabled to true."
             ),
         ),
@@ -113,7 +123,7 @@ def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
             thresholds.max_small_files,
             f"{least}{{:,}} data files below {health.small_below_bytes:,} bytes, more than {{:,}}",
             (
-                f"Compact them: CALL system.rewrite_data_files(table => '{health.table}') in Spark with Iceberg's "
+                f"Compact them: CALL system.rewrite_data_files(table => {table}) in Spark with Iceberg's "
                 "runtime; and let streams commit less often, with a longer trigger."
             ),
         ),
@@ -121,24 +131,24 @@ def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
             "max-deletes-per-file",
             deletes,
             thresholds.max_deletes_per_file,
-            "{:,.2f} delete files for each data file, more than {:g}",
-            _after_deletes(health),
+            "{} delete files for each data file, more than {}",
+            _after_deletes(health, options),
         ),
         (
             "max-age",
             age_s,
             thresholds.max_age_s,
-            "the last commit was {:,.0f} s ago, more than {:,.0f} s",
+            "the last commit was {} s ago, more than {} s",
             (
                 f"See whether {_last_writer(health)} still runs, and what its log says; "
-                f"`iceberg-ds check {health.table}` tries what it needs."
+                f"`{_command('check', health, options)}` tries what it needs."
             ),
         ),
         (
             "max-lag",
             lag_s,
             thresholds.max_lag_s,
-            "the newest row is of {:,.0f} s ago, more than {:,.0f} s",
+            "the newest row is of {} s ago, more than {} s",
             (
                 f"See whether the source has newer rows; if so, whether {_last_writer(health)} runs and keeps up: its "
                 "trigger, its executors, and how long commits take."
@@ -147,21 +157,47 @@ def _findings(health: TableHealth, thresholds: Thresholds) -> Iterator[Finding]:
     )
     for name, value, limit, text, next_step in rows:
         if value is not None and limit is not None and value > limit:
-            yield Finding(name=name, value=value, limit=limit, detail=text.format(value, limit), next_step=next_step)
+            numbers = (value, limit) if "{:,}" in text else (_plain(value), _plain(limit))
+            yield Finding(name=name, value=value, limit=limit, detail=text.format(*numbers), next_step=next_step)
 
 
-def _after_deletes(health: TableHealth) -> str:
+def _plain(number: float) -> str:
+    """Return a number without zeros at its end, so that it does not look like a limit that it is just above."""
+    return f"{number:,.6f}".rstrip("0").rstrip(".")
+
+
+def _sql_text(text: str) -> str:
+    """Return a literal of Spark SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _command(name: str, health: TableHealth, options: Mapping[str, str], *more: str) -> str:
+    """Return a command for the table, quoted for a shell, with the options that hold no secret."""
+    plain = {
+        key: value
+        for key, value in options.items()
+        if key not in _NAMED_OTHERWISE and mask_properties({key: value}) == {key: value}
+    }
+    if name == "check" and health.branch != "main":
+        plain["branch"] = health.branch
+    given = [word for key, value in plain.items() for word in ("--option", f"{key}={value}")]
+    return shlex.join(["iceberg-ds", name, health.table, *more, *given])
+
+
+def _after_deletes(health: TableHealth, options: Mapping[str, str]) -> str:
     compact = (
-        f"CALL system.rewrite_data_files(table => '{health.table}', options => map('delete-file-threshold', '1')) in "
-        "Spark with Iceberg's runtime"
+        f"CALL system.rewrite_data_files(table => {_sql_text(health.table)}, options => map("
+        "'delete-file-threshold', '1')) in Spark with Iceberg's runtime"
     )
     if health.equality_delete_files == 0 or health.format_version > 2:  # noqa: PLR2004  # where it cannot convert
         return f"Apply them: {compact}."
-    branch = "" if health.branch == "main" else f" --branch {health.branch}"
-    return f"Convert them: `iceberg-ds convert-deletes {health.table}{branch}`; then apply them: {compact}."
+    branch = () if health.branch == "main" else ("--branch", health.branch)
+    convert = _command("convert-deletes", health, options, *branch)
+    return f"Convert them: `{convert}`; then apply them: {compact}."
 
 
 def _last_writer(health: TableHealth) -> str:
     if not health.writers:
         return "its writer"
-    return f"{health.writers[0].kind} {health.writers[0].name}"
+    return f"{health.writers[0].kind} {printable(health.writers[0].name)}"

@@ -28,6 +28,7 @@ from iceberg_ds.inspect.health import (
     count_text,
     deletes_text,
     parse_health_options,
+    printable,
     size_text,
 )
 from iceberg_ds.inspect.thresholds import Finding, Thresholds, exceeded
@@ -118,7 +119,7 @@ class Watch:
         except Exception as error:  # every library below raises its own
             problem = mask_text(f"Cannot look at {reader.table}: {type(error).__name__}: {error}", self._options)
         else:
-            findings = exceeded(health, self.thresholds)
+            findings = exceeded(health, self.thresholds, self._options)
             return Look(table=reader.table, branch=reader.branch, health=health, findings=findings)
         return Look(table=reader.table, branch=reader.branch, error=problem)
 
@@ -126,9 +127,11 @@ class Watch:
 class SparingWatch:
     """Looks at tables no more often than once in `every_s` seconds, however often it is asked; threads may share it.
 
+    Who asks while a look is under way waits for it and gets what it finds.
+
     Args:
         look: Looks at the tables.
-        every_s: Seconds from one look to the next.
+        every_s: Seconds from the end of one look to the next.
         clock: Returns a time in seconds.
     """
 
@@ -140,15 +143,16 @@ class SparingWatch:
         self._clock = clock
         self._lock = threading.Lock()
         self._found: list[Look] = []
-        self._looked_at: float | None = None
+        self._looked_at: float | None = None  # when the last look ended
 
     def look(self) -> list[Look]:
         """Return what the last look found, after a new one if it is due."""
+        asked_at = self._clock()
         with self._lock:
-            now = self._clock()
-            if self._looked_at is None or now - self._looked_at >= self._every_s:
+            # A look that ended since was under way: its time may be longer than that between two looks.
+            if self._looked_at is None or asked_at - self._looked_at >= self._every_s:
                 self._found = self._look()
-                self._looked_at = now
+                self._looked_at = self._clock()
             return self._found
 
 
@@ -166,7 +170,7 @@ def view(looks: Sequence[Look], thresholds: Thresholds) -> RenderableType:
 
 def _row(look: Look) -> list[str]:
     mark = "[red]✘[/red]" if look.error is not None else "[yellow]![/yellow]" if look.findings else "[green]✔[/green]"
-    name = escape(_name(look))
+    name = _shown(_name(look))
     if (health := look.health) is None:
         return [mark, name]
     return [
@@ -184,11 +188,11 @@ def _row(look: Look) -> list[str]:
 
 
 def _notes(look: Look, thresholds: Thresholds) -> list[str]:
-    name = f"[bold]{escape(_name(look))}[/bold]"
+    name = f"[bold]{_shown(_name(look))}[/bold]"
     if look.error is not None:
-        return [f"{name}: [red]{escape(look.error)}[/red]"]
+        return [f"{name}: [red]{_shown(look.error)}[/red]"]
     notes = [
-        f"{name}: [yellow]{escape(finding.detail)}[/yellow]\n  next: {escape(finding.next_step)}"
+        f"{name}: [yellow]{_shown(finding.detail)}[/yellow]\n  next: {_shown(finding.next_step)}"
         for finding in look.findings
     ]
     if (health := look.health) is not None:
@@ -200,10 +204,15 @@ def _notes(look: Look, thresholds: Thresholds) -> list[str]:
         said = health.outlook() if limit is None else health.outlook(round(limit * 1_000_000))
         notes.append(f"{name}: {escape(said)}")
         notes += [
-            f"  {writer.kind} {escape(writer.name)}: last number {writer.number}, {age_text(writer.age_s)} ago"
+            f"  {writer.kind} {_shown(writer.name)}: last number {writer.number}, {age_text(writer.age_s)} ago"
             for writer in health.writers
         ]
     return notes
+
+
+def _shown(text: str) -> str:
+    """Return a text in which the terminal sees neither markup nor control characters: anybody may name a writer."""
+    return escape(printable(text))
 
 
 def _name(look: Look) -> str:

@@ -187,3 +187,22 @@ def test_outlook_says_what_comes_and_under_which_condition(
     assert said in text
     assert text.endswith(".")
     assert text.count("stay in the store") == said.count("stay in the store")
+
+
+@pytest.mark.parametrize("digits", [30, 400, 5000])
+def test_absurd_number_of_files_is_unknown(digits: int) -> None:
+    """One snapshot of a foreign writer would keep a table from being watched."""
+    found = forecast_of(committed([30, 20, 10, 1], files="9" * digits), "main", 900, NOW_MS)
+
+    assert found is not None
+    assert (found.files_per_day, found.commits_per_day) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"), [(999.4e6, "999 MB"), (999.6e6, "1 GB"), (5e12, "5 TB"), (5e18, "5,000 PB")]
+)
+def test_bytes_of_old_metadata_files_are_plain_numbers(written: float, text: str) -> None:
+    """A user would read 5e+03 GB."""
+    told = outlook(replace(PACE, metadata_written_bytes_per_day=written, old_metadata_is_deleted=False), 4 * MB, 5 * MB)
+
+    assert f"; {text} of old metadata files a day" in told

@@ -26,7 +26,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import DataFileError, OptionError, TableNotFoundError
 from iceberg_ds.inspect import live_files
 from iceberg_ds.inspect.contents import ListedFile
-from iceberg_ds.inspect.health import HealthReader, health_of, small_below_bytes
+from iceberg_ds.inspect.health import HealthReader, age_text, health_of, size_text, small_below_bytes
 from iceberg_ds.inspect.live_files import FileCounts, LiveFiles, LiveFilesReader
 from iceberg_ds.messages import TaskMetrics
 from iceberg_ds.metrics.report import TaskFigures
@@ -270,6 +270,7 @@ def test_deletion_vectors_are_position_deletes_of_their_own_bytes() -> None:
         ({}, 134_217_728),
         ({"write.target-file-size-bytes": "4000"}, 1000),
         ({"write.target-file-size-bytes": "large"}, 134_217_728),
+        *(({"write.target-file-size-bytes": "9" * digits}, 134_217_728) for digits in (30, 400, 5000)),
     ],
 )
 def test_small_is_below_a_quarter_of_the_target_size(properties: dict[str, str], below: int) -> None:
@@ -403,3 +404,78 @@ def test_json_has_every_attribute(sink: Sink) -> None:
     assert back == {**asdict(health), "writers": [asdict(writer) for writer in health.writers]}
     assert back["rows"] == 1
     assert back["writers"][0]["number"] == 0
+
+
+@pytest.mark.parametrize("digits", [30, 400, 5000])
+def test_absurd_numbers_in_a_summary_are_unknown(sink: Sink, monkeypatch: pytest.MonkeyPatch, digits: int) -> None:
+    """One snapshot of a foreign writer would keep a table from being watched, or send its user to the catalog."""
+    sink.append(1)
+    sink.append(2)
+    absurd = {"total-files-size": "9" * digits, "icebergsink.metrics.newest-event-ms": "9" * digits}
+    monkeypatch.setattr(live_files, "summary_entries", lambda _: absurd)
+
+    health = HealthReader(sink.options, LiveFilesReader(most_files=1)).read()
+
+    assert (health.rows, health.bytes, health.is_complete) == (2, None, False)
+    assert told(metadata_of(line(1, s1=absurd))).lag_s is None
+
+
+def test_event_far_ahead_of_its_commit_does_not_count() -> None:
+    """One row with a wrong clock would show no lag for the next hundred commits, while the source stands still."""
+    day_ms = 86_400_000
+    ahead = {**newest(START_MS + 2 * day_ms), **of_query(0)}
+    history = line(1, 2, s1=newest(START_MS - 5_000), s2=ahead)
+
+    health = told(metadata_of(history), START_MS)
+
+    assert (health.newest_event_ms, health.lag_s, health.writers[0].lag_s) == (START_MS - 5_000, 5.0, None)
+    assert told(metadata_of(line(1, s1=newest(START_MS + day_ms))), START_MS).lag_s == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{"warehouse": "{}/lak"}, {"catalog.type": "sql", "catalog.uri": "sqlite:///{}/lak/c.db"}]
+)
+def test_mistyped_warehouse_is_refused_and_not_made(tmp_path: Path, options: dict[str, str]) -> None:
+    """A slip in a path would leave an empty catalog behind, and look like a table that was dropped."""
+    given = {key: text.format(tmp_path) for key, text in options.items()}
+
+    with pytest.raises(OptionError, match=rf"look at db\.t: there is no catalog in folder {tmp_path}/lak "):
+        iceberg_ds.table_health(NAME, options=given)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_without_a_catalog_gets_none(tmp_path: Path) -> None:
+    """A folder of something else would get the database of a catalog."""
+    with pytest.raises(OptionError, match=r"no file catalog\.db"):
+        iceberg_ds.table_health(NAME, options={"warehouse": str(tmp_path)})
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_printed_names_have_escapes_for_control_characters() -> None:
+    """Whoever names an application could write to the terminal of the user who prints the figures."""
+    history = line(1, s1={TXNS.writer_key: "a\x1b[2J", TXNS.number_key: "1"})
+
+    text = str(told(metadata_of(history)))
+
+    assert r"application a\x1b[2J: 1, " in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(999, "999 B"), (999.6, "1.0 kB"), (999_949, "999.9 kB"), (999_960, "1.0 MB"), (5e15, "5,000.0 TB")],
+)
+def test_sizes_are_below_a_thousand_of_their_unit(size: float, text: str) -> None:
+    """A user would read 1000.0 kB."""
+    assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(59.4, "59 s"), (59.6, "1.0 min"), (3_599.0, "1.0 h"), (86_399.0, "1.0 d"), (86_400_000.0, "1,000.0 d")],
+)
+def test_ages_are_below_the_next_unit(seconds: float, text: str) -> None:
+    """A user would read 60.0 min."""
+    assert age_text(seconds) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields, replace
 
 import pytest
@@ -36,7 +37,7 @@ EDGES = Thresholds(
     max_lag_s=600.0,
 )
 NEXT_STEPS = {
-    "max_snapshots": "expire_snapshots(table => 'db.t', older_than => TIMESTAMP '2023-11-13 22:13')",
+    "max_snapshots": "expire_snapshots(table => 'db.t', older_than => TIMESTAMP '2023-11-13 22:13:20+00:00')",
     "max_metadata_mb": "maintenance.expire_snapshots() of PyIceberg",
     "max_manifests": "CALL system.rewrite_manifests('db.t')",
     "max_small_files": "CALL system.rewrite_data_files(table => 'db.t')",
@@ -130,3 +131,71 @@ def test_small_files_of_a_table_that_was_not_read_whole_are_a_lower_bound() -> N
     (finding,) = exceeded(replace(HEALTH, is_complete=False), replace(EDGES, max_small_files=10))
 
     assert finding.detail == "at least 70 data files below 134,217,728 bytes, more than 10"
+
+
+def command_in(next_step: str) -> list[str]:
+    """Return the words of the command between the backticks of a next step, as a shell reads them."""
+    return shlex.split(next_step[next_step.index("`") + 1 : next_step.rindex("`")])
+
+
+@pytest.mark.parametrize("branch", ["main", "a; rm -rf ~", "$(reboot)"])
+def test_commands_of_next_steps_are_safe_in_a_shell_and_name_the_options(branch: str) -> None:
+    """A user who copies one would run what somebody wrote into a name, or look at another warehouse."""
+    health = replace(HEALTH, table="db.t'; touch x #", branch=branch)
+    options = {
+        "warehouse": "/my lake",
+        "catalog.token": "s3cret",
+        "catalog.uri": "http://me:s3cret@lake",
+        "branch": "x",
+        "table": "y",
+    }
+
+    found = {
+        one.name: one.next_step for one in exceeded(health, Thresholds(max_age_s=1, max_deletes_per_file=0), options)
+    }
+
+    place = ["--option", "warehouse=/my lake"]
+    audited = [] if branch == "main" else ["--branch", branch]
+    checked = [] if branch == "main" else ["--option", f"branch={branch}"]
+    convert = found["max-deletes-per-file"].partition("; then apply them: ")[0]
+    assert command_in(convert) == ["iceberg-ds", "convert-deletes", health.table, *audited, *place]
+    assert command_in(found["max-age"]) == ["iceberg-ds", "check", health.table, *place, *checked]
+    assert "s3cret" not in str(found)
+
+
+def test_statements_of_next_steps_have_their_names_quoted_for_sql() -> None:
+    """A user who copies one would run what somebody wrote into a name."""
+    health = replace(HEALTH, table="db.it's\\")
+
+    (finding,) = exceeded(health, replace(EDGES, max_small_files=1))
+
+    assert "rewrite_data_files(table => 'db.it\\'s\\\\')" in finding.next_step
+
+
+@pytest.mark.parametrize(
+    ("changed", "limits", "said"),
+    [
+        ({"metadata_bytes": 5_000_001}, {}, "a metadata file of 5.000001 MB, more than 5 MB"),
+        ({"metadata_bytes": 9_000_000_000_001}, {"max_metadata_mb": 9e6}, "more than 9,000,000 MB"),
+        ({"last_commit_age_s": 60.004}, {"max_age_s": 60.0}, "the last commit was 60.004 s ago, more than 60 s"),
+        ({"data_files": 1000, "delete_files": 501}, {}, "0.501 delete files for each data file, more than 0.5"),
+    ],
+)
+def test_figure_just_above_its_threshold_looks_so(
+    changed: dict[str, object], limits: dict[str, float], said: str
+) -> None:
+    """A user would read that 5 MB are more than 5 MB."""
+    health: TableHealth = replace(HEALTH, **changed)  # type: ignore[arg-type]  # fields of it
+
+    (finding,) = exceeded(health, replace(Thresholds(), **limits))  # type: ignore[arg-type]  # fields of it
+
+    assert said in finding.detail
+
+
+def test_writer_with_control_characters_is_named_with_escapes() -> None:
+    """Whoever names an application could write to the terminal of the user who prints the finding."""
+    writer = WriterHealth(kind="application", name="a\x1b[2J", query_id=None, number=1, last_commit_ms=1, age_s=900.0)
+
+    (finding,) = exceeded(replace(HEALTH, writers=(writer,)), replace(EDGES, max_age_s=60.0))
+
+    assert r"application a\x1b[2J still runs" in finding.next_step

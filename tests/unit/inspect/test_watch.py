@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -26,7 +29,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.cli import main
 from iceberg_ds.errors import OptionError
 from iceberg_ds.inspect import health_gauges
-from iceberg_ds.inspect.health import HealthReader, TableHealth, health_of
+from iceberg_ds.inspect.health import HealthReader, TableHealth, WriterHealth, health_of
 from iceberg_ds.inspect.live_files import LiveFiles
 from iceberg_ds.inspect.thresholds import Thresholds
 from iceberg_ds.inspect.watch import Look, SparingWatch, Watch, exit_code, show_until_interrupted, view
@@ -81,6 +84,13 @@ def test_exceeded_threshold_ends_with_one_and_the_next_step(sink: Sink) -> None:
         ["--max-age", "soon"],
         ["--max-snapshots", "-1"],
         ["--every", "0"],
+        *(
+            [name, number]
+            for name in ("--every", "--timeout", "--max-metadata-mb", "--max-deletes-per-file")
+            for number in ("nan", "inf", "1e300")
+        ),
+        ["--max-age", "nan"],
+        ["--max-lag", "9" * 400 + "d"],
         ["--serve", "1", "--json"],
         ["--serve", "70000"],
         ["--option", "warehous=x"],
@@ -322,11 +332,13 @@ def test_every_figure_is_a_gauge_and_each_writer_has_its_own(sink: Sink) -> None
     sink.append(1, of_epoch=epoch(3))
     look = watching(sink).look()[0]
     assert look.health is not None
-    known = replace(look.health, lag_s=2.5, newest_event_ms=1)
+    (writer,) = look.health.writers
+    stream = replace(writer, kind="stream", name="clicks", lag_s=1.5)
+    known = replace(look.health, lag_s=2.5, newest_event_ms=1, writers=(stream,))
 
     text = served([replace(look, health=known)])
 
-    labels = f'branch="main",kind="query",table="db.t",writer="{QUERY}"'
+    labels = 'branch="main",kind="stream",table="db.t",writer="clicks"'
     assert f"iceberg_table_health_writer_number{{{labels}}} 3.0" in text
     assert f"iceberg_table_health_writer_age_seconds{{{labels}}} " in text
     assert 'iceberg_table_health_lag_seconds{branch="main",table="db.t"} 2.5' in text
@@ -365,7 +377,7 @@ def test_port_that_is_taken_is_wrong_use(sink: Sink) -> None:
     """A second watcher would end with an error of a library."""
     pytest.importorskip("prometheus_client")
     with socket.socket() as taken:
-        taken.bind(("0.0.0.0", 0))  # noqa: S104  # as the server does
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
 
         result = run(sink, "--serve", str(taken.getsockname()[1]))
@@ -423,3 +435,135 @@ def test_thresholds_of_the_page_are_those_of_the_command() -> None:
 def test_names_in_notebooks_are_the_public_ones() -> None:
     """A user could not name the types of what the function returns."""
     assert {"table_health", "TableHealth", "WriterHealth", "Forecast"} <= set(iceberg_ds.__all__)
+
+
+def test_figures_are_served_to_this_machine_unless_an_address_is_given() -> None:
+    """Anybody in the network could read the names of tables and writers."""
+    pytest.importorskip("prometheus_client")
+    urls = []
+    for address in ((), ("127.0.0.2",)):
+        url, end = health_gauges.serve(lambda: [SEEN], 0, *address)
+        urls.append(url)
+        other = "127.0.0.2" if not address else "127.0.0.1"
+        with socket.socket() as caller:
+            assert caller.connect_ex((other, int(url.split(":")[2].split("/")[0]))) != 0
+        end()
+
+    assert [re.sub(r":\d+/", "/", url) for url in urls] == ["http://127.0.0.1/metrics", "http://127.0.0.2/metrics"]
+
+
+@pytest.mark.parametrize("address", ["256.1.1.1", "a..b"])
+def test_address_that_is_none_is_wrong_use(sink: Sink, address: str) -> None:
+    """A user would see an error of Python."""
+    pytest.importorskip("prometheus_client")
+
+    result = run(sink, "--serve", "0", "--address", address)
+
+    assert result.exit_code == 2
+    assert f"of {address}: " in result.output
+
+
+def test_series_of_writers_are_bounded_and_of_names_only() -> None:
+    """Each restart of an unnamed query would add series to Prometheus, without end."""
+    pytest.importorskip("prometheus_client")
+
+    def writer(kind: str, name: str, age: int) -> WriterHealth:
+        return WriterHealth(
+            kind=kind,  # type: ignore[arg-type]  # one of them
+            name=name,
+            query_id=None,
+            number=1,
+            last_commit_ms=START_MS - age,
+            age_s=age / 1000,
+        )
+
+    unnamed = [writer("query", QUERY, 0), writer("query", "q", 0), writer("application", QUERY, 0)]
+    named = [writer("application", f"app-{number}", number) for number in range(150)]
+    health = replace(HEALTH, writers=(*unnamed, writer("stream", QUERY, 0), *named))
+
+    text = served([replace(SEEN, health=health)])
+
+    found = re.findall(r'^iceberg_table_health_writer_number\{.*kind="(.+?)".*writer="(.+?)"', text, re.MULTILINE)
+    assert found == [("stream", QUERY), *(("application", f"app-{number}") for number in range(99))]
+
+
+def test_look_that_takes_longer_than_the_time_between_two_is_kept() -> None:
+    """Prometheus would wait for a look at each scrape, and scrapes would queue."""
+    looked, look, now, clock = looks_and_clock()
+
+    def slow() -> list[Look]:
+        now[0] += 15
+        return look()
+
+    sparing = SparingWatch(slow, 10, clock)
+
+    assert [sparing.look()[0].error for _ in range(3)] == ["1", "1", "1"]
+    now[0] += 10
+    assert sparing.look()[0].error == "2"
+    assert looked == [2]
+
+
+def test_scrapes_at_once_share_one_look() -> None:
+    """Eight scrapes would look at the tables eight times, one after the other."""
+    looked, look, _, _ = looks_and_clock()
+    asked, may_end = threading.Barrier(8), threading.Event()
+
+    def slow() -> list[Look]:
+        may_end.wait(30)
+        return look()
+
+    sparing = SparingWatch(slow, 1e-9)  # so short that only the shared look counts
+
+    def scrape(_: int) -> list[Look]:
+        asked.wait(30)
+        return sparing.look()
+
+    with ThreadPoolExecutor(8) as threads:
+        found = threads.map(scrape, range(8))
+        time.sleep(0.3)  # until all wait
+        may_end.set()
+
+    assert [looks[0].error for looks in found] == ["1"] * 8
+    assert looked == [1]
+
+
+def test_view_shows_control_characters_escaped() -> None:
+    """Whoever names an application could clear the terminal of who watches, or write into it."""
+    evil = "a\x1b[2J\x07\u202e"
+    writer = WriterHealth(kind="application", name=evil, query_id=None, number=1, last_commit_ms=1, age_s=9.0)
+    health = replace(HEALTH, writers=(writer,), last_commit_age_s=9.0)
+    shown = StringIO()
+    looks = [Look(table=evil, branch=evil, health=health), Look(table="t", branch="main", error=f"No {evil}")]
+
+    Console(file=shown, width=160).print(view(looks, Thresholds()))
+
+    assert r"application a\x1b[2J\x07\u202e: last number 1" in shown.getvalue()
+    assert r"No a\x1b[2J" in shown.getvalue()
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown.getvalue())
+
+
+def test_mistyped_warehouse_ends_with_three_and_is_not_made(tmp_path: Path) -> None:
+    """A watcher in a crontab would make a catalog where there was none."""
+    result = CliRunner().invoke(main, ["watch", NAME, "--option", f"warehouse={tmp_path}/lak"])
+
+    assert result.exit_code == 3
+    assert f"there is no catalog in folder {tmp_path}/lak" in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_next_step_of_the_command_names_its_options(sink: Sink) -> None:
+    """A user who copies it would be told that the table does not exist."""
+    sink.append(1)
+    time.sleep(0.01)
+
+    (look,) = json.loads(run(sink, "--json", "--max-age", "0s").stdout)
+
+    assert f"`iceberg-ds check db.t --option warehouse={sink.options.warehouse}`" in look["findings"][0]["next_step"]
+
+
+def test_command_runs_as_a_module() -> None:
+    """A user without the script on the path would see nothing, and an exit code of success."""
+    ran = subprocess.run([sys.executable, "-m", "iceberg_ds.cli", "watch"], capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 2
+    assert "Usage: iceberg-ds watch" in ran.stderr
