@@ -75,8 +75,8 @@ WATCHING = (
     Mutation(
         name="a file that another process has renamed gets the report",
         file="metrics/report_file.py",
-        before="            if not _is_at(self._path, descriptor):",
-        after="            if self._path is None:",
+        before="            if not _is_at(path, descriptor):",
+        after="            if path is None:",
         tests=(_FILE + "test_writer_follows_a_file_that_another_process_renamed",),
     ),
     Mutation(
