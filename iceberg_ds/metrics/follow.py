@@ -28,11 +28,10 @@ class _Position:
         self._path = path
         try:
             self.last: dict[str, list[object] | None] = json.loads(path.read_text())
-            if not isinstance(self.last, dict):
-                raise TypeError("no JSON object")
+            self.last = dict(self.last.items())
         except FileNotFoundError:
             self.last = {}
-        except (OSError, ValueError, TypeError) as problem:
+        except (OSError, ValueError, AttributeError) as problem:
             raise OptionError(
                 f"Cannot go on from position {str(path)!r}: {problem}. Delete the file to begin anew."
             ) from problem
@@ -79,7 +78,7 @@ class ReportFollower:
     ) -> None:
         self.close()
 
-    def _run(self)-> None:
+    def _run(self) -> None:
         while not self._is_closed.wait(self._interval_s):
             self._hand_over_new()
         self._hand_over_new()

@@ -223,8 +223,7 @@ class CommitReport:
         try:
             found: dict[str, Any] = json.loads(text)
             tasks = TaskFigures(**_known(TaskFigures, found.pop("tasks", {})))
-            if not isinstance(found.get("counts", {}), dict):
-                raise TypeError("counts are no object")
+            found.get("counts", {}).items()  # an object, and no list of pairs
             report = cls(**_known(cls, found), tasks=tasks)
         except (TypeError, AttributeError, RecursionError) as problem:
             raise ValueError(f"no commit report: {problem}") from problem
