@@ -144,8 +144,8 @@ class _Counts(dict[str, int]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("the counts of a report cannot be changed")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]  # what they are declared to do, they refuse
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]  # see above
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[type[_Counts], tuple[dict[str, int]]]:
         return _Counts, (dict(self),)

@@ -142,14 +142,14 @@ def test_report_that_cannot_be_made_fails_no_commit(
 def test_error_without_a_text_holds_up_no_commit(caplog: pytest.LogCaptureFixture) -> None:
     """Each commit would wait a second for a thread that has died."""
 
-    class Unprintable(Exception):
+    class UnprintableError(Exception):
         def __str__(self) -> str:
             raise ValueError
 
     def broken(_: CommitReport) -> None:
-        raise Unprintable
+        raise UnprintableError
 
     reporting = Reporting([("broken", broken)])
 
     assert max(seconds_of(reporting, number) for number in (1, 2)) < LIMIT_S / 2
-    assert "Unprintable" in caplog.text
+    assert "UnprintableError" in caplog.text
