@@ -1,4 +1,4 @@
-"""Pure: which values reports add to the metrics, and their sums.
+"""Which values reports add to the metrics, and their sums; pure but for the clock of the reader.
 
 A streaming query repeats its last commit when it starts again, a committer may be killed before it could report, and
 several streams may write to one file. These rules make the sums true all the same:
@@ -9,6 +9,8 @@ several streams may write to one file. These rules make the sums true all the sa
   and one commit with outcome `committed`, beside the one with outcome `replayed`.
 * A replay of a snapshot that has been counted is a replay and nothing else. The report on a commit that is read twice
   counts once.
+* A commit cannot have ended after its report was read: a time ahead of the reader's clock counts as the time of
+  reading, so that no clock that was wrong once hides later commits. The next commit takes its place.
 * A gauge of a table shows its newest snapshot by sequence number, in whatever order reports arrive.
 * The number of series is bounded. A snapshot, a query or the text of an error is never a label; a stream that is a UUID
   has the label of a stream without a name; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
@@ -18,10 +20,11 @@ several streams may write to one file. These rules make the sums true all the sa
 from __future__ import annotations
 
 import re
+import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
@@ -148,7 +151,7 @@ class Writers:
 
     def of(self, report: CommitReport) -> Labels:
         """Return the labels table, branch and stream of a report."""
-        writer = (_label(report.table), _label(report.branch), _stream_label(report.stream))
+        writer = (encodable(report.table), encodable(report.branch), _stream_label(report.stream))
         if writer not in self._known and len(self._known) >= LARGEST_WRITERS:
             return OTHER_WRITER
         self._known.add(writer)
@@ -156,9 +159,14 @@ class Writers:
 
 
 class Measurer:
-    """Says which values reports add, by the rules of this module."""
+    """Says which values reports add, by the rules of this module.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Seconds since 1970 of the reader.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._snapshots = Snapshots()
         self._writers = Writers()
         self._met: set[Labels] = set()
@@ -171,6 +179,7 @@ class Measurer:
 
     def measure(self, report: CommitReport) -> tuple[Counted, list[Measurement]]:
         """Return what the report counts for, and the values that it adds."""
+        report = not_ahead(report, self._clock())
         counted = self._snapshots.count(report)
         return counted, [] if counted.is_repeated else list(self._measurements(report, counted))
 
@@ -220,14 +229,20 @@ def _has_value(instrument: Instrument, report: CommitReport, counted: Counted) -
     return instrument.basis == "any" or report.outcome in SUCCESSES
 
 
-def _label(text: str) -> str:
+def not_ahead(report: CommitReport, now_s: float) -> CommitReport:
+    """Return the report with a time that is not ahead of the reader's clock."""
+    now_ms = int(now_s * 1000)
+    return replace(report, at_ms=now_ms) if report.at_ms > now_ms else report
+
+
+def encodable(text: str) -> str:
     """Return text that can be encoded: JSON can hold half a character."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _stream_label(stream: str | None) -> str:
     """Return the label of a stream; a UUID, such as the id of a query, would make a series for each query."""
-    return "" if stream is None or _UUID.fullmatch(stream) else _label(stream)
+    return "" if stream is None or _UUID.fullmatch(stream) else encodable(stream)
 
 
 def _operation_label(operation: str | None) -> str:
@@ -270,10 +285,13 @@ class Counters:
     """The sums, last values and histograms of the reports so far, for each instrument and its series; not thread-safe.
 
     Values of counters and gauges are in the units of the instruments, histograms in Prometheus'.
+
+    Args:
+        clock: Seconds since 1970 of the reader.
     """
 
-    def __init__(self) -> None:
-        self._measurer = Measurer()
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._measurer = Measurer(clock)
         self._values: dict[str, dict[Labels, float]] = {}
         self._distributions: dict[str, dict[Labels, Distribution]] = {}
 

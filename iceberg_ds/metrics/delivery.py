@@ -26,6 +26,14 @@ Reporter: TypeAlias = Callable[[CommitReport], object]
 LIMIT_S = 1.0
 
 
+def described(problem: BaseException) -> str:
+    """Return the class and the text of an error of others, without secrets; the class alone if it has no text."""
+    try:
+        return mask_text(f"{type(problem).__name__}: {problem}", {})
+    except BaseException:  # its __str__ is code of others, too
+        return type(problem).__name__
+
+
 class Reporting:
     """The reporters of one kind of write in this process.
 
@@ -102,5 +110,6 @@ class _Line:
             try:
                 self._reporter(report)
             except BaseException as problem:  # of any code of others, which must not fail a commit
-                self.warn(mask_text(f"{type(problem).__name__}: {problem}", {}))
-            done.set()
+                self.warn(described(problem))
+            finally:
+                done.set()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.delivery import Reporter
+from iceberg_ds.metrics.delivery import Reporter, described
 from iceberg_ds.metrics.following import Files, ReportFiles
 from iceberg_ds.metrics.report import CommitReport
-from iceberg_ds.secrets import mask_text
 
 logger = logging.getLogger(__name__)
 
@@ -19,14 +21,46 @@ logger = logging.getLogger(__name__)
 _CLOSE_S = 10.0
 
 
+class _Position:
+    """How far a follower has come: the last report of each file that was handed over, kept in a small file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self.last: dict[str, list[object] | None] = json.loads(path.read_text())
+            self.last = dict(self.last.items())
+        except FileNotFoundError:
+            self.last = {}
+        except (OSError, ValueError, AttributeError) as problem:
+            raise OptionError(
+                f"Cannot go on from position {str(path)!r}: {problem}. Delete the file to begin anew."
+            ) from problem
+
+    def note(self, path: Path, report: CommitReport | None) -> None:
+        """Keep the last report of a file; None for a file without reports."""
+        self.last[str(path)] = None if report is None else _identity(report)
+        made = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
+        made.write_text(json.dumps(self.last))
+        made.replace(self._path)
+
+
+def _identity(report: CommitReport) -> list[object]:
+    """Return what tells a report from all others, also for a later version that adds attributes."""
+    return [report.table_uuid, report.snapshot_id, report.outcome, report.at_ms, report.duration_ms]
+
+
 class ReportFollower:
     """Hands over reports until it is closed; see `follow_reports`. Closes itself at the end of `with`."""
 
-    def __init__(self, files: ReportFiles, reporter: Reporter, interval_s: float) -> None:
+    def __init__(
+        self, files: ReportFiles, reporter: Reporter, interval_s: float, position: _Position | None, *, from_start: bool
+    ) -> None:
         self._files = files
         self._reporter = reporter
         self._interval_s = interval_s
+        self._position = position
         self._has_warned = False
+        self._begin(from_start=from_start)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="iceberg-ds-follow-reports", daemon=True)
         self._thread.start()
@@ -46,19 +80,58 @@ class ReportFollower:
 
     def _run(self) -> None:
         while not self._is_closed.wait(self._interval_s):
-            self._hand_over(self._files.new())
-        self._hand_over(self._files.new())
+            self._hand_over_new()
+        self._hand_over_new()
         self._files.close()
 
-    def _hand_over(self, reports: Iterable[CommitReport]) -> None:
+    def _begin(self, *, from_start: bool) -> None:
+        """Hand over what came after the position; without one remember what is there, or hand it over."""
+        last = {} if self._position is None else dict(self._position.last)
+        found: dict[Path, list[CommitReport]] = {path: [] for path in self._files.paths}
+        if not (from_start and not last):
+            for path, report in self._files.new_by_path():
+                found[path].append(report)
+        for path, reports in found.items():
+            count = 0 if from_start else len(reports)
+            if str(path) in last:  # all of it, if the report is no longer kept
+                places = [number for number, one in enumerate(reports, 1) if _identity(one) == last[str(path)]]
+                count = places[-1] if places else 0
+            self._remember(reports[:count])
+            if str(path) not in last:
+                self._note(path, reports[count - 1] if count else None)
+            for report in reports[count:]:
+                self._hand_over(path, report)
+
+    def _remember(self, reports: list[CommitReport]) -> None:
+        remember = getattr(self._reporter, "remember", _ignore)
         for report in reports:
             try:
-                self._reporter(report)
-            except Exception as problem:  # of any code of others
-                if not self._has_warned:
-                    self._has_warned = True
-                    text = mask_text(f"{type(problem).__name__}: {problem}", {})
-                    logger.warning("A report on a commit was not taken, and following goes on: %s", text)
+                remember(report)
+            except BaseException as problem:  # of any code of others
+                self._warn(described(problem))
+
+    def _hand_over_new(self) -> None:
+        for path, report in self._files.new_by_path():
+            self._hand_over(path, report)
+
+    def _hand_over(self, path: Path, report: CommitReport) -> None:
+        try:
+            self._reporter(report)
+        except BaseException as problem:  # of any code of others, which must not end the thread
+            self._warn(described(problem))
+        self._note(path, report)
+
+    def _note(self, path: Path, report: CommitReport | None) -> None:
+        if self._position is not None:
+            try:
+                self._position.note(path, report)
+            except OSError as problem:
+                self._warn(f"how far it is cannot be kept: {problem}")
+
+    def _warn(self, problem: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("A report on a commit was not taken, and following goes on: %s", problem)
 
 
 def follow_reports(
@@ -67,6 +140,7 @@ def follow_reports(
     *,
     interval_s: float = 1.0,
     from_start: bool = False,
+    position: str | os.PathLike[str] | None = None,
 ) -> ReportFollower:
     """Hand each new report to a function, such as an `OpenTelemetryReporter`, from a thread of this process.
 
@@ -78,21 +152,20 @@ def follow_reports(
         reporter: Takes a report; one after the other.
         interval_s: Seconds between two looks at the file.
         from_start: Whether the reports that are in the file already are handed over, too.
+        position: Path of a small file, one for each follower, that keeps how far it has come: after a restart it goes
+            on behind the last report that it handed over, at least once each. None keeps nothing: what a driver that
+            died did not hand over is remembered at the next start, and never handed over.
 
     Returns:
         The follower, which runs until it is closed, or the process ends.
 
     Raises:
-        OptionError: There is no file, or the interval is not above 0.
+        OptionError: There is no file, the position cannot be read, or the interval is not above 0, or endless.
     """
-    if not interval_s > 0:
+    if not 0 < interval_s <= threading.TIMEOUT_MAX:
         raise OptionError(f"Cannot look for reports every {interval_s:g} s: expected seconds above 0.")
-    files = ReportFiles(file)
-    if not from_start:
-        remember = getattr(reporter, "remember", _ignore)
-        for report in files.new():
-            remember(report)
-    return ReportFollower(files, reporter, interval_s)
+    kept = None if position is None else _Position(Path(position).expanduser().absolute())
+    return ReportFollower(ReportFiles(file), reporter, interval_s, kept, from_start=from_start)
 
 
 def _ignore(_: CommitReport) -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from iceberg_ds.errors import OptionError
 from iceberg_ds.metrics.counters import Counted, Counters
 from iceberg_ds.metrics.report import CommitReport
-from iceberg_ds.metrics.report_file import ReportReader, older
+from iceberg_ds.metrics.report_file import ReportReader, older, target
 
 logger = logging.getLogger(__name__)
 
@@ -41,15 +41,26 @@ class ReportFiles:
         self._warned: set[Path] = set()
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return tuple(self._readers)
+
+    @property
     def malformed(self) -> int:
         """Number of lines so far that are no report."""
         return sum(reader.malformed for reader in self._readers.values())
 
     def new(self) -> Iterator[CommitReport]:
         """Yield the reports that came since the last call; a file that cannot be read is left out, with a warning."""
+        for _, report in self.new_by_path():
+            yield report
+
+    def new_by_path(self) -> Iterator[tuple[Path, CommitReport]]:
+        """Yield what `new` yields, each report with the path of its file."""
         for path, reader in self._readers.items():
             try:
-                yield from reader.new()
+                for report in reader.new():
+                    yield path, report
             except OSError as problem:
                 self.unreadable += 1
                 if path not in self._warned:
@@ -73,9 +84,11 @@ def paths_of(files: Files) -> tuple[Path, ...]:
     given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     if not given or not all(os.fspath(file) for file in given):
         raise OptionError("Cannot follow reports on commits: no file is given. Give the path of option 'metrics-file'.")
-    # Links stay: a file is renamed by the path that its writers know.
+    # Links stay, for one may lead elsewhere later; a file that is given by its link, too, is read once.
     paths = dict.fromkeys(Path(os.path.abspath(Path(file).expanduser())) for file in given)  # noqa: PTH100  # see above
-    return tuple(path for path in paths if path not in set(map(older, paths)))
+    by_target = {target(path): path for path in reversed(paths)}
+    left_out = set(map(older, by_target))
+    return tuple(path for path in paths if by_target.get(target(path)) == path and target(path) not in left_out)
 
 
 class FollowedCounters:

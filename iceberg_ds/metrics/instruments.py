@@ -36,6 +36,10 @@ _WRITER: tuple[Label, ...] = ("table", "branch", "stream")
 _COMMIT: tuple[Label, ...] = (*_WRITER, "operation")
 _TABLE: tuple[Label, ...] = ("table", "branch")
 
+# An event time further ahead of its commit, such as 9999-12-31 for "no end", is no time of an event: it would hide all
+# that comes after it.
+FUTURE_MS = 24 * 60 * 60 * 1000
+
 DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RECORD_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 
@@ -86,6 +90,13 @@ def _count(key: str) -> Callable[[CommitReport], float | None]:
 def _of_tasks(value: Callable[[TaskFigures], float]) -> Callable[[CommitReport], float | None]:
     """Return what takes a value from the tasks' figures; None for a commit without tasks, whose zeros mean nothing."""
     return lambda report: value(report.tasks) if report.tasks.tasks else None
+
+
+def _newest_event_s(report: CommitReport) -> float | None:
+    newest_ms = report.tasks.newest_event_ms
+    if newest_ms is None or newest_ms > report.at_ms + FUTURE_MS:
+        return None
+    return newest_ms / 1000
 
 
 # Iceberg's words in `COUNTS`, as the names of metrics spell them.
@@ -180,8 +191,9 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         name="iceberg.commit.attempts",
         prometheus="iceberg_commit_attempts",
         kind="counter",
-        doc="Snapshots that were made for commits, each for one request.",
+        doc="Snapshots that were made for commits, each for one request, also of commits that failed.",
         value=lambda report: report.attempts,
+        basis="any",
     ),
     *map(_of_iceberg, COUNTS),
     Instrument(
@@ -252,8 +264,9 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         name="iceberg.sink.newest_event.time",
         prometheus="iceberg_sink_newest_event_timestamp_seconds",
         kind="gauge",
-        doc="Event time of the newest row that was committed, in seconds since 1970; what is behind it is freshness.",
-        value=lambda r: None if r.tasks.newest_event_ms is None else r.tasks.newest_event_ms / 1000,
+        doc="Event time of the newest row that was committed, in seconds since 1970; what is behind it is freshness. "
+        "Event times more than a day ahead of their commit are left out.",
+        value=_newest_event_s,
         labels=_WRITER,
         unit="s",
         basis="success",

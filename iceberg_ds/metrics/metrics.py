@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers
+from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers, not_ahead
 from iceberg_ds.metrics.following import Files, FollowedCounters
 from iceberg_ds.metrics.report import CommitReport
 
@@ -274,9 +274,10 @@ class Metrics:
         if counted.is_repeated:
             return
         self._reports.append(report)
-        self._sums.take(report, counted)
-        self._by_writer.setdefault(self._writers.of(report), _OfWriter()).take(report, counted)
         now, second = int(time.time()), report.at_ms // 1000
+        ended = not_ahead(report, time.time())
+        self._sums.take(ended, counted)
+        self._by_writer.setdefault(self._writers.of(ended), _OfWriter()).take(ended, counted)
         if second > now - LONGEST_WINDOW_S:
             self._by_second.setdefault(second, _Sums()).take(report, counted)
         if len(self._by_second) > 2 * LONGEST_WINDOW_S:
@@ -377,9 +378,9 @@ def print_metrics(metrics: Metrics, console: Console) -> None:
         sums = one.metrics
         latency = sums.avg_commit_latency_ms
         shown.add_row(
-            escape(one.table),
-            escape(one.branch),
-            escape(one.stream or "-"),
+            _shown(one.table),
+            _shown(one.branch),
+            _shown(one.stream or "-"),
             f"{sums.commits_success:,}",
             f"[red]{sums.commits_failed:,}[/red]" if sums.commits_failed else "0",
             f"{sums.records_written:,}",
@@ -387,11 +388,16 @@ def print_metrics(metrics: Metrics, console: Console) -> None:
             "-" if latency is None else f"{latency:,.0f}",
             f"{sums.commit_retries:,}",
             _time(one.last_success_ms),
-            escape(one.last_error or "-"),
+            _shown(one.last_error or "-"),
         )
     console.print(shown)
     if metrics.malformed:
         console.print(f"Lines that are no report, and were left out: {metrics.malformed:,}.")
+
+
+def _shown(text: str) -> str:
+    """Return text that a terminal shows and does not obey, with escapes for what cannot be printed."""
+    return escape("".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text))
 
 
 def _time(at_ms: int | None) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from iceberg_ds._version import __version__
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.counters import Measurement, Measurer
+from iceberg_ds.metrics.counters import Measurement, Measurer, encodable
 from iceberg_ds.metrics.instruments import ATTRIBUTES, INSTRUMENTS, Instrument
 from iceberg_ds.metrics.report import CommitReport
 
@@ -92,8 +92,8 @@ class OpenTelemetryReporter:
             start_time=max(0, end_ns - int(report.duration_ms * 1_000_000)),
         )
         if report.error is not None:
-            span.set_attribute("error.type", report.error)
-            span.set_status(Status(StatusCode.ERROR, report.error))
+            span.set_attribute("error.type", encodable(report.error))
+            span.set_status(Status(StatusCode.ERROR, encodable(report.error)))
         span.end(end_time=end_ns)
 
 
@@ -124,4 +124,5 @@ def _span_attributes(report: CommitReport) -> dict[str, str | int]:
         "iceberg.sink.query.id": report.query_id,
         "iceberg.sink.batch": report.number,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    told = {name: value for name, value in found.items() if value is not None}
+    return {name: encodable(value) if isinstance(value, str) else value for name, value in told.items()}

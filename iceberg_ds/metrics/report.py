@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from statistics import median
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from iceberg_ds._version import __version__
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
@@ -134,6 +134,21 @@ def _shown(value: float) -> str:
 NO_TASKS = TaskFigures()
 # Of a number in a report: that of Iceberg's own.
 _LARGEST = 2**63 - 1
+# Milliseconds since 1970 of a time that nanoseconds can tell, as spans do: in the year 2262.
+_LATEST_MS = _LARGEST // 1_000_000
+
+
+class _Counts(dict[str, int]):
+    """A dict that cannot be changed; a `MappingProxyType` could be neither copied nor made into JSON."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("the counts of a report cannot be changed")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[type[_Counts], tuple[dict[str, int]]]:
+        return _Counts, (dict(self),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +206,9 @@ class CommitReport:
     files_left: int = 0
     tasks: TaskFigures = NO_TASKS
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", _Counts(self.counts))  # all reporters get the same report
+
     def to_json(self) -> str:
         """Return the report as one line of JSON, with the names of the attributes."""
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -205,10 +223,12 @@ class CommitReport:
         try:
             found: dict[str, Any] = json.loads(text)
             tasks = TaskFigures(**_known(TaskFigures, found.pop("tasks", {})))
+            found.get("counts", {}).items()  # an object, and no list of pairs
             report = cls(**_known(cls, found), tasks=tasks)
         except (TypeError, AttributeError, RecursionError) as problem:
             raise ValueError(f"no commit report: {problem}") from problem
-        if report.outcome not in OUTCOMES or not (_is_sound(report) and _is_sound(tasks)):
+        is_sound = _is_sound(report) and _is_sound(tasks) and report.at_ms <= _LATEST_MS
+        if report.outcome not in OUTCOMES or not is_sound:
             raise ValueError("no commit report: outcome, counts or another value are none")
         return report
 

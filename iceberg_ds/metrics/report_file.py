@@ -8,8 +8,10 @@ leave out. Readers of any number follow the file by themselves and take no lock.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -38,28 +40,36 @@ class ReportWriter:
         """Append a report.
 
         Raises:
-            OSError: The file cannot be written.
+            OSError: The file cannot be written, or is no regular file.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        path = target(self._path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         line = report.to_json().encode() + _NEWLINE
-        while not self._append(line):
+        while not self._append(path, line):
             pass  # another process has renamed the file meanwhile
 
-    def _append(self, line: bytes) -> bool:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def _append(self, path: Path, line: bytes) -> bool:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o644)
         try:
+            _require_file(path, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if not _is_at(self._path, descriptor):
+            if not _is_at(path, descriptor):
                 return False
             size = os.fstat(descriptor).st_size
             if size and size + len(line) > LARGEST_BYTES:
-                self._path.replace(older(self._path))
+                path.replace(older(path))
                 return False
             is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != _NEWLINE
             _write(descriptor, _NEWLINE + line if is_torn else line, size)
         finally:
             os.close(descriptor)
         return True
+
+
+def target(path: Path) -> Path:
+    """Return the file that a path leads to over links: it is renamed, not the link."""
+    return Path(os.path.realpath(path))
 
 
 def older(path: Path) -> Path:
@@ -74,9 +84,12 @@ def last_report(path: Path, query_id: str) -> CommitReport | None:
         path: The file; it need not exist.
         query_id: Spark's id of the query, which is the application's name of upserts that it makes for each batch.
     """
-    for file in (path, older(path)):
+    file = target(path)
+    for part in (file, older(file)):
+        if not part.is_file():  # a pipe would wait for a writer
+            continue
         try:
-            lines = file.read_bytes().split(_NEWLINE)
+            lines = part.read_bytes().split(_NEWLINE)
         except OSError:
             continue
         for line in reversed(lines):
@@ -93,11 +106,21 @@ def _write(descriptor: int, content: bytes, size: int) -> None:
     try:
         written = os.write(descriptor, content)
     except OSError:
-        os.ftruncate(descriptor, size)
+        _take_back(descriptor, size)
         raise
     if written < len(content):  # the disk is full
-        os.ftruncate(descriptor, size)
+        _take_back(descriptor, size)
         raise OSError(f"only {written} of {len(content)} bytes could be written")
+
+
+def _take_back(descriptor: int, size: int) -> None:
+    with suppress(OSError):  # the error of the write says more; readers leave a part of a line out
+        os.ftruncate(descriptor, size)
+
+
+def _require_file(path: Path, descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
 
 
 def _is_at(path: Path, descriptor: int | None) -> bool:
@@ -123,8 +146,10 @@ class ReportReader:
 
     def __init__(self, path: Path) -> None:
         self.malformed = 0
-        self._path = path
-        self._older = older(path)
+        self._given = path
+        self._path = target(path)
+        self._older = older(self._path)
+        self._is_closed = False
         self._descriptor: int | None = None
         # The file that was read before this one stays open: else another file could get its number (inode).
         self._previous: int | None = None
@@ -132,12 +157,14 @@ class ReportReader:
         self._is_in_long_line = False
 
     def new(self) -> Iterator[CommitReport]:
-        """Yield the reports that came since the last call; in the first call all that are kept.
+        """Yield the reports that came since the last call; in the first call all that are kept, after `close` none.
 
         Raises:
-            OSError: The file cannot be read.
+            OSError: The file cannot be read, or is no regular file.
         """
-        while True:
+        self._path = target(self._given)  # a link may lead elsewhere by now
+        self._older = older(self._path)
+        while not self._is_closed:
             yield from self._read()
             if _is_at(self._path, self._descriptor):
                 return
@@ -146,7 +173,8 @@ class ReportReader:
                 return
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; no report is read from then on."""
+        self._is_closed = True
         _close(self._descriptor)
         _close(self._previous)
         self._descriptor = self._previous = None
@@ -200,9 +228,15 @@ class ReportReader:
 
 def _opened(path: Path) -> int | None:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
     except FileNotFoundError:
         return None
+    try:
+        _require_file(path, descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _close(descriptor: int | None) -> None:

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.delivery import NO_REPORTING, Reporter, Reporting
+from iceberg_ds.metrics.delivery import NO_REPORTING, Reporter, Reporting, described
 from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.metrics.report_file import ReportWriter
 
@@ -66,9 +66,11 @@ def _named(name: str) -> Reporter:
         return _log
     try:
         return _loaded(name)
-    except Exception as problem:  # of any code of others
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # of any code of others: a module may call sys.exit
         raise OptionError(
-            f"Cannot report to {name!r}: {type(problem).__name__}: {problem}. Option 'metrics-reporter' takes "
+            f"Cannot report to {name!r}: {described(problem)}. Option 'metrics-reporter' takes "
             f"'{LOG}', a function as module:function that the driver can import, or the name of an entry point of "
             f"group {ENTRY_POINTS}."
         ) from problem

@@ -9,7 +9,23 @@ _DELIVERY = "unit/metrics/test_delivery.py::"
 _FILE = "unit/metrics/test_report_file.py::"
 _REPORTS = "unit/commit/test_commit_reports.py::"
 
+_FOLLOWER = "unit/metrics/test_opentelemetry.py::"
+
 WATCHING = (
+    Mutation(
+        name="a follower does not keep how far it has come",
+        file="metrics/follow.py",
+        before="            if str(path) in last:  # all of it",
+        after="            if path in last:  # all of it",
+        tests=(_FOLLOWER + "test_follower_with_a_position_goes_on_where_it_was",),
+    ),
+    Mutation(
+        name="one wrong clock hides all later commits",
+        file="metrics/counters.py",
+        before="    return replace(report, at_ms=now_ms) if report.at_ms > now_ms else report",
+        after="    return replace(report, at_ms=now_ms) if report.at_ms < 0 else report",
+        tests=(_COUNTERS + "test_clock_that_was_ahead_hides_no_later_commit",),
+    ),
     Mutation(
         name="a reporter that raises ends its thread",
         file="metrics/delivery.py",
@@ -75,8 +91,8 @@ WATCHING = (
     Mutation(
         name="a file that another process has renamed gets the report",
         file="metrics/report_file.py",
-        before="            if not _is_at(self._path, descriptor):",
-        after="            if self._path is None:",
+        before="            if not _is_at(path, descriptor):",
+        after="            if path is None:",
         tests=(_FILE + "test_writer_follows_a_file_that_another_process_renamed",),
     ),
     Mutation(

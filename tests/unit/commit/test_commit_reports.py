@@ -201,6 +201,18 @@ def test_reporter_that_does_not_exist_is_refused_by_name(sink: Sink, name: str) 
         connect(catalog_settings(options), options.reports)
 
 
+def test_reporter_whose_module_exits_is_refused_by_name(
+    sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver would end without a word."""
+    (tmp_path / "exiting_module.py").write_text("import sys; sys.exit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    options = embedded_options(Path(str(sink.options.warehouse)), metrics_reporter="exiting_module:f")
+
+    with pytest.raises(OptionError, match="Cannot report to 'exiting_module:f'"):
+        connect(catalog_settings(options), options.reports)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("metrics_file", "reports/"), ("metrics_file", "s3://b/x"), ("metrics_reporter", "log,log")],

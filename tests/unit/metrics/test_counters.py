@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -255,3 +256,27 @@ def test_commits_are_the_snapshots_that_were_told_of(events: list[tuple[str, int
     assert commits(counters).get("committed", 0) == len(told)
     assert total(counters, RECORDS) == 10 * len(told)
     assert commits(counters).get("replayed", 0) == sum(kind == "replay" for kind, _ in events)
+
+
+def test_attempts_of_commits_that_failed_count() -> None:
+    """The alert on conflicts could not fire while every request is lost."""
+    assert total(counted(failed(attempts=3, conflicts=3)), "iceberg.commit.attempts") == 3
+
+
+def test_clock_that_was_ahead_hides_no_later_commit() -> None:
+    """One wrong clock or event time would silence the alerts for ever."""
+    counters = Counters(lambda: report(5).at_ms / 1000)
+    ahead = report(1, at_ms=report(1).at_ms + 10**11, tasks=replace(report(1).tasks, newest_event_ms=10**14))
+    for one in (ahead, report(5)):
+        counters.take(one)
+
+    assert counters.values(BY_NAME["iceberg.sink.last_success.time"]) == {WRITER: report(5).at_ms / 1000}
+    assert counters.values(BY_NAME["iceberg.sink.newest_event.time"]) == {}
+    assert counters.values(BY_NAME["iceberg.sink.epoch"]) == {WRITER: 5}
+
+
+def test_reporter_cannot_change_the_report_of_others() -> None:
+    """One reporter would change what the file gets."""
+    with pytest.raises(TypeError, match="cannot be changed"):
+        report(1).counts["added-records"] = 0  # type: ignore[index]  # what the test is about
+    assert CommitReport.from_json(report(1).to_json()) == report(1)

@@ -137,3 +137,19 @@ def test_report_that_cannot_be_made_fails_no_commit(
         raise LookupError("of the commit")
 
     assert [record.getMessage() for record in caplog.records] == ["A commit is not reported"] * 2
+
+
+def test_error_without_a_text_holds_up_no_commit(caplog: pytest.LogCaptureFixture) -> None:
+    """Each commit would wait a second for a thread that has died."""
+
+    class UnprintableError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def broken(_: CommitReport) -> None:
+        raise UnprintableError
+
+    reporting = Reporting([("broken", broken)])
+
+    assert max(seconds_of(reporting, number) for number in (1, 2)) < LIMIT_S / 2
+    assert "UnprintableError" in caplog.text

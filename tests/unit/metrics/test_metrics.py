@@ -186,3 +186,13 @@ class _Served:
 
     def __getattr__(self, name: str) -> object:
         return lambda: self.calls.append(name)
+
+
+def test_names_that_a_terminal_would_obey_are_shown_with_escapes(path: Path) -> None:
+    """A name could write over the screen of an operator, or end the command."""
+    write(path, [report(1, table="db.\x1b[2J\ud800")])
+    shown = CliRunner().invoke(main, ["metrics", str(path)], terminal_width=300)
+
+    assert shown.exit_code == 0, shown.output
+    assert "\x1b[2J" not in shown.output
+    assert "\\x1b[2J?" in shown.output

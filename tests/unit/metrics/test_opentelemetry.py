@@ -213,8 +213,39 @@ def test_follower_is_no_reason_to_stay_alive(path: Path) -> None:
         assert thread.daemon
 
 
-@pytest.mark.parametrize("interval_s", [0, -1, float("nan")])
+@pytest.mark.parametrize("interval_s", [0, -1, float("nan"), float("inf")])
 def test_interval_that_is_none_is_refused(path: Path, interval_s: float) -> None:
     """A thread would use a whole core."""
     with pytest.raises(OptionError, match="seconds above 0"):
         iceberg_ds.follow_reports(path, print, interval_s=interval_s)
+
+
+def test_follower_with_a_position_goes_on_where_it_was(path: Path, tmp_path: Path) -> None:
+    """What was written while the driver was dead would be lost for good."""
+    write(path, [report(1)])
+    found: list[CommitReport] = []
+    position = tmp_path / "position"
+    iceberg_ds.follow_reports(path, found.append, position=position).close()
+    for number in (2, 3):
+        write(path, [report(number)])
+        iceberg_ds.follow_reports(path, found.append, position=position).close()
+
+    assert found == [report(2), report(3)]
+
+
+def test_follower_survives_all_that_a_reporter_raises(path: Path) -> None:
+    """An error without a text, or an exit, would end the metrics of a driver."""
+    found: list[int | None] = []
+
+    class Unprintable(SystemExit):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def take(one: CommitReport) -> None:
+        found.append(one.snapshot_id)
+        raise Unprintable
+
+    with iceberg_ds.follow_reports(path, take):
+        write(path, map(report, range(1, 4)))
+
+    assert found == [1, 2, 3]

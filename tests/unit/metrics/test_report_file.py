@@ -14,6 +14,7 @@ import pytest
 from support.metrics.reports import failed, report, write
 
 from iceberg_ds.metrics import report_file
+from iceberg_ds.metrics.following import ReportFiles
 from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.metrics.report_file import ReportReader, ReportWriter, last_report, older
 
@@ -282,3 +283,36 @@ def test_last_report_of_a_query_is_found_by_query_and_by_application(path: Path)
     assert last_report(path, "q") == report(3, stream="q")
     assert last_report(path, "none") is None
     assert last_report(path.with_name("none"), "q") is None
+
+
+def test_pipe_is_refused_by_name(path: Path) -> None:
+    """A commit would wait for a reader of the pipe."""
+    path.parent.mkdir()
+    os.mkfifo(path)
+
+    with pytest.raises(OSError, match=r"regular file.*commits\.jsonl"):
+        write(path, [report(1)])
+    with pytest.raises(OSError, match="regular file"):
+        numbers(ReportReader(path))
+
+
+def test_link_stays_and_its_target_is_renamed_and_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers by the link and by the target would part at the first renaming."""
+    monkeypatch.setattr(report_file, "LARGEST_BYTES", 3 * len(report(1).to_json()))
+    link = path.parent.with_name("link.jsonl")
+    link.symlink_to(path)
+    write(link, map(report, range(1, 5)))
+
+    assert link.is_symlink()
+    assert older(path).exists()
+    assert [one.snapshot_id for one in ReportFiles([link, path]).new()] == [1, 2, 3, 4]
+
+
+def test_closed_reader_reads_nothing(path: Path) -> None:
+    """All would be counted again from the start."""
+    write(path, [report(1)])
+    reader = ReportReader(path)
+    before = numbers(reader)
+    reader.close()
+
+    assert (before, numbers(reader)) == ([1], [])
