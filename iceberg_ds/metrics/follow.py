@@ -60,7 +60,7 @@ class ReportFollower:
         self._interval_s = interval_s
         self._position = position
         self._has_warned = False
-        self._begin(from_start=from_start)
+        self._missed = self._begin(from_start=from_start)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="iceberg-ds-follow-reports", daemon=True)
         self._thread.start()
@@ -79,18 +79,22 @@ class ReportFollower:
         self.close()
 
     def _run(self) -> None:
+        for path, report in self._missed:
+            self._hand_over(path, report)
+        self._missed = []
         while not self._is_closed.wait(self._interval_s):
             self._hand_over_new()
         self._hand_over_new()
         self._files.close()
 
-    def _begin(self, *, from_start: bool) -> None:
-        """Hand over what came after the position; without one remember what is there, or hand it over."""
+    def _begin(self, *, from_start: bool) -> list[tuple[Path, CommitReport]]:
+        """Return what came after the position; without one remember what is there, or return it."""
         last = {} if self._position is None else dict(self._position.last)
         found: dict[Path, list[CommitReport]] = {path: [] for path in self._files.paths}
         if not (from_start and not last):
             for path, report in self._files.new_by_path():
                 found[path].append(report)
+        missed: list[tuple[Path, CommitReport]] = []
         for path, reports in found.items():
             count = 0 if from_start else len(reports)
             if str(path) in last:  # all of it, if the report is no longer kept
@@ -99,8 +103,8 @@ class ReportFollower:
             self._remember(reports[:count])
             if str(path) not in last:
                 self._note(path, reports[count - 1] if count else None)
-            for report in reports[count:]:
-                self._hand_over(path, report)
+            missed += [(path, report) for report in reports[count:]]
+        return missed
 
     def _remember(self, reports: list[CommitReport]) -> None:
         remember = getattr(self._reporter, "remember", _ignore)

@@ -253,7 +253,7 @@ def report_by_opentelemetry(path: Path) -> None:
     reporter = iceberg_ds.OpenTelemetryReporter(meter_provider=None, tracer_provider=None)
     follower: iceberg_ds.ReportFollower = iceberg_ds.follow_reports(path, reporter, interval_s=0.5)
     follower.close()
-    with iceberg_ds.follow_reports([path], print, from_start=True):
+    with iceberg_ds.follow_reports([path], print, from_start=True, position=path.with_name("position")):
         pass
 
 
