@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -252,7 +253,7 @@ def test_terminal_shows_the_tables_again_until_interrupted(sink: Sink, monkeypat
             raise KeyboardInterrupt
         sink.append(2, 3)
 
-    monkeypatch.setattr("iceberg_ds.inspect.watch.time.sleep", wait)
+    monkeypatch.setattr("iceberg_ds.inspect.watch.time", SimpleNamespace(sleep=wait))  # threads of others sleep, too
     shown = StringIO()
 
     looks = show_until_interrupted(watching(sink), Console(file=shown, force_terminal=True, width=160), 7)
@@ -362,7 +363,7 @@ def test_figures_are_served_over_http_and_the_port_is_let_go(monkeypatch: pytest
             raise KeyboardInterrupt
         plain_table(sink).delete("id = 1")
 
-    monkeypatch.setattr("iceberg_ds.cli.time.sleep", wait)
+    monkeypatch.setattr("iceberg_ds.cli.time", SimpleNamespace(sleep=wait))
 
     result = run(sink, "--serve", str(port), "--every", "3600")
 
