@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from iceberg_ds.errors import CommitMessageError, RowCountError
 from iceberg_ds.plan import EpochId, TaskKeys, WriteIdentity
 
-WIRE_VERSION = 10
+WIRE_VERSION = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +33,19 @@ class RowCounts:
         received: Rows that Spark sent to the task.
         left_out: The received rows that go into no file: refused rows, deletes without a row, rows that lose to
             other rows of their keys.
+        quarantined: The received rows that go into the quarantine table.
+        dropped: The received rows that cannot be written and are lost, as the user asked.
     """
 
     received: int
     left_out: int = 0
+    quarantined: int = 0
+    dropped: int = 0
 
     @property
     def to_add(self) -> int:
         """Rows that the task wrote into files or handed over."""
-        return self.received - self.left_out
+        return self.received - self.left_out - self.quarantined - self.dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +212,50 @@ class HandedOverRows:
     sort_order_id: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LooseRows:
+    """Rows of a table that the task has no plan for; the driver plans and writes them.
+
+    Attributes:
+        table: Identifier of the table, as `identifier_text` writes it.
+        columns: The columns of the rows, as the JSON of a Spark `StructType`.
+        record_count: How many rows there are; never 0.
+        arrow_stream: The rows, as a stream of Arrow's IPC format.
+    """
+
+    table: str
+    columns: str
+    record_count: int
+    arrow_stream: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRows:
+    """Rows of a task that could not be written as they came.
+
+    Attributes:
+        counts: How many rows there were, by the first reason of each (a value of `plan.Reason`).
+        example: Column and reason of one of them, without its values.
+        rows: The rows for the quarantine table; None if there is no such table, or once the commit has taken them.
+        taken: How many of these rows the commit has taken, to write them beside the others.
+    """
+
+    counts: Mapping[str, int]
+    example: str
+    rows: LooseRows | None = None
+    taken: int = 0
+
+    @property
+    def record_count(self) -> int:
+        """How many rows there were."""
+        return sum(self.counts.values())
+
+    @property
+    def quarantined(self) -> int:
+        """How many rows are here, or were taken from here, for the quarantine table."""
+        return self.taken if self.rows is None else self.rows.record_count
+
+
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
     """What one successful task attempt wrote.
@@ -224,6 +272,7 @@ class TaskCommit(WriterCommitMessage):
         wire_version: Layout of this message.
         counts: How many rows it got from Spark, and how many of them it left out.
         metrics: What it took.
+        bad: The rows that it could not write as they came; None without such rows.
     """
 
     write: WriteIdentity
@@ -237,6 +286,7 @@ class TaskCommit(WriterCommitMessage):
     wire_version: int = WIRE_VERSION
     counts: RowCounts = field(kw_only=True)
     metrics: TaskMetrics = field(default=TaskMetrics(), kw_only=True)
+    bad: BadRows | None = field(default=None, kw_only=True)
 
     @property
     def reported_rows(self) -> dict[str, int]:
@@ -245,24 +295,8 @@ class TaskCommit(WriterCommitMessage):
             f"in {len(self.data_files)} files": rows_in(self.data_files),
             f"in the files of {len(self.manifests)} manifests": sum(found.totals.rows for found in self.manifests),
             "handed over": 0 if self.rows is None else self.rows.record_count,
+            "for the quarantine table": 0 if self.bad is None else self.bad.quarantined,
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LooseRows:
-    """Rows of a table that the task has no plan for; the driver plans and writes them.
-
-    Attributes:
-        table: Identifier of the table, as `identifier_text` writes it.
-        columns: The columns of the rows, as the JSON of a Spark `StructType`.
-        record_count: How many rows there are; never 0.
-        arrow_stream: The rows, as a stream of Arrow's IPC format.
-    """
-
-    table: str
-    columns: str
-    record_count: int
-    arrow_stream: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,20 @@ def count(text: str) -> int:
     return number
 
 
+def count_or_share(text: str) -> int | float:
+    """Return a whole number, 0 or more, as an `int`, or a share such as `1%` as a `float` from 0 to 1."""
+    expected = "expected a whole number, 0 or more, or a share from 0% to 100%, such as 1%"
+    try:
+        if not text.endswith("%"):
+            return count(text)
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        raise ValueError(expected) from None
+    if not 0 <= share <= 1:
+        raise ValueError(expected)
+    return share
+
+
 def integer(text: str) -> int:
     """Return a whole number."""
     try:

@@ -10,6 +10,7 @@ import hashlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -25,12 +26,44 @@ MAX_EXAMPLES = 5
 # Columns that tasks fill in if they are asked for.
 EXTRACTED_AT, EPOCH_ID, OPERATION, DIFF = "_extracted_at", "_epoch_id", "_operation", "_diff"
 METADATA_COLUMNS = (EXTRACTED_AT, EPOCH_ID, OPERATION, DIFF)
+# The column of a table that tells which values of a row were made null, and why.
+ERRORS = "_errors"
 # The spec of files that are in no table, such as those of keys to look for; never in a table's metadata.
 NO_SPEC = PartitionSpec(spec_id=-1)
 _SIGNED_64_BIT = 0x7FFF_FFFF_FFFF_FFFF
 
 IsolationLevel: TypeAlias = Literal["serializable", "snapshot", "none"]
 ParquetEncodings: TypeAlias = Literal["auto", "classic"]
+OnBadRow: TypeAlias = Literal["null", "quarantine", "drop"]
+
+
+class Reason(str, Enum):
+    """Why a row cannot be written as it is."""
+
+    REQUIRED = "required"  # a null in a required column
+    CAST = "cast"  # a value that the type of the table's column cannot hold
+    MALFORMED = "malformed"  # text or bytes that are no uuid, no time, or not as long as the column's values
+    OPERATION = "operation"  # an unknown operation, or an update without its before image where `_diff` needs it
+    KEY = "key"  # a null in a key column
+    RANGE = "range"  # a row that does not satisfy `replace-where`
+    PARTITION = "partition"  # a value whose partition no reader would find
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRowPolicy:
+    """What happens to rows that cannot be written as they are.
+
+    Attributes:
+        mode: `null`: their bad values become null; `quarantine`: they go to another table; `drop`: they are lost.
+        quarantine: Identifier of the table for them, as `identifier_text` writes it; None in other modes.
+        most_rows: More such rows fail the write; None for no limit.
+        most_share: A larger share of them (0 to 1) among the rows from Spark fails the write; None for no limit.
+    """
+
+    mode: OnBadRow
+    quarantine: str | None = None
+    most_rows: int | None = None
+    most_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +419,7 @@ class WriteIdentity:
         delete_spec_id: Partition spec of the files of equality deletes, None if the table gets none of them.
         location_provider: The class that decides where files go, None for Iceberg's own layouts.
         fingerprint: That of the table before `schema_change`; None if the commit creates the table.
+        bad_rows: What happens to rows that cannot be written, None if they fail the write.
     """
 
     table: str
@@ -406,6 +440,7 @@ class WriteIdentity:
     delete_spec_id: int | None = None
     location_provider: str | None = None
     fingerprint: Fingerprint | None = None
+    bad_rows: BadRowPolicy | None = None
 
     @property
     def branch(self) -> str:

@@ -168,6 +168,28 @@ RULES: tuple[Rule, ...] = (
     _contradict(
         "route-by", "publish-converted", "the tables of one epoch are committed together, and conversion takes one each"
     ),
+    # Rows that cannot be written.
+    Rule(
+        options=("on-bad-row=drop",),
+        unless=("accept-lost-rows",),
+        problem="option 'on-bad-row' is drop, and rows that cannot be written would be lost: give "
+        "accept-lost-rows=true, or keep them with on-bad-row=quarantine",
+    ),
+    Rule(
+        options=("accept-lost-rows",),
+        unless=("on-bad-row=drop",),
+        problem="option 'accept-lost-rows' needs 'on-bad-row=drop'",
+    ),
+    Rule(
+        options=("quarantine-table",),
+        unless=("on-bad-row=quarantine",),
+        problem="option 'quarantine-table' needs 'on-bad-row=quarantine'",
+    ),
+    Rule(
+        options=("max-bad-rows",),
+        unless=("on-bad-row",),
+        problem="option 'max-bad-rows' needs 'on-bad-row' as null, quarantine or drop: with fail, there may be none",
+    ),
     # Rows with keys.
     *(
         Rule(

@@ -411,6 +411,30 @@ class SinkOptions:
         "Write structs, arrays and maps as JSON strings.",
         default=False,
     )
+    on_bad_row: Literal["fail", "null", "quarantine", "drop"] = _option(
+        values.one_of("fail", "null", "quarantine", "drop"),
+        "What happens to a row that cannot be written: the write fails; its bad values become `null`, and column "
+        "`_errors` says why; it goes to `quarantine-table`; or it is lost. Other than with `fail`, values are cast one "
+        "by one into the table's types. See [rows that cannot be written](bad-rows.md).",
+        default="fail",
+    )
+    quarantine_table: tuple[str, ...] | None = _option(
+        parse_identifier,
+        "With `on-bad-row=quarantine`: the table for rows that cannot be written; a name without a dot is one in the "
+        "table's own namespace.",
+        shown="the table's name with the suffix `__quarantine`",
+    )
+    max_bad_rows: int | float | None = _option(
+        values.count_or_share,
+        "With another `on-bad-row` than `fail`: the most such rows of an epoch or batch, as a number or as a share of "
+        "its rows, such as `1%`. More of them fail the write, and nothing is committed.",
+        shown="no limit",
+    )
+    accept_lost_rows: bool = _option(
+        values.boolean,
+        "`on-bad-row=drop` needs `true`, because such rows are lost.",
+        default=False,
+    )
     snapshot_properties: Mapping[str, str] = _group(
         "snapshot-property.",
         "Added to the summary of the snapshot, such as `snapshot-property.team`.",

@@ -28,9 +28,15 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import DIFF, EPOCH_ID, EXTRACTED_AT, OPERATION, AddedColumns, DeleteMark
+from iceberg_ds.plan import DIFF, EPOCH_ID, ERRORS, EXTRACTED_AT, OPERATION, AddedColumns, DeleteMark
 from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text, repeated_names
-from iceberg_ds.table.spark_types import UnsupportedTypeError, bullets, convert_type, with_nullable_fields
+from iceberg_ds.table.spark_types import (
+    UnsupportedTypeError,
+    bullets,
+    cast_type,
+    convert_type,
+    with_nullable_fields,
+)
 
 _KEYED_VERSION = 2
 _METADATA_TYPES: dict[str, DataType] = {
@@ -39,6 +45,9 @@ _METADATA_TYPES: dict[str, DataType] = {
     OPERATION: spark.StringType(),
     DIFF: spark.IntegerType(),
 }
+_ERRORS_TYPE = spark.ArrayType(
+    StructType([StructField(name, spark.StringType()) for name in ("column", "change", "reason")])
+)
 _MARK_TYPES: dict[type[IcebergType], DataType] = {
     BooleanType: spark.BooleanType(),
     TimestampType: spark.TimestampNTZType(),
@@ -213,9 +222,11 @@ class WrittenColumns:
         """
         mark = self._mark(table)
         added = [StructField(name, _METADATA_TYPES[name]) for name in self._options.metadata_columns]
+        if self._options.on_bad_row == "null":
+            added.append(StructField(ERRORS, _ERRORS_TYPE))
         if mark is not None and self._position(mark.column, self._dataframe.names) is None:
             added.append(StructField(mark.column, _mark_type(mark)))
-        sent = self._sent(table)
+        sent = self._cast(self._sent(table), table)
         columns = StructType([*sent, *added]) if added else sent
         is_relaxed = table is None and self._options.use_nullable_query_schema
         return with_nullable_fields(columns) if is_relaxed else columns
@@ -261,12 +272,36 @@ class WrittenColumns:
             return self._dataframe
         return StructType([column for number, column in enumerate(self._dataframe) if number != position])
 
+    def _cast(self, sent: StructType, table: Schema | None) -> StructType:
+        """Return the columns as tasks leave them: those whose values they cast one by one have the table's types.
+
+        Columns that say what a row does, or what is newest, are read as the DataFrame has them. With `full` evolution
+        the table's types follow those of the DataFrame.
+        """
+        options = self._options
+        if table is None or options.on_bad_row == "fail" or options.schema_evolution == "full":
+            return sent
+        bound = self.bound_columns() if options.delete_when is not None else None
+        read = {options.operation_column, *options.sequence_by, *(one.name for one in (bound.fields if bound else ()))}
+        kept = {name.lower() for name in read if name is not None}
+        return StructType([column if column.name.lower() in kept else self._cast_one(column, table) for column in sent])
+
+    def _cast_one(self, column: StructField, table: Schema) -> StructField:
+        own = self._find(column.name, table)
+        target = None if own is None else cast_type(column.dataType, own.field_type)
+        if target is None:
+            return column
+        return StructField(column.name, target, column.nullable, column.metadata)
+
     def _mark(self, table: Schema | None) -> DeleteMark | None:
         """Return the column that marks deleted rows; refuse columns that cannot be filled in."""
+        filled = dict.fromkeys(self._options.metadata_columns, "metadata-columns")
+        if self._options.on_bad_row == "null":
+            filled[ERRORS] = "on-bad-row"
         problems = [
-            f"column '{self._dataframe.names[position]}' is in the DataFrame, and option 'metadata-columns' fills it "
+            f"column '{self._dataframe.names[position]}' is in the DataFrame, and option '{option}' fills it "
             "in: rename it, or drop one of them"
-            for name in self._options.metadata_columns
+            for name, option in filled.items()
             if (position := self._position(name, self._dataframe.names)) is not None
         ]
         mark = self._mark_in(table, problems)

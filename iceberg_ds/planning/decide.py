@@ -38,6 +38,7 @@ from iceberg_ds.plan import (
     EVERY_ROW,
     NO_SPEC,
     AddedColumns,
+    BadRowPolicy,
     DynamicOverwrite,
     Fingerprint,
     IsolationLevel,
@@ -64,6 +65,8 @@ from iceberg_ds.table.specs import SortTerm, describes, describes_order, evolved
 
 # Suffix of a staging branch's name if no option names the branch.
 _UNCONVERTED = "__unconverted"
+# Suffix of the name of the table for rows that cannot be written if no option names it.
+_QUARANTINE = "__quarantine"
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
 # Properties whose wrong values fail in the middle of a write, or send files to a place where no other engine looks. An
 # empty value counts as not set.
@@ -205,6 +208,7 @@ def decide(wish: Wish, target: Target) -> Decision:
         stream=_stream_name(options),
         changes=feed,
         delete_spec_id=None if delete_spec in (None, NO_SPEC) else delete_spec.spec_id,
+        bad_rows=_bad_rows(options),
     )
     return Decision(
         found=target.metadata,
@@ -469,6 +473,34 @@ def _overwrite(options: SinkOptions, metadata: TableMetadata, route: Route) -> O
     except ValueError as problem:
         raise OptionError(f"Cannot write to {name}: option 'replace-where': {problem}.") from problem
     return replace(overwrite, columns=row_filter.columns)
+
+
+def _bad_rows(options: SinkOptions) -> BadRowPolicy | None:
+    mode, most = options.on_bad_row, options.max_bad_rows
+    if mode == "fail":
+        return None
+    target = quarantine_table(options)
+    if target == options.table:
+        raise OptionError(
+            f"Cannot write to {identifier_text(options.table)}: option 'quarantine-table' names the table itself. Name "
+            "another one."
+        )
+    return BadRowPolicy(
+        mode=mode,
+        quarantine=None if target is None else identifier_text(target),
+        most_rows=most if isinstance(most, int) else None,
+        most_share=most if isinstance(most, float) else None,
+    )
+
+
+def quarantine_table(options: SinkOptions) -> tuple[str, ...] | None:
+    """Return the identifier of the table for rows that cannot be written, or None if there is no such table."""
+    if options.on_bad_row != "quarantine":
+        return None
+    named, (*namespace, name) = options.quarantine_table, options.table
+    if named is None:
+        return (*namespace, f"{name}{_QUARANTINE}")
+    return named if len(named) > 1 else (*namespace, *named)
 
 
 def _txn(options: SinkOptions) -> TxnId | None:

@@ -170,14 +170,29 @@ def _is_text(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
+def no_uuid(texts: pa.Array) -> pa.Array:
+    """Return for each text whether it is no UUID, null for a null."""
+    return pc.invert(pc.match_substring_regex(texts, _UUID_TEXT))
+
+
+def no_time(texts: pa.Array) -> pa.Array:
+    """Return for each text whether it is no time of a day, null for a null."""
+    return pc.invert(pc.match_substring_regex(texts, _TIME_TEXT))
+
+
+def wrong_length(values: pa.Array, length: int) -> pa.Array:
+    """Return for each value whether it has another number of bytes, null for a null."""
+    return pc.not_equal(pc.binary_length(values), length)
+
+
 def _with_length(values: pa.Array, target: pa.FixedSizeBinaryType, path: str) -> pa.Array:
     length = target.byte_width
-    _refuse(pc.not_equal(pc.binary_length(values), length), values, path, f"not {length} bytes long")
+    _refuse(wrong_length(values, length), values, path, f"not {length} bytes long")
     return values.cast(target)
 
 
 def _parse_uuids(texts: pa.Array, target: pa.FixedSizeBinaryType, path: str) -> pa.Array:
-    _refuse(pc.invert(pc.match_substring_regex(texts, _UUID_TEXT)), texts, path, "no UUID")
+    _refuse(no_uuid(texts), texts, path, "no UUID")
     digits = pc.replace_substring(texts.drop_null(), "-", "")
     parsed = bytes.fromhex("".join(digits.to_pylist()))
     known = pa.Array.from_buffers(target, len(digits), [None, pa.py_buffer(parsed)])
@@ -185,7 +200,7 @@ def _parse_uuids(texts: pa.Array, target: pa.FixedSizeBinaryType, path: str) -> 
 
 
 def _parse_times(texts: pa.Array, target: pa.DataType, path: str) -> pa.Array:
-    _refuse(pc.invert(pc.match_substring_regex(texts, _TIME_TEXT)), texts, path, "no time of a day (HH:MM:SS.ffffff)")
+    _refuse(no_time(texts), texts, path, "no time of a day (HH:MM:SS.ffffff)")
     moments = pc.binary_join_element_wise("1970-01-01 ", texts.cast(pa.string()), "").cast(pa.timestamp("us"))
     return moments.view(pa.int64()).view(target)
 

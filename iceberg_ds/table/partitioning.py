@@ -32,11 +32,12 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, FixedType, IcebergType, IntegerType, LongType, StructType
+from pyiceberg.types import DecimalType, FixedType, IcebergType, IntegerType, LongType, StringType, StructType
 
 from iceberg_ds.errors import SchemaMismatchError
 
 _DECIMAL_BYTES = 16
+_WIDE = decimal.Context(prec=40)
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 _DAY_US = 24 * 3600 * 10**6
 # Hours are 32-bit integers.
@@ -205,6 +206,57 @@ class PartitionSplitter:
                 "find the row. Filter or change such values, or partition by another transform."
             )
         return _as_physical(values)
+
+
+def may_be_unfindable(source_type: IcebergType, transform: Transform[Any, Any]) -> bool:
+    """Return whether some value of a column has no partition value, so that no reader would find its row."""
+    match transform, source_type:
+        case VoidTransform(), _:
+            return False
+        case _, StringType():
+            return True
+        case TruncateTransform(), IntegerType() | LongType() | DecimalType():
+            return True
+        case HourTransform(), _:
+            return True
+    return False
+
+
+def unfindable(values: pa.Array, source_type: IcebergType, transform: Transform[Any, Any]) -> pa.Array | None:
+    """Return which values of a column have no partition value, or None if all have one.
+
+    These are the values that `PartitionSplitter.split` refuses: those whose value would overflow, and text that is not
+    UTF-8.
+    """
+    mask: pa.Array | None = None
+    match transform, source_type:
+        case _, StringType():
+            mask = _is_no_text(values)
+        case TruncateTransform(width=width), IntegerType() | LongType():
+            mask = pc.less(values, pa.scalar(-(-source_type.min // width) * width, values.type))
+        case TruncateTransform(width=width), DecimalType(precision=precision, scale=scale):
+            lowest = -((10**precision - 1) // width) * width
+            mask = pc.less(values, pa.scalar(decimal.Decimal(lowest).scaleb(-scale, _WIDE), values.type))
+        case HourTransform(), _:
+            microseconds = values.cast(pa.timestamp("us", values.type.tz)).view(pa.int64())
+            mask = pc.or_(pc.less(microseconds, -_HOUR_LIMIT_US), pc.greater_equal(microseconds, _HOUR_LIMIT_US))
+    return None if mask is None or not mask.true_count else pc.fill_null(mask, False)  # noqa: FBT003  # Arrow's signature
+
+
+def _is_no_text(values: pa.Array) -> pa.Array | None:
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([raw is not None and not _is_utf8(raw) for raw in values.cast(pa.binary()).to_pylist()])
+    return None
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_text(values: pa.Array, column: str | None) -> None:

@@ -33,8 +33,12 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 
 from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.table.arrow_schema import arrow_type
+from iceberg_ds.table.bad_values import needs_cast
 from iceberg_ds.table.names import repeated_names, why_reserved
 
+# Types that Iceberg has no types of their own for.
+_SAME = (spark.ByteType, spark.ShortType, spark.CharType, spark.VarcharType)
 _PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
     spark.BooleanType: BooleanType(),
     spark.ByteType: IntegerType(),
@@ -50,6 +54,9 @@ _PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
     spark.DateType: DateType(),
     spark.TimestampType: TimestamptzType(),
     spark.TimestampNTZType: TimestampType(),
+}
+_SPARK_TYPES: dict[type[IcebergType], spark.DataType] = {
+    type(ours): theirs() for theirs, ours in reversed(_PRIMITIVES.items()) if theirs not in _SAME
 }
 _TIME: type[spark.DataType] | None = getattr(spark, "TimeType", None)  # since Spark 4.1
 _MOST_DIGITS = 38  # of a decimal
@@ -217,6 +224,20 @@ def is_writable(data_type: spark.DataType, target: IcebergType) -> bool:
     except UnsupportedTypeError:
         return False
     return is_lossless(source, target) or (isinstance(source, StringType) and isinstance(target, UUIDType | TimeType))
+
+
+def cast_type(data_type: spark.DataType, target: IcebergType) -> spark.DataType | None:
+    """Return the Spark type of a table's column if values of `data_type` must be cast one by one for it, else None."""
+    try:
+        source = convert_type(data_type, itertools.count(1))
+        is_cast = needs_cast(arrow_type(source), arrow_type(target))
+    except (UnsupportedTypeError, TypeError):
+        return None
+    if not is_cast:
+        return None
+    if isinstance(target, DecimalType):
+        return spark.DecimalType(target.precision, target.scale)
+    return _SPARK_TYPES[type(target)]
 
 
 def is_lossless(source: IcebergType, target: IcebergType) -> bool:

@@ -19,9 +19,10 @@ from iceberg_ds.cdc.keys import digest_seed
 from iceberg_ds.cdc.task_changes import TaskChanges
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit, check_rows, rows_in
+from iceberg_ds.messages import CountedBatches, TaskCommit, check_rows, rows_in
 from iceberg_ds.plan import ChangeFeed, TaskKeys, WritePlan
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
+from iceberg_ds.writers.bad_rows import BadRowFilter, row_counts
 from iceberg_ds.writers.rolling import TaskFiles
 from iceberg_ds.writers.row_predicates import delete_test
 from iceberg_ds.writers.spill import ExternalSort, Spool, spilled_bytes
@@ -79,7 +80,8 @@ def report_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attemp
         attempt: As for `write_keyed_task`.
     """
     arriving, spilled_before = CountedBatches(batches, plan.event_time), spilled_bytes()
-    written = write_keyed_task(plan, arriving, attempt)
+    bad = BadRowFilter.of(plan)
+    written = write_keyed_task(plan, arriving if bad is None else bad.passing(arriving), attempt)
     fault_point(FaultPoint.TASK_WRITTEN)
     return TaskCommit(
         plan.write,
@@ -87,8 +89,9 @@ def report_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attemp
         written.data_files,
         delete_files=written.delete_files,
         keys=written.keys,
-        counts=RowCounts(received=arriving.rows, left_out=written.left_out),
+        counts=row_counts(arriving.rows, written.left_out, bad),
         metrics=arriving.metrics(spilled_bytes() - spilled_before),
+        bad=None if bad is None else bad.report(),
     )
 
 

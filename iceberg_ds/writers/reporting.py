@@ -22,7 +22,7 @@ from pyiceberg.manifest import DataFile
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io, is_local
-from iceberg_ds.messages import CountedBatches, HandedOverRows, RowCounts, TaskCommit, TaskManifest
+from iceberg_ds.messages import CountedBatches, HandedOverRows, TaskCommit, TaskManifest
 from iceberg_ds.plan import ManifestLayout, WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, write_manifest
@@ -30,6 +30,7 @@ from iceberg_ds.snapshots.snapshot import totals_of
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.locations import metadata_locations
 from iceberg_ds.table.partitioning import PartitionSplitter
+from iceberg_ds.writers.bad_rows import BadRowFilter, row_counts
 from iceberg_ds.writers.row_predicates import RangeCheck, delete_test
 from iceberg_ds.writers.spill import spilled_bytes
 from iceberg_ds.writers.task_writer import TaskAttempt, naming_failure, write_task
@@ -65,7 +66,8 @@ def report_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: Tas
         return report_keyed_task(plan, batches, attempt)
     spilled_before = spilled_bytes()
     check, arriving = RangeCheck(plan), CountedBatches(batches, plan.event_time)
-    data_files, rows = write_or_hand_over(plan, arriving, attempt, check)
+    bad = BadRowFilter.of(plan)
+    data_files, rows = write_or_hand_over(plan, arriving if bad is None else bad.passing(arriving), attempt, check)
     report = report_files(plan, attempt, data_files)
     fault_point(FaultPoint.TASK_WRITTEN)
     return TaskCommit(
@@ -75,8 +77,9 @@ def report_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: Tas
         check.refused,
         manifests=report.manifests,
         rows=rows,
-        counts=RowCounts(received=arriving.rows, left_out=check.left_out),
+        counts=row_counts(arriving.rows, check.left_out, bad),
         metrics=arriving.metrics(spilled_bytes() - spilled_before),
+        bad=None if bad is None else bad.report(),
     )
 
 
