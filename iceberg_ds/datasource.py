@@ -284,9 +284,9 @@ def _commit(options: _Options, messages: Sequence[WriterCommitMessage | None], e
 
             commit_converted(catalog, options.parsed, messages, epoch_id=epoch_id)
         else:
-            from iceberg_ds.commit.commit import commit_write
+            from iceberg_ds.planning.quarantine import commit_with_quarantine
 
-            commit_write(catalog, messages, epoch_id=epoch_id)
+            commit_with_quarantine(catalog, options.parsed, messages, epoch_id=epoch_id)
     ease_worker()
 
 

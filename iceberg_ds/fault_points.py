@@ -29,6 +29,7 @@ class FaultPoint(Enum):
     TABLES_PREPARED = "committer: the manifests of all tables of an epoch are written, and the request is not sent"
     POINTERS_READY = "committer: the metadata files of all tables of a request are written, and no pointer has moved"
     TABLES_ANSWERED = "committer: the catalog has answered the request for all tables, and no table is looked at"
+    QUARANTINED = "committer: the quarantine table has its rows, and the table itself does not have the others"
     ABORT_BEGUN = "committer: Spark gives the write up"
 
 

@@ -56,7 +56,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -71,14 +72,20 @@ from iceberg_ds.commit.overwrite import RewriteFiles
 from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
-from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
+from iceberg_ds.errors import (
+    CommitMessageError,
+    DataFileError,
+    IcebergSinkError,
+    RefusedRowsError,
+    RowCountError,
+)
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.metrics.report import TaskFigures
-from iceberg_ds.plan import OverwriteByFilter, WriteIdentity
+from iceberg_ds.plan import ERRORS, OverwriteByFilter, WriteIdentity
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
@@ -155,7 +162,7 @@ def commit_write(
         CatalogError: The catalog could not be reached, or refuses for good; nothing was committed.
         DataFileError: The driver does not see a file that a task reports.
         RefusedRowsError: Rows lie outside the range that the write replaces, cannot be read as changes of keys, or
-            have no clear winner for their key; nothing was committed.
+            have no clear winner for their key; or more rows than allowed cannot be written; nothing was committed.
         UnsupportedTableError: What the write replaces cannot be determined or read; nothing was committed.
         RowCountError: Rows were lost or doubled on the way; nothing was committed, and the files were deleted.
     """
@@ -190,7 +197,10 @@ def begin_commit(
     fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
     _check_refused(catalog, commits)
+    check_bad_rows(catalog, commits)
     _check_rows(catalog, commits)
+    _check_taken(catalog, commits)
+    _tell_of_bad_rows(commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = InlineRows(catalog, write, commits)
     keys = KeyReports(write, commits, partial(catalog.file_io, parse_identifier(write.table)), late_keys)
@@ -265,11 +275,80 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
     )
 
 
+def check_bad_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write with more rows that cannot be written than `max-bad-rows` allows, and delete its files.
+
+    Raises:
+        RefusedRowsError: There are too many; says how many, and why.
+    """
+    policy, found = commits[0].write.bad_rows, bad_rows_of(commits)
+    if policy is None or not found:
+        return
+    count, received = sum(found.values()), sum(commit.counts.received for commit in commits)
+    limit = "" if policy.most_rows is None or count <= policy.most_rows else f"{policy.most_rows:,}"
+    if policy.most_share is not None and count > policy.most_share * received:
+        limit = f"{policy.most_share * 100:g}%"
+    if not limit:
+        return
+    left = delete_reported_files(catalog, commits)
+    raise RefusedRowsError(
+        f"Cannot commit to {commits[0].write.table}, nothing was committed: {count:,} of {received:,} rows cannot be "
+        f"written ({_by_reason(found)}; for example {_example_of(commits)}), and option 'max-bad-rows' is {limit}. "
+        "Mend the source, or raise the limit."
+        + (f" {left} files could not be deleted; the log names them." if left else "")
+    )
+
+
+def bad_rows_of(commits: Sequence[TaskCommit]) -> dict[str, int]:
+    """Return how many rows of a write could not be written as they came, by the first reason of each."""
+    counts: Counter[str] = Counter()
+    for commit in commits:
+        counts.update(commit.bad.counts if commit.bad else {})
+    return dict(sorted(counts.items()))
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason}: {count:,}" for reason, count in counts.items())
+
+
+def _example_of(commits: Sequence[TaskCommit]) -> str:
+    return next(commit.bad.example for commit in commits if commit.bad is not None)
+
+
+def _check_taken(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write whose rows for the quarantine table are written by none; they would be lost."""
+    if any(commit.bad is not None and commit.bad.rows is not None for commit in commits):
+        delete_reported_files(catalog, commits)
+        raise CommitMessageError(
+            f"Cannot commit {commits[0].write}, nothing was committed: rows for the quarantine table are not "
+            "committed with it. This is a defect of iceberg_ds: please report it."
+        )
+
+
+def _tell_of_bad_rows(commits: Sequence[TaskCommit]) -> None:
+    policy, found = commits[0].write.bad_rows, bad_rows_of(commits)
+    if policy is None or not found:
+        return
+    fate = {
+        "null": f"their bad values become null, and column {ERRORS} says so",
+        "quarantine": f"they go to {policy.quarantine}",
+        "drop": "they are lost, as accept-lost-rows allows",
+    }
+    logger.warning(
+        "Rows of %s cannot be written as they are (%s; for example %s): %s",
+        commits[0].write,
+        _by_reason(found),
+        _example_of(commits),
+        fate[policy.mode],
+    )
+
+
 def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
     """Refuse a write with a task that does not account for all rows that it received, and delete its files."""
     try:
         for commit in commits:
-            found = {**commit.reported_rows, "left out": commit.counts.left_out}
+            counts = commit.counts
+            found = {**commit.reported_rows, "left out": counts.left_out, "lost as asked": counts.dropped}
             check_rows(f"commit {commit.write}", f"task {commit.partition_id} got", commit.counts.received, found)
     except RowCountError:
         delete_reported_files(catalog, commits)

@@ -24,7 +24,6 @@ from dataclasses import replace
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.commit.fast_forward import DivergedError, StagedMeanwhileError, fast_forward_whole
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes.convert import Conversion
@@ -33,6 +32,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import reported_commits
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.planning.quarantine import commit_with_quarantine
 from iceberg_ds.snapshots.refs import contains, waits
 from iceberg_ds.snapshots.txn import find_last_marker, kind_of
 from iceberg_ds.table.names import parse_identifier
@@ -58,7 +58,7 @@ def commit_converted(
         IcebergSinkError: As `commit_write`. Or the rows are staged, and could not be converted or published; the
             message says so, and what to do.
     """
-    result = commit_write(catalog, messages, epoch_id=epoch_id)
+    result = commit_with_quarantine(catalog, options, messages, epoch_id=epoch_id)
     write = reported_commits(messages)[0].write
     if (to := write.route.publish_to) is not None:
         _Publication(catalog, options, write, to, result).run()

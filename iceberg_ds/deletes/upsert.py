@@ -34,6 +34,7 @@ from iceberg_ds.commit.commit import commit_write, delete_reported_files
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.overwrite import StaleWorkError
 from iceberg_ds.commit.snapshot_update import CommitResult
+from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.deletes.index import KeySource, key_types
 from iceberg_ds.deletes.job import job_failure
 from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
@@ -56,6 +57,7 @@ from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WritePlan, new_operation
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
+from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import write_base
@@ -217,14 +219,21 @@ class UpsertCommit:
         plan: The plan of the write.
         encoding: How old rows are removed.
         spark: Runs the tasks of the search; None to run them in this process.
+        options: The options of the write; None if no row of it can be for a quarantine table.
     """
 
     def __init__(
-        self, catalog: CatalogClient, plan: WritePlan, encoding: RowEncoding, spark: SparkSession | None
+        self,
+        catalog: CatalogClient,
+        plan: WritePlan,
+        encoding: RowEncoding,
+        spark: SparkSession | None,
+        options: SinkOptions | None = None,
     ) -> None:
         self._catalog = catalog
         self._plan = plan
         self._encoding: RowEncoding = encoding
+        self._options = options or SinkOptions(table=parse_identifier(plan.write.table))
         self._name = plan.write.table
         self._identifier = parse_identifier(self._name)
         self._search = KeySearch(f"upsert into {self._name}", spark, _base_of(plan))
@@ -247,6 +256,8 @@ class UpsertCommit:
 
     def _commit(self, commits: Sequence[TaskCommit], key_files: Sequence[DataFile]) -> UpsertResult:
         self._check_losers(commits)
+        quarantines, (write,) = quarantine_writes(self._catalog, [TableWrite(commits=commits)], lambda _: self._options)
+        commits = write.commits
         keys = tuple(KeySource(data_file=file, sequence_number=None) for file in key_files)
         to_delete = KeysToDelete(
             paths=frozenset(),
@@ -259,6 +270,8 @@ class UpsertCommit:
         for number in range(ROUNDS):
             named = commits if number == 0 else _renamed(commits)
             self._look_for_rows(to_delete, named)
+            if number == 0 and quarantines:
+                self._commit_quarantine(quarantines, commits)
             try:
                 late_keys = self._search.answers.late_keys
                 committed = commit_write(self._catalog, named, rewrite=rewrite, late_keys=late_keys)
@@ -275,6 +288,15 @@ class UpsertCommit:
         raise CommitConflictError(
             f"Cannot upsert into {self._name} in {ROUNDS} tries, nothing was committed: {stale}. Run it again."
         ) from stale
+
+    def _commit_quarantine(self, quarantines: Sequence[TableWrite], commits: Sequence[TaskCommit]) -> None:
+        """Commit the rows that cannot be written, before the others: a later round of the search repeats only those."""
+        try:
+            commit_tables(self._catalog, quarantines)
+        except BaseException:
+            self._give_up(commits)
+            raise
+        fault_point(FaultPoint.QUARANTINED)
 
     def _check_losers(self, commits: Sequence[TaskCommit]) -> None:
         """Refuse rows that lose to rows of other tasks where no position delete may hide them."""
@@ -485,7 +507,7 @@ class _Upsert:
             result = UpsertResult(table=plan.write.table, branch=plan.write.route.branch, was_replayed=True)
         else:
             encoding: RowEncoding = "copy-on-write" if self._options.delete_encoding == "copy-on-write" else "position"
-            commit = UpsertCommit(self._catalog, plan, encoding, self._df.sparkSession)
+            commit = UpsertCommit(self._catalog, plan, encoding, self._df.sparkSession, self._options)
             result = commit.run(self._written(plan))
         return replace(result, seconds=time.monotonic() - self._started)
 

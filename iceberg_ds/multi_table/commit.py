@@ -19,7 +19,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
 from iceberg_ds.commit.commit import abort_write, delete_reported_files
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.together import TableWrite
 from iceberg_ds.errors import IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import LooseRows, RowCounts, TablesCommit, TaskCommit, check_tables, complete_messages
 from iceberg_ds.multi_table.by_driver import ON_DRIVER, plan_and_write
@@ -27,6 +27,7 @@ from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys
 from iceberg_ds.planning.plan_write import plan_write
+from iceberg_ds.planning.quarantine import commit_with_quarantines
 from iceberg_ds.writers.loose import batches_of
 from iceberg_ds.writers.reporting import report_task
 
@@ -68,7 +69,7 @@ def commit_routed(
     writes = [TableWrite(commits=written[table]) for table in sorted(written)]
     if not writes:
         logger.info("Nothing to add to any table of route-by=%s", options.column)
-    return commit_tables(catalog, writes, epoch_id=epoch_id)
+    return commit_with_quarantines(catalog, writes, options.of, epoch_id=epoch_id)
 
 
 def abort_routed(catalog: CatalogClient, messages: Sequence[object]) -> None:

@@ -20,6 +20,16 @@ from iceberg_ds.table.names import find_sources
 from iceberg_ds.table.nested_arrow import split_lists, split_maps, to_json
 
 _UUID = pa.uuid()
+_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp",
+    pa.timestamp("us", tz="UTC"): "timestamptz",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +125,17 @@ def check_column(values: pa.Array, named: pa.Field, *, case_sensitive: bool | No
         texts = to_json(values) if pa.types.is_nested(values.type) else values
         cast = cast_rows(texts, named.type)
         if cast.is_bad is not None:
-            bad.append(BadValues(reason=Reason.CAST, detail=f"not a value of type {named.type}", mask=cast.is_bad))
+            bad.append(BadValues(reason=Reason.CAST, detail=f"no value of type {_type_name(named.type)}", mask=cast.is_bad))
         return Checked(values=cast.values, bad=bad)
     bad += _inside(values, named, case_sensitive)
     return Checked(values=values, bad=bad)
+
+
+def _type_name(data_type: pa.DataType) -> str:
+    """Return Iceberg's name of a type that values are cast to."""
+    if pa.types.is_decimal(data_type):
+        return f"decimal({data_type.precision}, {data_type.scale})"
+    return _NAMES[data_type]
 
 
 def _inside(values: pa.Array, named: pa.Field, case_sensitive: bool | None) -> Iterator[BadValues]:  # noqa: FBT001
