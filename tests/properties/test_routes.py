@@ -1,4 +1,4 @@
-"""Any epochs of rows that name their tables, with deaths between tables and repetitions, equal a dictionary of tables."""
+"""Any epochs of rows that name their tables, with deaths and repetitions, equal a dictionary of tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Died(BaseException):
 
 @dataclass(frozen=True)
 class Epoch:
-    """Rows of one epoch, a list for each task, and after how many tables its driver dies in each try before the last."""
+    """Rows of one epoch, a list for each task, and after how many tables its driver dies in each earlier try."""
 
     parts: list[list[Row]]
     deaths: list[int]

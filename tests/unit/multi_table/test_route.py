@@ -17,6 +17,7 @@ from iceberg_ds.errors import (
     RefusedRowsError,
     RowCountError,
     SchemaMismatchError,
+    UnsupportedTableError,
 )
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.options.parse import parse_options
@@ -25,6 +26,7 @@ from iceberg_ds.writers import routed
 
 
 def data_files(warehouse: Path) -> set[Path]:
+    """Return all data files."""
     return set(warehouse.rglob("*.parquet"))
 
 
@@ -366,12 +368,31 @@ def test_create_table_false_refuses_new_tables(tmp_path: Path) -> None:
     assert sink.ids("db.orders") == [1]
 
 
+def test_table_that_cannot_be_written_stops_only_rows_that_name_it(tmp_path: Path) -> None:
+    """Else one foreign table of the namespace would stop the feed."""
+    sink = RoutedSink.of(tmp_path)
+    sink.append(order(1))
+    foreign = RoutedSink.of(tmp_path, {"route-columns.other": "id"})
+    foreign.append({"kind": "other", "id": 1})
+    with sink.catalog.raw.load_table(("db", "other")).transaction() as change:
+        change.set_properties({"encryption.key-id": "k"})
+
+    sink.append(order(2))
+
+    assert sink.ids("db.orders") == [1, 2]
+    with pytest.raises(RefusedRowsError, match=r"db\.other.*encrypt"):
+        sink.append({"kind": "other", "id": 2})
+    with pytest.raises(UnsupportedTableError, match=r"db\.other.*encrypt"):
+        RoutedSink.of(tmp_path, route_tables="db.other").plan()
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"table": "db.t"}, "'route-by' names the table of each row"),
         ({"route_columns.t": "id", "route-by": ""}, "route-by"),
-        ({"location": "/tmp/x"}, "one place cannot hold several tables"),
+        ({"location": "file:/x"}, "one place cannot hold several tables"),
+        ({"overwriteSchema": "true"}, "route-options.<table>.drop-missing-columns"),
         ({"route_tables": "orders"}, "expected namespace and table"),
         ({"route_table_template": "raw"}, "expected {value}"),
         ({"keys": "id", "publish_converted": "true"}, "'route-by' and 'publish-converted'"),
