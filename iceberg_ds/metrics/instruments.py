@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from iceberg_ds.metrics.report import COUNTS, CommitReport, TaskFigures
+from iceberg_ds.plan import Reason
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 # OpenTelemetry's units (UCUM); empty for a plain count.
@@ -177,6 +178,19 @@ def _sink(name: str, doc: str, value: Callable[[CommitReport], float | None], un
     )
 
 
+def _bad_rows(reason: Reason) -> Callable[[CommitReport], float | None]:
+    return lambda report: report.tasks.bad_rows.get(reason.value)
+
+
+_REASONS = {
+    Reason.REQUIRED: "a null in a required column",
+    Reason.CAST: "a value that the type of the table's column cannot hold",
+    Reason.MALFORMED: "text or bytes that are no uuid, no time, or of a wrong length",
+    Reason.OPERATION: "an unknown operation",
+    Reason.KEY: "a null in a key column",
+    Reason.RANGE: "a row that does not satisfy replace-where",
+    Reason.PARTITION: "a value whose partition no reader would find",
+}
 INSTRUMENTS: tuple[Instrument, ...] = (
     Instrument(
         name="iceberg.commit.duration",
@@ -223,6 +237,14 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     ),
     _sink("files.left", "Files that no table refers to and that were not deleted.", lambda report: report.files_left),
     _sink("records.received", "Rows that Spark sent to tasks, repeated ones included.", lambda r: r.tasks.rows),
+    *(
+        _sink(
+            f"records.bad.{reason.value}",
+            f"Rows that could not be written as they came: {_REASONS[reason]}; repeated ones included.",
+            _bad_rows(reason),
+        )
+        for reason in Reason
+    ),
     _sink("received", "Bytes that these rows take in memory.", lambda report: report.tasks.bytes, "By"),
     _sink("tasks", "Tasks that reported.", lambda report: report.tasks.tasks),
     _sink("tasks.small", "Tasks whose rows the commit wrote into shared files.", lambda r: r.tasks.small_tasks),

@@ -8,6 +8,7 @@ table, the branch and the stream, numbers, and the class of an error, never its 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from statistics import median
@@ -90,6 +91,7 @@ class TaskFigures:
         small_tasks: Tasks whose rows the commit wrote, into files together with those of other tasks.
         spilled_bytes: Bytes that tasks wrote to local disks because they did not fit in memory, to sort or to wait.
         newest_event_ms: Event time of the newest row, in milliseconds since 1970 in UTC; None if unknown.
+        bad_rows: Rows that could not be written as they came, by the first reason of each (a value of `plan.Reason`).
     """
 
     tasks: int = 0
@@ -101,6 +103,10 @@ class TaskFigures:
     small_tasks: int = 0
     spilled_bytes: int = 0
     newest_event_ms: int | None = None
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bad_rows", _Counts(self.bad_rows))
 
     @classmethod
     def of(cls, commits: Sequence[TaskCommit]) -> TaskFigures:
@@ -119,11 +125,13 @@ class TaskFigures:
             small_tasks=sum(commit.rows is not None for commit in commits),
             spilled_bytes=sum(commit.metrics.spilled_bytes for commit in commits),
             newest_event_ms=max(newest) // 1000 if newest else None,
+            bad_rows=sum((Counter(commit.bad.counts) for commit in commits if commit.bad is not None), Counter()),
         )
 
     def summary(self) -> dict[str, str]:
         """Return the figures as entries of a snapshot's summary."""
         told = {name.replace("_", "-"): value for name, value in asdict(self).items() if value is not None}
+        told |= {f"bad-rows.{reason}": count for reason, count in told.pop("bad-rows").items()}
         return {f"{SUMMARY_PREFIX}{name}": _shown(value) for name, value in told.items()}
 
 
@@ -131,7 +139,6 @@ def _shown(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
-NO_TASKS = TaskFigures()
 # Of a number in a report: that of Iceberg's own.
 _LARGEST = 2**63 - 1
 # Milliseconds since 1970 of a time that nanoseconds can tell, as spans do: in the year 2262.
@@ -149,6 +156,9 @@ class _Counts(dict[str, int]):
 
     def __reduce__(self) -> tuple[type[_Counts], tuple[dict[str, int]]]:
         return _Counts, (dict(self),)
+
+
+NO_TASKS = TaskFigures()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,8 @@ def check_column(values: pa.Array, named: pa.Field, *, case_sensitive: bool | No
         texts = to_json(values) if pa.types.is_nested(values.type) else values
         cast = cast_rows(texts, named.type)
         if cast.is_bad is not None:
-            bad.append(BadValues(reason=Reason.CAST, detail=f"no value of type {_type_name(named.type)}", mask=cast.is_bad))
+            detail = f"no value of type {_type_name(named.type)}"
+            bad.append(BadValues(reason=Reason.CAST, detail=detail, mask=cast.is_bad))
         return Checked(values=cast.values, bad=bad)
     bad += _inside(values, named, case_sensitive)
     return Checked(values=values, bad=bad)
