@@ -32,7 +32,9 @@ ROUTING = (
     Mutation(
         name="a column that rows of an existing table fill is not added",
         file="writers/routed.py",
-        before="        if filled:\n            self._send(number, rows.select(self._picked(name)))\n            return\n",
+        before=(
+            "        if filled:\n            self._send(number, rows.select(self._picked(name)))\n            return\n"
+        ),
         after="",
         tests=(_ROUTE + "test_columns_are_added_to_the_table_whose_rows_fill_them", _FEEDS),
     ),

@@ -133,7 +133,8 @@ def upsert_stream(spark: SparkSession, table: str, options: Options, source: str
 
 
 STEPS: dict[str, Callable[..., Any]] = {
-    step.__name__: step for step in (modules, write, stream, split, refusal, package, convert, upsert, upsert_stream)
+    step.__name__: step
+    for step in (modules, write, stream, split, refusal, package, progress, convert, upsert, upsert_stream)
 }
 
 
