@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         serve_metrics,
     )
     from iceberg_ds.metrics.report import CommitReport, TaskFigures
+    from iceberg_ds.multi_table.requeue import RequeueResult, requeue
     from iceberg_ds.spark.distribution import distribute
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
@@ -71,6 +72,7 @@ _LATER = {
     "Orphan": "iceberg_ds.inspect.orphans",
     "QueryProgress": "iceberg_ds.inspect.progress",
     "ReportFollower": "iceberg_ds.metrics.follow",
+    "RequeueResult": "iceberg_ds.multi_table.requeue",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",
     "TaskFigures": "iceberg_ds.metrics.report",
@@ -86,6 +88,7 @@ _LATER = {
     "progress": "iceberg_ds.inspect.progress",
     "publish": "iceberg_ds.commit.fast_forward",
     "push_metrics": "iceberg_ds.metrics.prometheus",
+    "requeue": "iceberg_ds.multi_table.requeue",
     "serve_metrics": "iceberg_ds.metrics.prometheus",
     "table_health": "iceberg_ds.inspect.health",
     "upsert": "iceberg_ds.deletes.upsert",
@@ -129,6 +132,7 @@ __all__ = [
     "QueryProgress",
     "RefusedRowsError",
     "ReportFollower",
+    "RequeueResult",
     "RowCountError",
     "SchemaMismatchError",
     "TableHealth",
@@ -150,6 +154,7 @@ __all__ = [
     "publish",
     "push_metrics",
     "register",
+    "requeue",
     "serve_metrics",
     "table_health",
     "upsert",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,12 +18,11 @@ from pyiceberg.transforms import IdentityTransform, TruncateTransform
 from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
-from support.catalogs.faulty_catalog import FaultyCatalog
 from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.tables.bad_rows import SENT, TABLE, UUID, commit, quarantined, quarantining, reasons, sent, tasks, write
-from support.tables.sink import Row, Sink, epoch, paths_of
+from support.tables.sink import Row, Sink, embedded_options, epoch, paths_of
 
 from iceberg_ds.errors import (
     CommitMessageError,
@@ -38,6 +38,8 @@ from iceberg_ds.messages import WIRE_VERSION
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import bad_rows
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS
+from iceberg_ds.writers.reporting import report_task
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 LONG, TEXT = spark.LongType(), spark.StringType()
 GOOD = ("1", "10", UUID)
@@ -415,15 +417,13 @@ def test_driver_that_dies_between_the_commits_finishes_forward(
     assert len(quarantined(sink)) == 4
 
 
-def test_together_both_tables_get_their_rows_or_none_does(sink: Sink, faulty_catalog: FaultyCatalog) -> None:
+def test_together_both_tables_get_their_rows_or_none_does(sink: Sink) -> None:
     """A reader would see the rows of an epoch that lacks the others."""
     sink = quarantining(sink)
     write(sink, MIXED, of_epoch=epoch(0))
     assert sink.catalog.takes_many_tables
     before = len(quarantined(sink))
-    messages = tasks(sink, MIXED, of_epoch=epoch(1), operation_column=None)
-    table = sink.table()
-    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id or 0, "b").commit()
+    messages = tasks(sink, MIXED, of_epoch=epoch(1))
     refused = [
         replace(one, write=replace(one.write, table_uuid="0b9f2c1e-0000-4222-8333-444455556666")) for one in messages
     ]
@@ -486,7 +486,7 @@ def test_nulled_rows_count_for_the_limit(sink: Sink) -> None:
 def test_secret_values_are_in_no_log_and_no_error(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
     """The values of bad rows would be in logs, which others read."""
     sink = quarantining(sink, max_bad_rows=1)
-    secret = "hunter2hunter2"
+    secret = "hunter2hunter2"  # noqa: S105  # a value of a row
 
     with caplog.at_level(logging.DEBUG):
         write(sink, sent(("1", secret, None)))
@@ -574,21 +574,13 @@ def test_text_that_is_no_utf8_is_kept_readable(sink: Sink) -> None:
     names = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
     batch = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), names], names=["id", "name"])
 
-    message = bad_rows_of(plan, batch)
+    message = report_task(plan, [batch], TaskAttempt(partition_id=0, task_attempt_id=7))
     commit(sink, [message])
 
     assert sink.ids() == [1, 3]
     (row,) = quarantined(sink)
     assert row["reason"].startswith("partition: column 'name'")
     assert json.loads(row["row"]) == {"id": 2, "name": '\\xff\\x"'}
-
-
-def bad_rows_of(plan: Any, batch: pa.RecordBatch) -> Any:
-    """Return the message of a task that got one batch."""
-    from iceberg_ds.writers.reporting import report_task
-    from iceberg_ds.writers.task_writer import TaskAttempt
-
-    return report_task(plan, [batch], TaskAttempt(partition_id=0, task_attempt_id=7))
 
 
 def test_columns_of_other_rows_than_written_ones_may_be_anything(sink: Sink) -> None:
@@ -625,10 +617,8 @@ def test_columns_of_other_rows_than_written_ones_may_be_anything(sink: Sink) -> 
         ({"on_bad_row": "skip"}, "expected one of fail, null, quarantine, drop"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Any, options: dict[str, str], problem: str) -> None:
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, str], problem: str) -> None:
     """Rows would be lost by an option that was misspelt."""
-    from support.tables.sink import embedded_options
-
     with pytest.raises(OptionError, match=problem):
         embedded_options(tmp_path, **options)
 
@@ -663,7 +653,7 @@ def test_columns_that_are_not_cast_are_refused_as_before(sink: Sink, column: str
         sink.create(NESTED)
         columns = frame(id=LONG, tags=spark.ArrayType(spark.StructType([StructField("n", TEXT)])))
 
-    with pytest.raises(SchemaMismatchError, match="in the DataFrame and (int|long) in the table"):
+    with pytest.raises(SchemaMismatchError, match=r"in the DataFrame and (int|long) in the table"):
         sink.plan(columns)
 
 

@@ -17,6 +17,7 @@ from iceberg_ds.table.casts import cast_rows, is_castable
 TEXT, LONG, INT, DOUBLE, FLOAT = pa.string(), pa.int64(), pa.int32(), pa.float64(), pa.float32()
 LOCAL, INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 UTC = dt.timezone.utc
+MIDNIGHT = dt.datetime.fromisoformat("2026-01-01")
 NO = "no value of that type"
 
 CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
@@ -25,7 +26,7 @@ CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
     (TEXT, pa.decimal128(5, 1), ["1.2", "1.25", "12345.1", "1E2"], [Decimal("1.2"), NO, NO, Decimal("100.0")]),
     (TEXT, pa.bool_(), ["true", "FALSE", "1", "yes"], [True, False, NO, NO]),
     (TEXT, pa.date32(), ["2026-01-31", "2026-02-30", "2026-1-1"], [dt.date(2026, 1, 31), NO, NO]),
-    (TEXT, LOCAL, ["2026-01-01 10:00", "2026-01-01T10:00:00Z"], [dt.datetime(2026, 1, 1, 10), NO]),
+    (TEXT, LOCAL, ["2026-01-01 10:00", "2026-01-01T10:00:00Z"], [MIDNIGHT.replace(hour=10), NO]),
     (TEXT, INSTANT, ["2026-01-01T10:00:00+02:00", "2026-01-01 10:00"], [dt.datetime(2026, 1, 1, 8, tzinfo=UTC), NO]),
     (LONG, INT, [5, 2**31, -(2**31)], [5, NO, -(2**31)]),
     (LONG, DOUBLE, [7, 2**53 + 1], [7.0, NO]),
@@ -37,8 +38,8 @@ CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
     (pa.decimal128(5, 2), pa.decimal128(5, 1), [Decimal("1.20"), Decimal("1.25")], [Decimal("1.2"), NO]),
     (pa.decimal128(5, 2), LONG, [Decimal("1.00"), Decimal("1.25")], [1, NO]),
     (pa.decimal128(19, 2), DOUBLE, [Decimal("0.1"), Decimal("12345678901234567.89")], [0.1, NO]),
-    (LOCAL, pa.date32(), [dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 1)], [dt.date(2026, 1, 1), NO]),
-    (pa.date32(), LOCAL, [dt.date(2026, 1, 1)], [dt.datetime(2026, 1, 1)]),
+    (LOCAL, pa.date32(), [MIDNIGHT, MIDNIGHT.replace(hour=1)], [dt.date(2026, 1, 1), NO]),
+    (pa.date32(), LOCAL, [dt.date(2026, 1, 1)], [MIDNIGHT]),
     (INSTANT, TEXT, [dt.datetime(2026, 1, 1, 10, tzinfo=UTC)], ["2026-01-01T10:00:00.000Z"]),
 ]
 

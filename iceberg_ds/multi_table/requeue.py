@@ -1,0 +1,265 @@
+"""`requeue`: rows of a quarantine table, mended or not, are written into their table again, each exactly once.
+
+Each snapshot that appended rows to the quarantine table is written as one numbered batch: the quarantine table's UUID
+is the application, and the snapshot's sequence number the version. So a repeated or a second call skips what the table
+has, and snapshots are taken in their order. What others did to the quarantine table since must not hide which rows a
+snapshot appended, else nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.plan import TxnId
+from iceberg_ds.snapshots.manifests import live_entries
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
+from iceberg_ds.snapshots.txn import find_last_marker, kind_of
+from iceberg_ds.table.names import identifier_text, parse_identifier
+from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA
+
+logger = logging.getLogger(__name__)
+
+_OURS = ("txn-app-id", "txn-version", "txnappid", "txnversion")
+_APPENDED_IN_FIRST_VERSION = 1
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequeueResult:
+    """What `requeue` did.
+
+    Attributes:
+        table: Identifier of the table that rows were written into.
+        quarantine: Identifier of the quarantine table.
+        rows: Rows that were taken from the quarantine table and written, again into the quarantine those that are
+            still bad.
+        batches: How many batches that were, one for each snapshot with such rows.
+    """
+
+    table: str
+    quarantine: str
+    rows: int = 0
+    batches: int = 0
+
+    def to_json(self) -> str:
+        """Return the attributes as a JSON object."""
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        if not self.batches:
+            return f"Nothing to requeue from {self.quarantine} into {self.table}."
+        return f"Requeued {self.rows:,} rows from {self.quarantine} into {self.table}, in {self.batches:,} batches."
+
+
+def requeue(
+    spark: SparkSession,
+    quarantine: str,
+    table: str,
+    *,
+    transform: Transform | None = None,
+    options: Mapping[str, str] | None = None,
+) -> RequeueResult:
+    """Write the rows that `on-bad-row=quarantine` kept back from a table into it, each exactly once.
+
+    What an earlier call has written is skipped, so a call that failed or was killed is simply repeated. Rows stay in
+    the quarantine table; delete them there once they are written.
+
+    Args:
+        spark: The session.
+        quarantine: Identifier of the quarantine table.
+        table: Identifier of the table.
+        transform: Takes a DataFrame of quarantined rows, with the columns of the quarantine table, and returns the
+            DataFrame to write. None to take the rows as they came, with every column as text, which is cast.
+        options: The options of the write. Without `on-bad-row` rows that are still bad go into the same quarantine
+            table again, and a later call takes them up. None for no options.
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        OptionError: The options are malformed, or number the write.
+        TableNotFoundError: One of the tables does not exist.
+        UnsupportedTableError: It cannot be told which rows came into the quarantine table since the last call.
+        IcebergSinkError: As a write with `format("icebergsink")`; batches that were written before stay.
+    """
+    given = options_of_call(table, options)
+    if numbered := [key for key in _OURS if key in given]:
+        raise OptionError(f"Cannot requeue: option '{numbered[0]}' is given, and requeue numbers its batches itself.")
+    given = {"on-bad-row": "quarantine", **given}
+    if given["on-bad-row"] == "quarantine":
+        given.setdefault("quarantine-table", quarantine)
+    parsed = parse_options(given)
+    catalog = connect(catalog_settings(parsed), parsed.reports)
+    name, identifier = identifier_text(parsed.table), parse_identifier(quarantine)
+    if len(identifier) == 1:
+        identifier = (*parsed.table[:-1], *identifier)
+    rows = batches = 0
+    with catalog.hiding_secrets():
+        found = catalog.load_table(identifier)
+        number = _last_number(catalog, parsed, found)
+        for version, kept in pending_rows(found, name, after=number):
+            numbers = {"txn-app-id": _application(found), "txn-version": str(version)}
+            frame = _frame(spark, kept, transform)
+            frame.write.format("icebergsink").options(**{**given, **numbers}).mode("append").save()
+            rows, batches = rows + kept.num_rows, batches + 1
+    result = RequeueResult(table=name, quarantine=identifier_text(identifier), rows=rows, batches=batches)
+    logger.info("%s", result)
+    return result
+
+
+def pending_rows(quarantine: Table, table: str, *, after: int | None) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of each snapshot that appended rows of a table to the quarantine, with its number, in order.
+
+    Args:
+        quarantine: The quarantine table.
+        table: Identifier of the table, as `identifier_text` writes it.
+        after: Number of the last snapshot whose rows the table has; None if it has none.
+
+    Raises:
+        UnsupportedTableError: It cannot be told which rows came since.
+    """
+    metadata = quarantine.metadata
+    head = branch_head(metadata, MAIN_BRANCH)
+    if head is None:
+        return
+    if metadata.format_version == _APPENDED_IN_FIRST_VERSION:
+        raise _unsure(quarantine, "it is of format version 1, whose snapshots have no numbers")
+    chain = _since(quarantine, head, after)
+    live = {entry.data_file.file_path for entry in _live(quarantine, head)}
+    for position, snapshot in enumerate(chain):
+        if _operation(snapshot) is not Operation.APPEND:
+            continue
+        kept = {file.file_path: _rows(quarantine, file, table) for file in _appended(quarantine, snapshot)}
+        kept = {path: rows for path, rows in kept.items() if rows.num_rows}
+        later = {_operation(other) for other in chain[position + 1 :]}
+        # What replaces files, such as a compaction, keeps their rows.
+        if not kept.keys() <= live and later - {Operation.APPEND, Operation.REPLACE}:
+            raise _unsure(quarantine, f"others deleted rows of snapshot {snapshot.snapshot_id}, or wrote over them")
+        if kept:
+            yield snapshot.sequence_number or 0, pa.concat_tables(kept.values())
+
+
+def _last_number(catalog: CatalogClient, options: SinkOptions, quarantine: Table) -> int | None:
+    """Return the number of the last snapshot of the quarantine table whose rows the table has, or None."""
+    metadata = catalog.load_table(options.table).metadata
+    txn = TxnId(app_id=_application(quarantine), version=0)
+    marker = find_last_marker(metadata, options.branch or MAIN_BRANCH, kind_of(txn), txn.app_id)
+    return None if marker is None else marker.number
+
+
+def _application(quarantine: Table) -> str:
+    return f"requeue {quarantine.metadata.table_uuid}"
+
+
+def _since(quarantine: Table, head: Snapshot, after: int | None) -> list[Snapshot]:
+    """Return the snapshots of the branch after a number, in order.
+
+    Raises:
+        UnsupportedTableError: One of them has expired.
+    """
+    chain: list[Snapshot] = []
+    current: Snapshot | None = head
+    while current is not None and (current.sequence_number or 0) > (after or 0):
+        chain.append(current)
+        parent = current.parent_snapshot_id
+        current = None if parent is None else quarantine.metadata.snapshot_by_id(parent)
+    # A snapshot whose parent has expired may look like the first one.
+    numbers = [snapshot.sequence_number for snapshot in reversed(chain)]
+    if numbers != list(range((after or 0) + 1, (head.sequence_number or 0) + 1)):
+        raise _unsure(quarantine, "snapshots of its branch 'main' have expired, or it has other branches")
+    return chain[::-1]
+
+
+def _operation(snapshot: Snapshot) -> Operation | None:
+    return None if snapshot.summary is None else snapshot.summary.operation
+
+
+def _live(quarantine: Table, head: Snapshot) -> Iterator[ManifestEntry]:
+    for manifest in head.manifests(quarantine.io):
+        entries = live_entries(quarantine.io, manifest)
+        if manifest.content == ManifestContent.DELETES and entries:
+            raise _unsure(quarantine, "it has delete files: others deleted rows of it, and which ones is not looked up")
+        yield from entries
+
+
+def _appended(quarantine: Table, snapshot: Snapshot) -> Iterator[DataFile]:
+    """Yield the data files that a snapshot added."""
+    for manifest in snapshot.manifests(quarantine.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id or manifest.content != ManifestContent.DATA:
+            continue
+        for entry in manifest.fetch_manifest_entry(quarantine.io, discard_deleted=True):
+            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
+                yield entry.data_file
+
+
+def _rows(quarantine: Table, file: DataFile, table: str) -> pa.Table:
+    """Return the rows of a file that were for a table."""
+    with quarantine.io.new_input(file.file_path).open() as opened:
+        found = pq.read_table(opened)
+    if missing := [name for name in QUARANTINE_SCHEMA.names if name not in found.column_names]:
+        raise SchemaMismatchError(
+            f"Cannot requeue from {_name(quarantine)}: its file {file.file_path} has no column {missing[0]!r}, so that "
+            "it is no quarantine table."
+        )
+    found = found.select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+    return found.filter(pc.equal(found.column("table"), table))
+
+
+def _frame(spark: SparkSession, kept: pa.Table, transform: Transform | None) -> DataFrame:
+    if transform is not None:
+        columns = StructType.fromJson(json.loads(QUARANTINE_COLUMNS))
+        rows = [tuple(row[name] for name in columns.names) for row in kept.to_pylist()]
+        return transform(spark.createDataFrame(rows, columns))
+    texts = [row_texts(text) for text in kept.column("row").to_pylist()]
+    names = list(dict.fromkeys(name for row in texts for name in row))
+    of_text = StructType([StructField(name, StringType()) for name in names])
+    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in texts], of_text)
+
+
+def row_texts(row: str) -> dict[str, str | None]:
+    """Return the values of a quarantined row as text, by column; numbers exactly as they stand there.
+
+    Raises:
+        SchemaMismatchError: A value is a struct, a list or a map.
+    """
+    found: dict[str, object] = json.loads(row, parse_float=str, parse_int=str)
+    if nested := [name for name, value in found.items() if isinstance(value, dict | list)]:
+        raise SchemaMismatchError(
+            f"Cannot requeue: column '{nested[0]}' holds structs, lists or maps. Give argument transform, which makes "
+            "them of the text in column 'row', for example with from_json."
+        )
+    return {name: str(value).lower() if isinstance(value, bool) else _text(value) for name, value in found.items()}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _unsure(quarantine: Table, why: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"Cannot requeue from {_name(quarantine)}: {why}, so that it is unknown which rows came since the last call. "
+        "Nothing more was written. Read the rows that you want, and write them in a batch of your own, with "
+        "txn-app-id and txn-version."
+    )
+
+
+def _name(quarantine: Table) -> str:
+    return identifier_text(quarantine.name())

@@ -1,0 +1,136 @@
+"""Mutations of what happens to rows that cannot be written."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_QUARANTINE = "unit/planning/test_quarantine.py::"
+_CASTS = "unit/table/test_casts.py::test_value_is_kept_or_told"
+_REPLAY = _QUARANTINE + "test_replay_changes_nothing"
+_KINDS = _QUARANTINE + "test_bad_row_goes_into_the_quarantine_and_the_others_into_the_table"
+
+BAD_ROWS = (
+    Mutation(
+        name="a row that cannot be written is kept, and written as well",
+        file="writers/bad_rows.py",
+        before="        return rows.filter(pc.invert(is_bad))\n",
+        after="        return rows\n",
+        tests=(_KINDS,),
+    ),
+    Mutation(
+        name="only the first thing that is wrong in a batch counts",
+        file="writers/bad_rows.py",
+        before="            is_bad = pc.or_(is_bad, problem.mask)\n",
+        after="",
+        tests=(_QUARANTINE + "test_each_bad_row_is_told_once_with_all_its_columns",),
+    ),
+    Mutation(
+        name="rows outside the range to replace are not looked for",
+        file="writers/bad_rows.py",
+        before="        if not outside.true_count:\n",
+        after="        if outside.true_count:\n",
+        tests=(_KINDS,),
+    ),
+    Mutation(
+        name="deletes need all columns of a row",
+        file="writers/bad_rows.py",
+        before="                if is_written is not None and not place.is_of_every_row:\n",
+        after="                if is_written is not None and place.is_of_every_row:\n",
+        tests=(_QUARANTINE + "test_columns_of_other_rows_than_written_ones_may_be_anything",),
+    ),
+    Mutation(
+        name="a required value becomes null",
+        file="writers/bad_rows.py",
+        before="            if not field.nullable:\n                why",
+        after="            if field.name == '':\n                why",
+        tests=(_QUARANTINE + "test_null_of_a_required_column_cannot_be_made_null",),
+    ),
+    Mutation(
+        name="a bad value becomes null without a reason beside it",
+        file="writers/bad_rows.py",
+        before="            errors = _errors(problems, self._count(problems))\n",
+        after="            self._count(problems)\n",
+        tests=(_QUARANTINE + "test_bad_value_becomes_null_or_is_refused",),
+    ),
+    Mutation(
+        name="a task sends more rows to the driver than it can take",
+        file="writers/bad_rows.py",
+        before="        if self._kept_bytes > MOST_LOOSE_BYTES:\n",
+        after="        if self._kept_bytes > 2**60:\n",
+        tests=(_QUARANTINE + "test_more_bad_rows_than_the_driver_can_take_fail_the_task",),
+    ),
+    Mutation(
+        name="a cast cuts numbers off in silence",
+        file="table/casts.py",
+        before="    is_same = pc.equal(back, values)\n",
+        after="    is_same = pc.equal(back, back)\n",
+        tests=(_CASTS,),
+    ),
+    Mutation(
+        name="text of any form is read as a value",
+        file="table/casts.py",
+        before="    if pa.types.is_string(values.type):\n        is_bad = ",
+        after="    if pa.types.is_null(values.type):\n        is_bad = ",
+        tests=(_CASTS,),
+    ),
+    Mutation(
+        name="rows for the quarantine table are left behind by the commit",
+        file="planning/quarantine.py",
+        before="            made.append(TableWrite(commits=[_written(catalog, own, table, found)]))\n",
+        after="            _written(catalog, own, table, found)\n",
+        tests=(_KINDS, _REPLAY),
+    ),
+    Mutation(
+        name="rows that are lost before the quarantine table are not missed",
+        file="planning/quarantine.py",
+        before='    check_rows(f"commit to {table}", "tasks sent", count,',
+        after='    check_rows(f"commit to {table}", "tasks sent", commit.counts.to_add,',
+        tests=(_QUARANTINE + "test_lost_bad_row_is_found_by_the_count",),
+    ),
+    Mutation(
+        name="the quarantine table does not know the epoch",
+        file="planning/quarantine.py",
+        before="report_task(plan.in_epoch(first.epoch),",
+        after="report_task(plan.in_epoch(first.epoch and replace(first.epoch, query_id=plan.write.operation_id)),",
+        tests=(_REPLAY, _QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward"),
+    ),
+    Mutation(
+        name="writers of one quarantine table are taken for each other",
+        file="planning/quarantine.py",
+        before='    full = f"{name} > {write.table}{branch}"\n',
+        after="    full = name\n",
+        tests=(_QUARANTINE + "test_one_quarantine_of_several_tables_keeps_the_rows_of_all",),
+    ),
+    Mutation(
+        name="a table gets its rows although the quarantine table did not get the others",
+        file="planning/quarantine.py",
+        before="    try:\n        commit_tables(catalog, quarantines, epoch_id=epoch_id)\n",
+        after="    commit_tables(catalog, writes, epoch_id=epoch_id)\n    try:\n"
+        "        commit_tables(catalog, quarantines, epoch_id=epoch_id)\n",
+        tests=(
+            _QUARANTINE + "test_quarantine_that_cannot_be_written_keeps_the_rows_out_of_the_table",
+            _QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward",
+        ),
+    ),
+    Mutation(
+        name="there may be any number of bad rows",
+        file="commit/commit.py",
+        before="    if policy is None or not found:\n        return\n    count, received",
+        after="    if policy is None or found:\n        return\n    count, received",
+        tests=(_QUARANTINE + "test_too_many_bad_rows_commit_nothing_anywhere",),
+    ),
+    Mutation(
+        name="a commit forgets rows for the quarantine table",
+        file="commit/commit.py",
+        before="    if any(commit.bad is not None and commit.bad.rows is not None for commit in commits):\n",
+        after="    if not commits:\n",
+        tests=(_QUARANTINE + "test_rows_for_the_quarantine_that_nobody_writes_are_refused",),
+    ),
+    Mutation(
+        name="dropped rows are not counted",
+        file="commit/commit.py",
+        before='"lost as asked": counts.dropped}',
+        after='"lost as asked": counts.received - counts.left_out - sum(commit.reported_rows.values())}',
+        tests=(_QUARANTINE + "test_lost_dropped_row_is_found_by_the_count",),
+    ),
+)

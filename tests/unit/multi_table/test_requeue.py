@@ -1,0 +1,97 @@
+"""Which rows of a quarantine table a requeue takes: those that came since the last one, or none if that is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+from support.tables.bad_rows import quarantining, sent, write
+from support.tables.sink import Sink, epoch
+
+from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.multi_table.requeue import pending_rows, requeue, row_texts
+
+
+@pytest.fixture
+def quarantine(sink: Sink) -> Table:
+    """Return a quarantine table with a bad row of each of three epochs, one of them of another table."""
+    first = quarantining(sink)
+    write(first, sent(("a", None, None)), of_epoch=epoch(0))
+    other = quarantining(
+        replace(sink, options=replace(sink.options, table=("db", "other"))), quarantine_table=("t__quarantine",)
+    )
+    write(other, sent(("b", None, None)), of_epoch=epoch(0, "another"))
+    write(first, sent(("c", None, None), ("d", None, None)), of_epoch=epoch(1))
+    return load(sink)
+
+
+def load(sink: Sink) -> Table:
+    """Load the quarantine table."""
+    return sink.catalog.raw.load_table(("db", "t__quarantine"))
+
+
+def pending(table: Table, *, after: int | None = None) -> list[tuple[int, list[str | None]]]:
+    """Return the number and the ids of each batch of rows of `db.t`."""
+    return [
+        (number, [row_texts(text)["id"] for text in rows.column("row").to_pylist()])
+        for number, rows in pending_rows(table, "db.t", after=after)
+    ]
+
+
+def test_rows_of_the_table_come_in_order_and_once(quarantine: Table) -> None:
+    """Rows of another table would be written, or those of an earlier call again."""
+    assert pending(quarantine) == [(1, ["a"]), (3, ["c", "d"])]
+    assert pending(quarantine, after=1) == [(3, ["c", "d"])]
+    assert pending(quarantine, after=3) == []
+
+
+def test_rows_that_were_requeued_may_be_deleted(quarantine: Table) -> None:
+    """The quarantine could never be cleaned."""
+    quarantine.delete(EqualTo("epoch", 0))
+
+    assert pending(quarantine.refresh(), after=1) == [(3, ["c", "d"])]
+
+
+def test_deleted_rows_that_were_not_requeued_are_no_guess(quarantine: Table) -> None:
+    """A row that someone took out on purpose would come back."""
+    quarantine.delete(EqualTo("epoch", 1))
+
+    with pytest.raises(UnsupportedTableError, match="others deleted rows of snapshot"):
+        pending(quarantine.refresh(), after=1)
+
+
+def test_expired_history_is_no_guess(quarantine: Table, sink: Sink) -> None:
+    """Rows would be left out without a word."""
+    ids = [snapshot.snapshot_id for snapshot in quarantine.metadata.snapshots]
+    quarantine.maintenance.expire_snapshots().by_ids(ids[:2]).commit()
+
+    assert pending(load(sink), after=3) == []
+    with pytest.raises(UnsupportedTableError, match="have expired"):
+        pending(load(sink), after=1)
+
+
+def test_table_of_another_kind_is_refused(sink: Sink) -> None:
+    """Any table could be written into another one."""
+    sink.append(1)
+
+    with pytest.raises(SchemaMismatchError, match="no column 'row'"):
+        pending(sink.table())
+
+
+def test_numbers_stay_as_they_were_sent() -> None:
+    """A decimal would be rounded on its way back."""
+    row = '{"a":1.10,"b":12345678901234567890.123456789,"c":null,"d":"x","e":true,"f":"NaN"}'
+
+    texts = row_texts(row)
+
+    assert texts == {"a": "1.10", "b": "12345678901234567890.123456789", "c": None, "d": "x", "e": "true", "f": "NaN"}
+    with pytest.raises(SchemaMismatchError, match="column 'n' holds structs"):
+        row_texts('{"n":[1]}')
+
+
+def test_requeue_numbers_itself() -> None:
+    """The user's number would take the place of the quarantine's."""
+    with pytest.raises(OptionError, match="requeue numbers its batches itself"):
+        requeue(None, "db.q", "db.t", options={"txn-version": "1"})  # type: ignore[arg-type]  # needs no Spark
