@@ -174,6 +174,10 @@ bench-first: $(TOOLS) $(PEER) ## Measure a new user's first table, and the first
 bench-metrics: $(TOOLS) ## Measure appends and micro-batches with every report on commits, and with none
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_metrics.py $(BENCH_ARGS)
 
+.PHONY: bench-bad-rows
+bench-bad-rows: $(TOOLS) ## Measure appends that look for rows that cannot be written, and appends that do not
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_bad_rows.py $(BENCH_ARGS)
+
 .PHONY: bench-routes
 bench-routes: $(TOOLS) $(PEER) ## Measure one DataFrame into many tables beside a write for each table by the runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_routes.py $(BENCH_ARGS)

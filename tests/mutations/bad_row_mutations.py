@@ -6,6 +6,7 @@ from mutations.mutating import Mutation
 
 _QUARANTINE = "unit/planning/test_quarantine.py::"
 _CASTS = "unit/table/test_casts.py::test_value_is_kept_or_told"
+_REQUEUE = "unit/multi_table/test_requeue.py::"
 _REPLAY = _QUARANTINE + "test_replay_changes_nothing"
 _KINDS = _QUARANTINE + "test_bad_row_goes_into_the_quarantine_and_the_others_into_the_table"
 
@@ -111,6 +112,34 @@ BAD_ROWS = (
             _QUARANTINE + "test_quarantine_that_cannot_be_written_keeps_the_rows_out_of_the_table",
             _QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward",
         ),
+    ),
+    Mutation(
+        name="rows that came before the last requeue come again",
+        file="multi_table/requeue.py",
+        before="(current.sequence_number or 0) > (after or 0):",
+        after="(current.sequence_number or 0) > (after or 0) - 1:",
+        tests=(_REQUEUE + "test_rows_of_the_table_come_in_order_and_once",),
+    ),
+    Mutation(
+        name="rows of other tables are requeued",
+        file="multi_table/requeue.py",
+        before='    return found.filter(pc.equal(found.column("table"), table))\n',
+        after="    return found\n",
+        tests=(_REQUEUE + "test_rows_of_the_table_come_in_order_and_once",),
+    ),
+    Mutation(
+        name="expired snapshots of the quarantine are passed over",
+        file="multi_table/requeue.py",
+        before="    if numbers != list(",
+        after="    if False and numbers != list(",
+        tests=(_REQUEUE + "test_expired_history_is_no_guess",),
+    ),
+    Mutation(
+        name="deleted rows of the quarantine come back",
+        file="multi_table/requeue.py",
+        before="        if not kept.keys() <= live and later",
+        after="        if kept.keys() <= live and later",
+        tests=(_REQUEUE + "test_deleted_rows_that_were_not_requeued_are_no_guess",),
     ),
     Mutation(
         name="there may be any number of bad rows",

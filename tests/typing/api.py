@@ -117,6 +117,17 @@ def count_upserted(result: iceberg_ds.UpsertResult) -> int:
     return (0 if was_replayed or snapshot_id is None else rows + files + read_bytes + int(seconds)) + len(text)
 
 
+def requeue(spark: SparkSession, options: Mapping[str, str]) -> int:
+    """Write quarantined rows again, as they came and mended."""
+    results: list[iceberg_ds.RequeueResult] = [
+        iceberg_ds.requeue(spark, "db.t__quarantine", "db.t"),
+        iceberg_ds.requeue(spark, quarantine="db.q", table="db.t", transform=lambda df: df, options=options),
+    ]
+    text: str = "".join(f"{one}: {one.table}, {one.quarantine}, {one.to_json()}" for one in results)
+    rows: int = sum(one.rows + one.batches for one in results)
+    return rows + len(text)
+
+
 def convert(spark: SparkSession, options: Mapping[str, str]) -> int:
     """Let every reader read a table."""
     results: list[iceberg_ds.ConvertResult] = [
