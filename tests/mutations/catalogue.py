@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from mutations.bad_row_mutations import BAD_ROWS
 from mutations.landing_mutations import LANDING
+from mutations.many_tables_mutations import MANY_TABLES
 from mutations.resolving_mutations import RESOLVING
 from mutations.routing_mutations import ROUTING
 from mutations.watching_mutations import WATCHING
 from mutations.writing_mutations import WRITING
 
-MUTATIONS = (*LANDING, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *BAD_ROWS)
+MUTATIONS = (*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *BAD_ROWS)
