@@ -207,42 +207,15 @@ def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_strea
 
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
-    from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit
     from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
-    from iceberg_ds.writers.reporting import report_files, write_or_hand_over
-    from iceberg_ds.writers.row_predicates import RangeCheck
-    from iceberg_ds.writers.spill import spilled_bytes
+    from iceberg_ds.writers.reporting import report_task
     from iceberg_ds.writers.task_writer import TaskAttempt
 
-    task, spilled_before = _task_context(), spilled_bytes()
+    task = _task_context()
     check_audit_settings(plan, task.getLocalProperty)
     check_zone_of_session(plan, task.getLocalProperty)
-    batches = in_zone_of_option(plan, batches)
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
-    plan = plan.in_epoch(epoch)
-    if plan.write.changes is not None:
-        return _write_keyed_task(plan, batches, attempt)
-    check, arriving = RangeCheck(plan), CountedBatches(acknowledging(batches), plan.event_time)
-    data_files, rows = write_or_hand_over(plan, arriving, attempt, check)
-    report = report_files(plan, attempt, data_files)
-    fault_point(FaultPoint.TASK_WRITTEN)
-    ease_worker()
-    return TaskCommit(
-        plan.write,
-        attempt.partition_id,
-        report.data_files,
-        check.refused,
-        manifests=report.manifests,
-        rows=rows,
-        counts=RowCounts(received=arriving.rows, left_out=check.left_out),
-        metrics=arriving.metrics(spilled_bytes() - spilled_before),
-    )
-
-
-def _write_keyed_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt) -> WriterCommitMessage:
-    from iceberg_ds.writers.keyed import report_keyed_task
-
-    commit = report_keyed_task(plan, acknowledging(batches), attempt)
+    commit = report_task(plan.in_epoch(epoch), acknowledging(in_zone_of_option(plan, batches)), attempt)
     ease_worker()
     return commit
 

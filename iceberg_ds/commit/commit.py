@@ -71,7 +71,7 @@ from iceberg_ds.commit.overwrite import RewriteFiles
 from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
-from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
+from iceberg_ds.errors import CatalogError, DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_size
@@ -79,6 +79,7 @@ from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, report
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.plan import OverwriteByFilter, WriteIdentity
+from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
@@ -113,18 +114,53 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
         logger.warning("Spark gave up %s in its commit; files with this id in their names may be left behind", write)
 
 
-def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> int:
+def delete_reported_files(
+    catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None
+) -> int:
     """Delete the files of a write whose commit was never sent; return how many could not be deleted.
+
+    Args:
+        catalog: The catalog of the table.
+        commits: What the tasks of the write report.
+        rewrite: Further files of the write, as `commit_write` takes them.
 
     Raises:
         CatalogError: The catalog could not be reached; nothing was deleted.
     """
     added = Added.of(commits)
+    if rewrite is not None:
+        added = added.with_files(rewrite.added.data_files, rewrite.added.delete_files)
     path = added.any_path()
     if path is None:
         return 0
     io = catalog.file_io(parse_identifier(commits[0].write.table), path)
     return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
+
+
+def give_up_write(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+    """Delete files as `delete_reported_files` does; log the files that stay because the catalog cannot be reached."""
+    try:
+        delete_reported_files(catalog, commits)
+    except CatalogError as unreachable:  # the caller already has a problem to report
+        written = ", ".join(sorted({commit.write.table for commit in commits}))
+        logger.warning("Left behind what tasks wrote for %s: %s", written, unreachable)
+
+
+def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
+    """Return whether the table already has this version of the application, so that no row need be written.
+
+    Raises:
+        CatalogError: The catalog could not be reached.
+    """
+    table = None if write.txn is None else catalog.find_table(parse_identifier(write.table))
+    if table is None:
+        return False
+    found = check_commit_status(table.metadata, write, [], bool)
+    if found.status is not CommitStatus.REPLAYED:
+        return False
+    with metered(catalog.reporting, write) as meter:
+        meter.replayed(table.metadata, found.marker.snapshot_id if found.marker else None)
+    return True
 
 
 @tidying_metadata()
@@ -174,8 +210,8 @@ def _commit(
     write = commits[0].write
     fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
-    _check_refused(catalog, commits)
-    _check_rows(catalog, commits)
+    _check_refused(catalog, commits, rewrite)
+    _check_rows(catalog, commits, rewrite)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = InlineRows(catalog, write, commits)
     keys = KeyReports(write, commits, partial(catalog.file_io, parse_identifier(write.table)), late_keys)
@@ -186,7 +222,7 @@ def _commit(
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)
-    _check_visible(catalog, commits, added, *([] if rewrite is None else [rewrite.added]))
+    _check_visible(catalog, commits, rewrite)
     files = WriteFiles(added, gathered, keys, row_count=row_count)
     result = bring_in(SnapshotUpdate(catalog, write, files, meter, rewrite))
     route = write.route
@@ -227,12 +263,12 @@ def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id:
         ) from failure
 
 
-def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
     """Refuse a write that has rows outside the range that it replaces, and delete its files."""
     refused = [commit.refused for commit in commits if commit.refused is not None]
     if not refused:
         return
-    left = delete_reported_files(catalog, commits)
+    left = delete_reported_files(catalog, commits, rewrite)
     count = sum(rows.count for rows in refused)
     raise RefusedRowsError(
         f"Cannot commit to {commits[0].write.table}, nothing was committed: {count} rows do not satisfy replace-where, "
@@ -242,21 +278,21 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
     )
 
 
-def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
     """Refuse a write with a task that does not account for all rows that it received, and delete its files."""
     try:
         for commit in commits:
             found = {**commit.reported_rows, "left out": commit.counts.left_out}
             check_rows(f"commit {commit.write}", f"task {commit.partition_id} got", commit.counts.received, found)
     except RowCountError:
-        delete_reported_files(catalog, commits)
+        delete_reported_files(catalog, commits, rewrite)
         raise
 
 
-def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], *added: Added) -> None:
+def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
     """Refuse local files that the driver does not see: other readers would not see them either."""
-    if (unseen := _unseen(*added)) is not None:
-        delete_reported_files(catalog, commits)
+    if (unseen := _unseen(Added.of(commits), *([] if rewrite is None else [rewrite.added]))) is not None:
+        delete_reported_files(catalog, commits, rewrite)
         raise DataFileError(f"Cannot commit to {commits[0].write.table}: {unseen}")
 
 

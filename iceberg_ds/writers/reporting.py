@@ -19,9 +19,10 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
+from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io, is_local
-from iceberg_ds.messages import HandedOverRows, TaskManifest
+from iceberg_ds.messages import CountedBatches, HandedOverRows, RowCounts, TaskCommit, TaskManifest
 from iceberg_ds.plan import ManifestLayout, WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, write_manifest
@@ -30,6 +31,7 @@ from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.locations import metadata_locations
 from iceberg_ds.table.partitioning import PartitionSplitter
 from iceberg_ds.writers.row_predicates import RangeCheck, delete_test
+from iceberg_ds.writers.spill import spilled_bytes
 from iceberg_ds.writers.task_writer import TaskAttempt, naming_failure, write_task
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,37 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 # From this many files of a task on, a manifest pays: named one by one, files take the commit 0.15 ms each, which is by
 # then more than a task needs for another small file.
 MANY_FILES = 64
+
+
+def report_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> TaskCommit:
+    """Write the rows of one task, by key if the plan says so, and return the task's message.
+
+    Args:
+        plan: What the driver decided for this micro-batch, or for a batch.
+        batches: The task's rows as Spark sends them; may be empty.
+        attempt: Becomes part of the files' names, so that no two attempts share a path.
+
+    Raises:
+        SchemaMismatchError, DataFileError, RowCountError: As `write_or_hand_over` and `write_keyed_task`.
+    """
+    if plan.write.changes is not None:
+        from iceberg_ds.writers.keyed import report_keyed_task  # noqa: PLC0415  # most tasks write no keys
+
+        return report_keyed_task(plan, batches, attempt)
+    check, arriving, spilled_before = RangeCheck(plan), CountedBatches(batches, plan.event_time), spilled_bytes()
+    data_files, rows = write_or_hand_over(plan, arriving, attempt, check)
+    report = report_files(plan, attempt, data_files)
+    fault_point(FaultPoint.TASK_WRITTEN)
+    return TaskCommit(
+        plan.write,
+        attempt.partition_id,
+        report.data_files,
+        check.refused,
+        manifests=report.manifests,
+        rows=rows,
+        counts=RowCounts(received=arriving.rows, left_out=check.left_out),
+        metrics=arriving.metrics(spilled_bytes() - spilled_before),
+    )
 
 
 def write_or_hand_over(
