@@ -248,6 +248,42 @@ class TaskCommit(WriterCommitMessage):
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LooseRows:
+    """Rows of a table that the task has no plan for; the driver plans and writes them.
+
+    Attributes:
+        table: Identifier of the table, as `identifier_text` writes it.
+        columns: The columns of the rows, as the JSON of a Spark `StructType`.
+        record_count: How many rows there are; never 0.
+        arrow_stream: The rows, as a stream of Arrow's IPC format.
+    """
+
+    table: str
+    columns: str
+    record_count: int
+    arrow_stream: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TablesCommit(WriterCommitMessage):
+    """What one successful task attempt wrote into several tables.
+
+    Attributes:
+        partition_id: Number of the DataFrame's partition, from 0.
+        received: How many rows it got from Spark.
+        commits: One for each table that it wrote, no table twice.
+        loose: The rows of other tables.
+        wire_version: Layout of this message.
+    """
+
+    partition_id: int
+    received: int
+    commits: tuple[TaskCommit, ...] = ()
+    loose: tuple[LooseRows, ...] = ()
+    wire_version: int = WIRE_VERSION
+
+
 def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> list[TaskCommit]:
     """Return the messages as task commits, one for each partition of one write.
 
