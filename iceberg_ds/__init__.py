@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         serve_metrics,
     )
     from iceberg_ds.metrics.report import CommitReport, TaskFigures
+    from iceberg_ds.multi_table.transaction import TableResult, Transaction, TransactionResult, transaction
     from iceberg_ds.spark.distribution import distribute
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
@@ -73,7 +74,10 @@ _LATER = {
     "ReportFollower": "iceberg_ds.metrics.follow",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",
+    "TableResult": "iceberg_ds.multi_table.transaction",
     "TaskFigures": "iceberg_ds.metrics.report",
+    "Transaction": "iceberg_ds.multi_table.transaction",
+    "TransactionResult": "iceberg_ds.multi_table.transaction",
     "UpsertResult": "iceberg_ds.deletes.upsert",
     "VerifyResult": "iceberg_ds.inspect.orphans",
     "WriterHealth": "iceberg_ds.inspect.health",
@@ -88,6 +92,7 @@ _LATER = {
     "push_metrics": "iceberg_ds.metrics.prometheus",
     "serve_metrics": "iceberg_ds.metrics.prometheus",
     "table_health": "iceberg_ds.inspect.health",
+    "transaction": "iceberg_ds.multi_table.transaction",
     "upsert": "iceberg_ds.deletes.upsert",
     "upsert_into": "iceberg_ds.deletes.upsert",
     "verify": "iceberg_ds.inspect.verify",
@@ -134,7 +139,10 @@ __all__ = [
     "TableHealth",
     "TableMetrics",
     "TableNotFoundError",
+    "TableResult",
     "TaskFigures",
+    "Transaction",
+    "TransactionResult",
     "UnsupportedTableError",
     "UpsertResult",
     "VerifyResult",
@@ -152,6 +160,7 @@ __all__ = [
     "register",
     "serve_metrics",
     "table_health",
+    "transaction",
     "upsert",
     "upsert_into",
     "verify",

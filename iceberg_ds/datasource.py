@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from iceberg_ds.catalog.client import CatalogClient
     from iceberg_ds.options.sink_options import SinkOptions
     from iceberg_ds.plan import EpochId, WritePlan
-    from iceberg_ds.writers.task_writer import TaskAttempt
 
 logger = logging.getLogger(__name__)
 

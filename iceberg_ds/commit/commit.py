@@ -71,7 +71,7 @@ from iceberg_ds.commit.overwrite import RewriteFiles
 from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, InlineRows, WriteFiles
-from iceberg_ds.errors import CatalogError, DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
+from iceberg_ds.errors import DataFileError, IcebergSinkError, RefusedRowsError, RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_size
@@ -137,13 +137,12 @@ def delete_reported_files(
     return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
 
 
-def give_up_write(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
-    """Delete files as `delete_reported_files` does; log the files that stay because the catalog cannot be reached."""
+def give_up_write(catalog: CatalogClient, table: str, commits: Sequence[TaskCommit]) -> None:
+    """Delete files as `delete_reported_files` does; log if they stay because the catalog cannot be reached."""
     try:
         delete_reported_files(catalog, commits)
-    except CatalogError as unreachable:  # the caller already has a problem to report
-        written = ", ".join(sorted({commit.write.table for commit in commits}))
-        logger.warning("Left behind what tasks wrote for %s: %s", written, unreachable)
+    except IcebergSinkError as unreachable:  # the caller already has a problem to report
+        logger.warning("Left behind what tasks wrote for %s: %s", table, unreachable)
 
 
 def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
@@ -210,8 +209,7 @@ def _commit(
     write = commits[0].write
     fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
-    _check_refused(catalog, commits, rewrite)
-    _check_rows(catalog, commits, rewrite)
+    check_reports(catalog, commits, rewrite)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = InlineRows(catalog, write, commits)
     keys = KeyReports(write, commits, partial(catalog.file_io, parse_identifier(write.table)), late_keys)
@@ -222,7 +220,6 @@ def _commit(
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)
-    _check_visible(catalog, commits, rewrite)
     files = WriteFiles(added, gathered, keys, row_count=row_count)
     result = bring_in(SnapshotUpdate(catalog, write, files, meter, rewrite))
     route = write.route
@@ -261,6 +258,23 @@ def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id:
         raise type(failure)(
             f"The rows of {write} are on branch '{write.branch}' as snapshot {snapshot_id}, not on '{to}': {failure}"
         ) from failure
+
+
+def check_reports(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None) -> None:
+    """Refuse a write that can never be committed by what its tasks report, and delete its files.
+
+    Args:
+        catalog: The catalog of the table.
+        commits: What the tasks of the write report.
+        rewrite: Further files of the write, as `commit_write` takes them.
+
+    Raises:
+        RefusedRowsError, RowCountError, DataFileError: As `commit_write`.
+        CatalogError: The catalog could not be reached; nothing was deleted.
+    """
+    _check_refused(catalog, commits, rewrite)
+    _check_rows(catalog, commits, rewrite)
+    _check_visible(catalog, commits, rewrite)
 
 
 def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:

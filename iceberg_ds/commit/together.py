@@ -7,14 +7,14 @@ tables that have their rows, and goes on with the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.commit import commit_write
-from iceberg_ds.commit.overwrite import RewriteFiles
+from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.messages import TaskCommit
@@ -30,11 +30,14 @@ class TableWrite:
         commits: What its tasks report; a message for each partition.
         rewrite: Further files to add, and the files that they replace; None for no replacement.
         late_keys: As `commit_write` takes it.
+        renew: Makes the write anew, with a new operation, once its rewrite has become stale and no request for it can
+            land any more. If it raises, it has deleted the files of this write. None if a stale rewrite is a failure.
     """
 
     commits: Sequence[TaskCommit]
     rewrite: RewriteFiles | None = None
     late_keys: pa.Table | None = None
+    renew: Callable[[StaleWorkError], TableWrite] | None = None
 
     @property
     def table(self) -> str:
@@ -62,11 +65,7 @@ def commit_tables(
     failures: list[IcebergSinkError] = []
     for write in writes:
         try:
-            results.append(
-                commit_write(
-                    catalog, write.commits, epoch_id=epoch_id, rewrite=write.rewrite, late_keys=write.late_keys
-                )
-            )
+            results.append(_commit_one(catalog, write, epoch_id))
         except IcebergSinkError as failure:
             failures.append(failure)
     if not failures:
@@ -78,3 +77,17 @@ def commit_tables(
         f"{len(failures)} of {len(writes)} tables were not committed; the others have their rows, and are skipped when "
         f"this runs again under the same epoch or version:\n{listed}"
     ) from failures[0]
+
+
+def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None) -> CommitResult:
+    """Commit the write of one table, made anew as often as others make its rewrite stale."""
+    while True:
+        try:
+            return commit_write(
+                catalog, write.commits, epoch_id=epoch_id, rewrite=write.rewrite, late_keys=write.late_keys
+            )
+        except StaleWorkError as stale:
+            if write.renew is None:
+                raise
+            logger.info("Preparing the write of %s again: %s", write.table, stale)
+            write = write.renew(stale)

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_ds._version import __version__, why_not_version
 from iceberg_ds.errors import CommitMessageError, DataFileError, IcebergSinkError
-from iceberg_ds.messages import RowCounts, TaskCommit
+from iceberg_ds.messages import RowCounts, TaskCommit, complete_commits
 from iceberg_ds.plan import TaskKeys, WriteIdentity, WritePlan
 from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
 from iceberg_ds.writers.reporting import report_task
@@ -64,6 +64,7 @@ def write_rows(
 
     Raises:
         DataFileError: The job could not begin, or it failed as a whole, and what its tasks wrote is unknown.
+        CommitMessageError: The tasks did not report each once.
         IcebergSinkError: What a task raised.
     """
     answers = run_job(_brought_together(df, plan), plan, action)
@@ -72,8 +73,12 @@ def write_rows(
     if problem is not None:
         discard(commits)
         raise problem
-    # Spark runs no task for a DataFrame that it knows to be empty.
-    return commits or [_of_no_rows(plan)]
+    try:
+        # Spark runs no task for a DataFrame that it knows to be empty.
+        return complete_commits(commits or [_of_no_rows(plan)], epoch_id=None)
+    except CommitMessageError:
+        discard(commits)
+        raise
 
 
 def _brought_together(df: DataFrame, plan: WritePlan) -> DataFrame:
