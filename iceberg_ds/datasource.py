@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from iceberg_ds.catalog.client import CatalogClient
+    from iceberg_ds.options.routes import RouteOptions
     from iceberg_ds.options.sink_options import SinkOptions
-    from iceberg_ds.plan import EpochId, WritePlan
+    from iceberg_ds.plan import EpochId, RoutedPlan, WritePlan
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class IcebergSink(DataSource):
         Raises:
             IcebergSinkError: The options, the table or the schema do not allow the write.
         """
-        plan = _plan(_parse(self.options), schema, overwrite=overwrite, is_stream=False)
+        plan = _plan(_Options(self.options), schema, overwrite=overwrite, is_stream=False)
         return IcebergBatchWriter(self.options, plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> IcebergStreamWriter:  # noqa: FBT001, N802  # Spark's
@@ -83,7 +84,7 @@ class IcebergSink(DataSource):
         Raises:
             IcebergSinkError: The options, the table or the schema do not allow the write.
         """
-        options = _parse(self.options)
+        options = _Options(self.options)
         if self._is_committer:
             return IcebergStreamWriter(options, None)
         return IcebergStreamWriter(options, _plan(options, schema, overwrite=overwrite, is_stream=True))
@@ -104,7 +105,7 @@ class IcebergSink(DataSource):
 class IcebergBatchWriter(DataSourceArrowWriter):
     """One batch write, made by the planner and pickled into the tasks and the committer."""
 
-    def __init__(self, options: Mapping[str, str], plan: WritePlan) -> None:
+    def __init__(self, options: Mapping[str, str], plan: WritePlan | RoutedPlan) -> None:
         # Spark ships this object to the tasks and to the committer. What describes the catalog, credentials
         # included, stays on the driver; everything else may be seen by all.
         of_catalog = {key: value for key, value in options.items() if key.lower().startswith(_CATALOG_PREFIX)}
@@ -122,25 +123,24 @@ class IcebergBatchWriter(DataSourceArrowWriter):
         Raises:
             IcebergSinkError: See `iceberg_ds.commit.commit.commit_write`.
         """
-        options = self._all_options()
-        _commit(_connect(options), options, messages, epoch_id=None)
+        _commit(self._all_options(), messages, epoch_id=None)
         self._of_catalog.forget()  # not after a failure: Spark calls `abort` then, in another process
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Clean up what can be proven to be unreferenced."""
         try:
-            _abort(_connect(self._all_options()), messages)
+            _abort(self._all_options(), messages)
         finally:
             self._of_catalog.forget()
 
-    def _all_options(self) -> SinkOptions:
-        return _parse({**self._options, **self._of_catalog.options()})
+    def _all_options(self) -> _Options:
+        return _Options({**self._options, **self._of_catalog.options()})
 
 
 class IcebergStreamWriter(DataSourceStreamArrowWriter):
     """One micro-batch: the planner's writer runs the tasks, and another one commits what they report."""
 
-    def __init__(self, options: SinkOptions, plan: WritePlan | None) -> None:
+    def __init__(self, options: _Options, plan: WritePlan | RoutedPlan | None) -> None:
         self._options = options
         self._plan = plan
 
@@ -161,7 +161,7 @@ class IcebergStreamWriter(DataSourceStreamArrowWriter):
             IcebergSinkError: See `iceberg_ds.commit.commit.commit_write`.
         """
         try:
-            _commit(_connect(self._options), self._options, messages, epoch_id=batchId)
+            _commit(self._options, messages, epoch_id=batchId)
         except IcebergSinkError as error:
             # A query with trigger(continuous=...) shows no exception; the log is all that its user gets.
             logger.error("Epoch %d was not committed: %s", batchId, error)  # noqa: TRY400  # Spark logs the traceback
@@ -169,7 +169,7 @@ class IcebergStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # Spark's
         """Clean up what can be proven to be unreferenced."""
-        _abort(_connect(self._options), messages)
+        _abort(self._options, messages)
 
 
 def _refuse_reading() -> NoReturn:
@@ -179,44 +179,80 @@ def _refuse_reading() -> NoReturn:
     )
 
 
-def _parse(options: Mapping[str, str]) -> SinkOptions:
-    read_configuration()  # before PyIceberg does, whose errors show its content
-    from iceberg_ds.options.parse import parse_options
+class _Options:
+    """The options of a write, parsed.
 
-    return parse_options({key.lower(): value for key, value in options.items()})
+    Attributes:
+        parsed: The options.
+        route: The options of each table, None for a write into one table.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        read_configuration()  # before PyIceberg does, whose errors show its content
+        from iceberg_ds.options.parse import parse_options
+
+        raw = {key.lower(): value for key, value in given.items()}
+        self.parsed: SinkOptions = parse_options(raw)
+        self.route: RouteOptions | None = None
+        if self.parsed.route_by is not None:
+            from iceberg_ds.options.routes import parse_route
+
+            self.route = parse_route(raw, self.parsed)
+
+    def connect(self) -> CatalogClient:
+        """Return the catalog of the write."""
+        from iceberg_ds.catalog.client import connect
+        from iceberg_ds.catalog.settings import catalog_settings
+
+        return connect(catalog_settings(self.parsed), self.parsed.reports)
 
 
-def _connect(options: SinkOptions) -> CatalogClient:
-    from iceberg_ds.catalog.client import connect
-    from iceberg_ds.catalog.settings import catalog_settings
-
-    return connect(catalog_settings(options), options.reports)
-
-
-def _plan(options: SinkOptions, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan:
+def _plan(options: _Options, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan | RoutedPlan:
     from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
     mode = WriteMode.OVERWRITE if overwrite else WriteMode.APPEND
-    catalog = _connect(options)
+    catalog = options.connect()
+    plan: WritePlan | RoutedPlan
     with catalog.hiding_secrets():
-        plan = plan_write(catalog, options, schema, mode, is_stream=is_stream)
+        if options.route is not None:
+            from iceberg_ds.multi_table.plan import plan_routed
+
+            plan = plan_routed(catalog, options.route, schema, mode, is_stream=is_stream)
+        else:
+            plan = plan_write(catalog, options.parsed, schema, mode, is_stream=is_stream)
     fault_point(FaultPoint.PLANNED)
     ease_worker()
     return plan
 
 
-def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None) -> WriterCommitMessage:
+def _write_task(
+    plan: WritePlan | RoutedPlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None
+) -> WriterCommitMessage:
+    from iceberg_ds.plan import RoutedPlan
     from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
     from iceberg_ds.writers.reporting import report_task
     from iceberg_ds.writers.task_writer import TaskAttempt
 
     task = _task_context()
-    check_audit_settings(plan, task.getLocalProperty)
-    check_zone_of_session(plan, task.getLocalProperty)
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
-    commit = report_task(plan.in_epoch(epoch), acknowledging(in_zone_of_option(plan, batches)), attempt)
+    message: WriterCommitMessage
+    if isinstance(plan, RoutedPlan):
+        from iceberg_ds.writers.routed import report_routed_task
+
+        plans = [table.plan for table in plan.tables.values()]
+        for of_table in plans:
+            check_audit_settings(of_table, task.getLocalProperty)
+            check_zone_of_session(of_table, task.getLocalProperty)
+        for of_zone in {of_table.time_zone: of_table for of_table in plans}.values():
+            batches = in_zone_of_option(of_zone, batches)
+        message = report_routed_task(plan.in_epoch(epoch), acknowledging(batches), attempt)
+    else:
+        check_audit_settings(plan, task.getLocalProperty)
+        check_zone_of_session(plan, task.getLocalProperty)
+        rows = acknowledging(in_zone_of_option(plan, batches))
+        message = report_task(plan.in_epoch(epoch), rows, attempt)
     ease_worker()
-    return commit
+    return message
 
 
 def _epoch_of_task() -> EpochId:
@@ -236,17 +272,17 @@ def _task_context() -> TaskContext:
     return task
 
 
-def _commit(
-    catalog: CatalogClient,
-    options: SinkOptions,
-    messages: Sequence[WriterCommitMessage | None],
-    epoch_id: int | None,
-) -> None:
+def _commit(options: _Options, messages: Sequence[WriterCommitMessage | None], epoch_id: int | None) -> None:
+    catalog = options.connect()
     with catalog.hiding_secrets():
-        if options.publish_converted:
+        if options.route is not None:
+            from iceberg_ds.multi_table.commit import commit_routed
+
+            commit_routed(catalog, options.route, messages, epoch_id=epoch_id)
+        elif options.parsed.publish_converted:
             from iceberg_ds.deletes.publish import commit_converted
 
-            commit_converted(catalog, options, messages, epoch_id=epoch_id)
+            commit_converted(catalog, options.parsed, messages, epoch_id=epoch_id)
         else:
             from iceberg_ds.commit.commit import commit_write
 
@@ -254,8 +290,14 @@ def _commit(
     ease_worker()
 
 
-def _abort(catalog: CatalogClient, messages: Sequence[WriterCommitMessage | None]) -> None:
-    from iceberg_ds.commit.commit import abort_write
-
+def _abort(options: _Options, messages: Sequence[WriterCommitMessage | None]) -> None:
+    catalog = options.connect()
     with catalog.hiding_secrets():
-        abort_write(catalog, messages)
+        if options.route is not None:
+            from iceberg_ds.multi_table.commit import abort_routed
+
+            abort_routed(catalog, messages)
+        else:
+            from iceberg_ds.commit.commit import abort_write
+
+            abort_write(catalog, messages)

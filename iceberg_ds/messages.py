@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFile, ManifestFile
 from pyspark.sql.datasource import WriterCommitMessage
 
 from iceberg_ds.errors import CommitMessageError, RowCountError
-from iceberg_ds.plan import TaskKeys, WriteIdentity
+from iceberg_ds.plan import EpochId, TaskKeys, WriteIdentity
 
 WIRE_VERSION = 10
 
@@ -274,6 +274,8 @@ class TablesCommit(WriterCommitMessage):
         received: How many rows it got from Spark.
         commits: One for each table that it wrote, no table twice.
         loose: The rows of other tables.
+        refused: Rows that name no table that may be written, so that nothing may be committed; None without such rows.
+        epoch: The micro-batch, None for a batch.
         wire_version: Layout of this message.
     """
 
@@ -281,7 +283,39 @@ class TablesCommit(WriterCommitMessage):
     received: int
     commits: tuple[TaskCommit, ...] = ()
     loose: tuple[LooseRows, ...] = ()
+    refused: RefusedRows | None = None
+    epoch: EpochId | None = None
     wire_version: int = WIRE_VERSION
+
+
+def check_tables(message: TablesCommit) -> None:
+    """Check that every row that a task got went to a table or to the driver, or is refused.
+
+    Raises:
+        RowCountError: The sums differ.
+    """
+    found = {
+        f"for {len(message.commits)} tables": sum(commit.counts.received for commit in message.commits),
+        "for the driver": sum(part.record_count for part in message.loose),
+        "refused": message.refused.count if message.refused else 0,
+    }
+    check_rows("write to several tables", f"task {message.partition_id} got", message.received, found)
+
+
+def complete_messages(messages: Sequence[object], *, epoch_id: int | None) -> list[TablesCommit]:
+    """Return the messages as those of tasks that wrote into several tables, one for each partition of one write.
+
+    Raises:
+        CommitMessageError: As `complete_commits`; nothing may be committed then.
+    """
+    _check_sent(messages)
+    commits = [message for message in messages if isinstance(message, TablesCommit)]
+    _check_versions(messages, commits)
+    if len(epochs := {str(commit.epoch) for commit in commits}) > 1:
+        _refuse(f"the messages tell of different writes: {', '.join(sorted(epochs))}")
+    _check_epoch(commits[0].epoch, epoch_id)
+    _check_partitions(commits)
+    return commits
 
 
 def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> list[TaskCommit]:
@@ -296,30 +330,45 @@ def complete_commits(messages: Sequence[object], *, epoch_id: int | None) -> lis
             doubled, two messages belong to different writes, or a message of a write by keys does not tell of its
             keys and of every file. Nothing may be committed then.
     """
+    _check_sent(messages)
+    commits = [message for message in messages if isinstance(message, TaskCommit)]
+    _check_versions(messages, commits)
+    if any(commit.write != commits[0].write for commit in commits):
+        _refuse(f"the messages tell of different writes: {', '.join(sorted({str(c.write) for c in commits}))}")
+    _check_epoch(commits[0].write.epoch, epoch_id)
+    _check_partitions(commits)
+    if commits[0].write.changes is not None:
+        _check_keyed(commits)
+    return commits
+
+
+def _check_sent(messages: Sequence[object]) -> None:
     if not messages or any(message is None for message in messages):
         _refuse(
             f"{sum(message is None for message in messages)} of {len(messages)} task messages are missing. "
             "trigger(continuous=...) never runs the tasks of a Python sink, so it is not supported: "
             "use processingTime or availableNow"
         )
-    commits = [message for message in messages if isinstance(message, TaskCommit)]
+
+
+def _check_versions(messages: Sequence[object], commits: Sequence[TaskCommit | TablesCommit]) -> None:
     versions = sorted({commit.wire_version for commit in commits})
     if len(commits) != len(messages) or versions != [WIRE_VERSION]:
         _refuse(
             f"the tasks sent messages of versions {versions}, and this driver reads version {WIRE_VERSION}: "
             "install one version of iceberg_ds on the driver and on all executors"
         )
-    if any(commit.write != commits[0].write for commit in commits):
-        _refuse(f"the messages tell of different writes: {', '.join(sorted({str(c.write) for c in commits}))}")
-    epoch = commits[0].write.epoch
+
+
+def _check_epoch(epoch: EpochId | None, epoch_id: int | None) -> None:
     if (epoch.epoch_id if epoch else None) != epoch_id:
         _refuse(f"the messages are of {epoch or 'a batch'}, and Spark commits epoch {epoch_id}")
+
+
+def _check_partitions(commits: Sequence[TaskCommit | TablesCommit]) -> None:
     partitions = sorted(commit.partition_id for commit in commits)
     if partitions != list(range(len(commits))):
         _refuse(f"the messages are of partitions {partitions}, and each of 0 to {len(commits) - 1} must come once")
-    if commits[0].write.changes is not None:
-        _check_keyed(commits)
-    return commits
 
 
 def _check_keyed(commits: Sequence[TaskCommit]) -> None:

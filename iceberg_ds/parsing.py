@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 _Word = TypeVar("_Word", bound=str)
 
+# In the template of a table's name: where the value goes that names the table.
+VALUE = "{value}"
 _HIGHEST_LONG = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
 # Set by Spark for its Python processes: `default`, or the session that they have a folder of their own for.
@@ -86,6 +88,17 @@ def writer_name(text: str) -> str:
             f"expected a name of at most {_LONGEST_WRITER_NAME} characters, where one that is no letter or digit of "
             "ASCII counts 3 for each of its bytes"
         )
+    return text
+
+
+def template(text: str) -> str:
+    """Return a text that holds `{value}`.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if VALUE not in text:
+        raise ValueError(f"expected {VALUE} where the value goes, such as raw_{VALUE}")
     return text
 
 

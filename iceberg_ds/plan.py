@@ -532,6 +532,68 @@ class WritePlan:
         return replace(self, write=replace(self.write, epoch=epoch), added=added)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlan:
+    """How rows of a route go into a table that was there when the write was planned.
+
+    Attributes:
+        plan: The plan of the table's write.
+        columns: The columns of the DataFrame that the table gets.
+        absent: Other columns of the DataFrame, which the table lacks: its rows have nulls there.
+        may_gain: Whether rows with another value in an absent column go to the driver, which adds the column to the
+            table; else they are refused.
+    """
+
+    plan: WritePlan
+    columns: tuple[str, ...]
+    absent: tuple[str, ...] = ()
+    may_gain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteRule:
+    """Which table a value of the route column names.
+
+    Attributes:
+        namespace: Levels before a name of one level; empty for none.
+        template: Text of the name, with `{value}` for the value.
+        patterns: Identifiers of the tables that may be written, as text, with `*` for any characters in a level.
+    """
+
+    namespace: tuple[str, ...]
+    template: str
+    patterns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedPlan:
+    """Everything that the tasks of a write are told whose rows name their tables.
+
+    Attributes:
+        column: Name of the DataFrame's column that names the table of each row.
+        rule: Which table a value names.
+        tables: The plans of tables that are there, by identifier, as `identifier_text` writes it.
+        frame: The columns of the DataFrame, as the JSON of a Spark `StructType`.
+        picked: Names of the columns of tables that are not there yet, by identifier in lower case, as options give
+            them; of others, all columns but `column`.
+        epoch: The micro-batch, None for a batch and before its tasks begin.
+    """
+
+    column: str
+    rule: RouteRule
+    tables: Mapping[str, TablePlan]
+    frame: str
+    picked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    epoch: EpochId | None = None
+
+    def in_epoch(self, epoch: EpochId | None) -> RoutedPlan:
+        """Return the plan for the tasks of a micro-batch, with its number; the plan itself for a batch (None)."""
+        if epoch is None:
+            return self
+        numbered = {name: replace(table, plan=table.plan.in_epoch(epoch)) for name, table in self.tables.items()}
+        return replace(self, tables=numbered, epoch=epoch)
+
+
 def new_operation() -> tuple[str, int]:
     """Return the id of a new write, and the snapshot id that is made from it."""
     operation_id = uuid.uuid4()

@@ -151,6 +151,37 @@ class CatalogClient:
             )
         return table
 
+    def tables_in(self, namespace: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the identifiers of the tables of a namespace, in order; none if there is no such namespace.
+
+        Raises:
+            CatalogError: The catalog could not be reached or refused.
+        """
+
+        def tables() -> list[tuple[str, ...]]:
+            try:
+                return sorted(self._catalog.list_tables(tuple(namespace)))
+            except NoSuchNamespaceError:
+                return []
+
+        return self._translated(tables, f"list the tables of {identifier_text(namespace)}")
+
+    def namespaces(self, depth: int) -> list[tuple[str, ...]]:
+        """Return the namespaces of so many levels, in order.
+
+        Raises:
+            CatalogError: The catalog could not be reached or refused.
+        """
+
+        def found() -> list[tuple[str, ...]]:
+            known: list[tuple[str, ...]] = [()]
+            for level in range(1, depth + 1):
+                below = [inner for outer in known for inner in self._catalog.list_namespaces(outer)]
+                known = sorted({tuple(namespace) for namespace in below if len(namespace) == level})
+            return known
+
+        return self._translated(found, "list the namespaces")
+
     def _is_view(self, identifier: Sequence[str]) -> bool:
         with suppress(Exception):  # many catalogs have no views at all, and say so in many ways
             return bool(self._catalog.view_exists(tuple(identifier)))

@@ -11,17 +11,15 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit
+from iceberg_ds.messages import TaskCommit
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import EpochId, WritePlan
+from iceberg_ds.plan import EpochId
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.writers.keyed import report_keyed_task
-from iceberg_ds.writers.reporting import report_files
-from iceberg_ds.writers.row_predicates import RangeCheck
-from iceberg_ds.writers.task_writer import TaskAttempt, write_task
+from iceberg_ds.writers.reporting import report_task
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 # The driver is no attempt of a Spark task, and has one part of the rows.
-_ON_DRIVER = TaskAttempt(partition_id=0, task_attempt_id=0)
+ON_DRIVER = TaskAttempt(partition_id=0, task_attempt_id=0)
 
 
 def plan_and_write(
@@ -44,22 +42,4 @@ def plan_and_write(
         IcebergSinkError: As `plan_write`, and as a task of the write.
     """
     plan = plan_write(catalog, options, columns, WriteMode.APPEND, is_stream=epoch is not None)
-    return write_as_task(plan.in_epoch(epoch), batches)
-
-
-def write_as_task(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
-    """Write rows as the one task of a write, which hands nothing over, and return its message."""
-    if plan.write.changes is not None:
-        return report_keyed_task(plan, batches, _ON_DRIVER)
-    check, arriving = RangeCheck(plan), CountedBatches(batches, plan.event_time)
-    report = report_files(plan, _ON_DRIVER, write_task(plan, arriving, _ON_DRIVER, check))
-    return TaskCommit(
-        plan.write,
-        _ON_DRIVER.partition_id,
-        report.data_files,
-        check.refused,
-        manifests=report.manifests,
-        rows=None,
-        counts=RowCounts(received=arriving.rows, left_out=check.left_out),
-        metrics=arriving.metrics(),
-    )
+    return report_task(plan.in_epoch(epoch), batches, ON_DRIVER)

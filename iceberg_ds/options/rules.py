@@ -157,6 +157,18 @@ RULES: tuple[Rule, ...] = (
     Rule(options=("txn-app-id",), unless=("txn-version",), problem=_PAIR),
     Rule(options=("txn-version",), unless=("txn-app-id",), problem=_PAIR),
     _needs("accept-new-checkpoint", "stream-name"),
+    # Many tables.
+    *(_needs(option, "route-by") for option in ("route-tables", "route-namespace", "route-table-template")),
+    Rule(
+        options=("route-by",),
+        unless=("route-tables", "route-namespace"),
+        problem="option 'route-by' needs 'route-tables' or 'route-namespace': rows name their tables, and these say "
+        "which tables they may name",
+    ),
+    _contradict("route-by", "location", "one place cannot hold several tables: give 'route-options.<table>.location'"),
+    _contradict(
+        "route-by", "publish-converted", "the tables of one epoch are committed together, and conversion takes one each"
+    ),
     # Rows with keys.
     *(
         Rule(

@@ -22,6 +22,7 @@ from iceberg_ds.options.readers import READERS
 from iceberg_ds.plan import METADATA_COLUMNS, IsolationLevel, ParquetEncodings
 from iceberg_ds.secrets import mask_properties
 from iceberg_ds.table.names import parse_identifier
+from iceberg_ds.table.routes import parse_table_patterns
 from iceberg_ds.table.schema_evolution import SchemaEvolution
 from iceberg_ds.table.spec_parser import parse_column, parse_columns
 from iceberg_ds.table.specs import PartitionTerm, SortTerm, parse_partition_by, parse_sort_by
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 DEFAULT_WAREHOUSE = Path("iceberg-warehouse")
 CATALOG_PREFIX = "catalog."
+ROUTE_COLUMNS_PREFIX, ROUTE_OPTIONS_PREFIX = "route-columns.", "route-options."
 COMPRESSION_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
 
 
@@ -141,6 +143,37 @@ class SinkOptions:
         values.warehouse,
         "Local folder of the embedded catalog (SQLite and files), which is used when no catalog is configured.",
         shown=f"`./{DEFAULT_WAREHOUSE}`",
+    )
+    route_by: str | None = _option(
+        parse_column,
+        "Column whose value names the table of each row, such as `db.events`; not written, unless a table has it. A "
+        "write with this option names no table. See [many tables](many-tables.md).",
+    )
+    route_tables: tuple[str, ...] = _option(
+        parse_table_patterns,
+        "With `route-by`: the tables that may be written and created, such as `shop.orders, raw.*`; `*` stands for any "
+        "characters of a level. Rows that name another one are refused.",
+        default=(),
+        shown="all tables of `route-namespace`",
+    )
+    route_namespace: tuple[str, ...] | None = _option(
+        parse_identifier,
+        "With `route-by`: namespace of tables whose names have no dot.",
+    )
+    route_table_template: str = _option(
+        values.template,
+        "With `route-by`: the name of the table, such as `raw_{value}`.",
+        default=values.VALUE,
+    )
+    route_columns: Mapping[str, str] = _group(
+        ROUTE_COLUMNS_PREFIX,
+        "With `route-by`: columns that a table gets, such as `route-columns.shop.orders` = `id, total`. Otherwise a "
+        "table gets the columns that it has and, as far as `schema-evolution` allows it, those in which its rows have "
+        "values.",
+    )
+    route_options: Mapping[str, str] = _group(
+        ROUTE_OPTIONS_PREFIX,
+        "With `route-by`: an option for one table, such as `route-options.shop.orders.keys` = `id`.",
     )
     branch: str | None = _option(
         values.name,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.types import StructType
 
@@ -48,18 +49,27 @@ class WriteMode(Enum):
 _CHECKED = WriteMode.APPEND.value | Kind.BATCH
 
 
-def plan_write(
+def plan_write(  # noqa: PLR0913  # most are given by name
     catalog: CatalogClient,
     options: SinkOptions,
     dataframe: StructType,
     mode: WriteMode = WriteMode.APPEND,
     *,
     is_stream: bool = False,
+    table: Table | None = None,
 ) -> WritePlan:
     """Decide how `dataframe` is written, and refuse what cannot be written.
 
     Changes the schema, the partition spec or the sort orders of an existing table first, if options ask for it: in one
     commit, and only once nothing is left that could be refused.
+
+    Args:
+        catalog: The catalog of the table.
+        options: Options of the write.
+        dataframe: The columns of the DataFrame.
+        mode: What the write does.
+        is_stream: Whether it is a micro-batch.
+        table: The table, if it was loaded just now; None to load it.
 
     Raises:
         OptionError: Options and table contradict each other.
@@ -73,7 +83,7 @@ def plan_write(
     check_kind(options, kind)
     _check_catalog(catalog, options)
     wish = Wish.of(options, dataframe, kind)
-    found = _find_or_stage(catalog, wish)
+    found = _find_or_stage(catalog, wish) if table is None else Target.of(catalog, table)
     target, decision = prepare(catalog, options, found, partial(decide, wish))
     if wish.keyed is not None and target.table is not None:
         wish.keyed.announce(target.metadata)

@@ -49,21 +49,22 @@ MANY_FILES = 64
 
 
 def report_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> TaskCommit:
-    """Write the rows of one task, by key if the plan says so, and return the task's message.
+    """Write the rows of one task, and return its message.
 
     Args:
-        plan: What the driver decided for this micro-batch, or for a batch.
-        batches: The task's rows as Spark sends them; may be empty.
+        plan: What the driver decided, for this micro-batch or for a batch.
+        batches: The rows as Spark sends them; may be empty.
         attempt: Becomes part of the files' names, so that no two attempts share a path.
 
     Raises:
-        SchemaMismatchError, DataFileError, RowCountError: As `write_or_hand_over` and `write_keyed_task`.
+        SchemaMismatchError, DataFileError, RowCountError: As `write_task`; no file of the attempt is left.
     """
     if plan.write.changes is not None:
-        from iceberg_ds.writers.keyed import report_keyed_task  # noqa: PLC0415  # most tasks write no keys
+        from iceberg_ds.writers.keyed import report_keyed_task  # noqa: PLC0415  # most writes have no keys
 
         return report_keyed_task(plan, batches, attempt)
-    check, arriving, spilled_before = RangeCheck(plan), CountedBatches(batches, plan.event_time), spilled_bytes()
+    spilled_before = spilled_bytes()
+    check, arriving = RangeCheck(plan), CountedBatches(batches, plan.event_time)
     data_files, rows = write_or_hand_over(plan, arriving, attempt, check)
     report = report_files(plan, attempt, data_files)
     fault_point(FaultPoint.TASK_WRITTEN)

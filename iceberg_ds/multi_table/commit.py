@@ -1,0 +1,152 @@
+"""Commits what the tasks of a write into several tables report: each table of the epoch, exactly once.
+
+Every message is checked as that of a write of one table is. Rows that tasks could not write, because their table or a
+column of it is new, are planned and written here before anything is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
+from iceberg_ds.commit.commit import abort_write, delete_reported_files
+from iceberg_ds.commit.snapshot_update import CommitResult
+from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.errors import IcebergSinkError, RefusedRowsError
+from iceberg_ds.messages import LooseRows, RowCounts, TablesCommit, TaskCommit, check_tables, complete_messages
+from iceberg_ds.multi_table.by_driver import ON_DRIVER, plan_and_write
+from iceberg_ds.options.routes import RouteOptions
+from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.plan import TaskKeys
+from iceberg_ds.planning.plan_write import plan_write
+from iceberg_ds.writers.loose import batches_of
+from iceberg_ds.writers.reporting import report_task
+
+logger = logging.getLogger(__name__)
+
+
+def commit_routed(
+    catalog: CatalogClient, options: RouteOptions, messages: Sequence[object], *, epoch_id: int | None = None
+) -> list[CommitResult]:
+    """Commit what the tasks of one write into several tables report.
+
+    Args:
+        catalog: The catalog of the tables.
+        options: The options of the write.
+        messages: What Spark hands to `commit`: a message per task.
+        epoch_id: The micro-batch that Spark commits; None for a batch write.
+
+    Raises:
+        CommitMessageError: Messages are missing or contradict each other; nothing was committed.
+        RefusedRowsError: Rows name no table that may be written; nothing was committed.
+        IcebergSinkError: As `plan_write` for new tables, with nothing committed; or as `commit_tables`.
+    """
+    commits = complete_messages(messages, epoch_id=epoch_id)
+    written = _by_table(commits)
+    try:
+        _check_refused(commits, options)
+        for commit in commits:
+            check_tables(commit)
+        for table, parts in _loose(commits).items():
+            own = options.of(table)
+            if table in written:
+                written[table].append(_one_more(catalog, own, written[table], _filled(options, parts)))
+            else:
+                written[table] = [plan_and_write(catalog, own, *_filled(options, parts), commits[0].epoch)]
+    except IcebergSinkError:
+        for found in written.values():
+            delete_reported_files(catalog, found)
+        raise
+    writes = [TableWrite(commits=written[table]) for table in sorted(written)]
+    if not writes:
+        logger.info("Nothing to add to any table of route-by=%s", options.column)
+    return commit_tables(catalog, writes, epoch_id=epoch_id)
+
+
+def abort_routed(catalog: CatalogClient, messages: Sequence[object]) -> None:
+    """Delete the reported files of every table if it is certain that no commit began; else leave and log them.
+
+    Raises:
+        CatalogError: The catalog could not be reached; nothing more was deleted.
+    """
+    commits = [message for message in messages if isinstance(message, TablesCommit)]
+    is_complete = len(commits) == len(messages)
+    for found in _by_table(commits).values():
+        abort_write(catalog, found if is_complete else [*found, None])
+
+
+def _by_table(commits: Sequence[TablesCommit]) -> dict[str, list[TaskCommit]]:
+    """Return the messages of each table's own write, with one of no rows for each task that had none of them."""
+    sent: dict[str, dict[int, TaskCommit]] = defaultdict(dict)
+    for message in commits:
+        for commit in message.commits:
+            sent[commit.write.table][message.partition_id] = commit
+    partitions = sorted(message.partition_id for message in commits)
+    return {
+        table: [found.get(partition) or _without_rows(found, partition) for partition in partitions]
+        for table, found in sent.items()
+    }
+
+
+def _without_rows(sent: dict[int, TaskCommit], partition_id: int) -> TaskCommit:
+    """Return the message of a task without rows of a table, beside messages of tasks that have some."""
+    example = next(iter(sent.values()))
+    keys = None
+    if example.keys is not None:
+        told = next((commit.keys.evidence for commit in sent.values() if commit.keys and commit.keys.evidence), None)
+        evidence = None if told is None else encode_evidence([], decode_evidence(told).schema)
+        keys = TaskKeys(count=0, modulus=0, evidence=evidence)
+    return TaskCommit(example.write, partition_id, (), keys=keys, counts=RowCounts(received=0))
+
+
+def _check_refused(commits: Sequence[TablesCommit], options: RouteOptions) -> None:
+    refused = [commit.refused for commit in commits if commit.refused is not None]
+    if not refused:
+        return
+    count = sum(rows.count for rows in refused)
+    raise RefusedRowsError(
+        f"Cannot write to several tables, nothing was committed: {count} rows name no table that may be written, for "
+        f"example {refused[0].example} in column '{options.column}'. Tables that may be written: "
+        f"{', '.join(options.rule.patterns)} (options 'route-tables' and 'route-namespace'). Filter these rows out, or "
+        "allow their tables."
+    )
+
+
+def _loose(commits: Sequence[TablesCommit]) -> dict[str, list[LooseRows]]:
+    """Return the rows that the driver writes, by their tables."""
+    parts: dict[str, list[LooseRows]] = defaultdict(list)
+    for commit in commits:
+        for part in commit.loose:
+            parts[part.table].append(part)
+    return parts
+
+
+def _filled(options: RouteOptions, parts: Sequence[LooseRows]) -> tuple[StructType, list[pa.RecordBatch]]:
+    """Return the columns in which rows of a table have values, or those that options name, and the rows."""
+    rows = pa.Table.from_batches(batches_of(parts))
+    is_picked = parts[0].table.lower() in options.columns
+    names = {name for name in rows.column_names if is_picked or rows.column(name).null_count < len(rows)}
+    frame = StructType.fromJson(json.loads(parts[0].columns))
+    columns = StructType([column for column in frame if column.name in names])
+    return columns, rows.select(columns.names).to_batches()
+
+
+def _one_more(
+    catalog: CatalogClient,
+    options: SinkOptions,
+    commits: Sequence[TaskCommit],
+    filled: tuple[StructType, list[pa.RecordBatch]],
+) -> TaskCommit:
+    """Add the columns of rows to a table, and write the rows as one more task of the write that wrote its others."""
+    columns, batches = filled
+    write = commits[0].write
+    plan = plan_write(catalog, options, columns, is_stream=write.epoch is not None)
+    return report_task(replace(plan, write=write), batches, replace(ON_DRIVER, partition_id=len(commits)))

@@ -1,0 +1,145 @@
+"""Plans a write whose rows name their tables: the write of every table that is there and may be written.
+
+Which tables the rows name is not known before they are written. So each table is planned that the route allows; a
+table without rows is not written. Tables that are not there yet have no plan: their rows go to the driver, which
+creates the table with the columns in which they have values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.table import Table
+from pyspark.sql.types import StringType, StructType
+
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options.routes import RouteOptions
+from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.plan import RoutedPlan, TablePlan
+from iceberg_ds.planning.plan_write import WriteMode, plan_write
+from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions, identifier_text, parse_identifier
+from iceberg_ds.table.routes import ANY, Routes
+
+
+def plan_routed(
+    catalog: CatalogClient,
+    options: RouteOptions,
+    dataframe: StructType,
+    mode: WriteMode = WriteMode.APPEND,
+    *,
+    is_stream: bool = False,
+) -> RoutedPlan:
+    """Decide how the rows of a DataFrame go into the tables that they name.
+
+    Raises:
+        OptionError: The DataFrame has no such column of text, or an option does not fit a table.
+        IcebergSinkError: As `plan_write`, for any of the tables.
+    """
+    column = _route_column(options, dataframe)
+    tables: dict[str, TablePlan] = {}
+    for identifier in _tables_there(catalog, options):
+        table = catalog.find_table(identifier)
+        if table is None:  # it was dropped just now
+            continue
+        name = identifier_text(identifier)
+        fits = _Columns(options, name, dataframe, column)
+        plan = plan_write(catalog, fits.options, fits.of(table), mode, is_stream=is_stream, table=table)
+        tables[name] = TablePlan(
+            plan=plan,
+            columns=tuple(fits.of(table).names),
+            absent=fits.absent_of(table),
+            may_gain=fits.options.schema_evolution != "strict",
+        )
+    return RoutedPlan(
+        column=column, rule=options.rule, tables=tables, frame=dataframe.json(), picked=dict(options.columns)
+    )
+
+
+def _route_column(options: RouteOptions, dataframe: StructType) -> str:
+    names = dataframe.names
+    try:
+        position = find_position(options.column, names, case_sensitive=options.of_all.case_sensitive)
+    except AmbiguousNameError as problem:
+        raise OptionError(f"Cannot write to several tables: option 'route-by' {problem}.") from problem
+    if position is None:
+        reason = f"the DataFrame has no such column: it has {', '.join(names)}"
+    elif not isinstance(dataframe[position].dataType, StringType):
+        reason = f"it is {dataframe[position].dataType.simpleString()}, and text is needed, which names a table"
+    else:
+        return names[position]
+    raise OptionError(f"Cannot write to several tables: option 'route-by' names '{options.column}': {reason}.")
+
+
+def _tables_there(catalog: CatalogClient, options: RouteOptions) -> Iterator[tuple[str, ...]]:
+    """Yield the identifiers of the tables that may be written and may be there."""
+    routes = Routes(options.rule)
+    named = {parse_identifier(text) for text in options.rule.patterns if ANY not in text}
+    spaces: set[tuple[str, ...]] = set()
+    for text in options.rule.patterns:
+        *levels, _ = parse_identifier(text)
+        if ANY not in text:
+            continue
+        if any(ANY in level for level in levels):
+            spaces |= set(catalog.namespaces(len(levels)))
+        else:
+            spaces.add(tuple(levels))
+    for namespace in sorted(spaces):
+        named |= {table for table in catalog.tables_in(namespace) if routes.allows(table)}
+    yield from sorted(named)
+
+
+class _Columns:
+    """Which columns of the DataFrame a table gets.
+
+    Args:
+        options: The options of the write.
+        name: Identifier of the table.
+        dataframe: All columns of the DataFrame.
+        column: The column that names the table of each row.
+    """
+
+    def __init__(self, options: RouteOptions, name: str, dataframe: StructType, column: str) -> None:
+        self.options: SinkOptions = options.of(name)
+        self._name = name
+        self._dataframe = dataframe
+        self._column = column
+        self._picked = options.columns.get(name.lower())
+
+    def of(self, table: Table) -> StructType:
+        """Return the columns that the table has, and those that only the write reads, or those that options name."""
+        if self._picked is not None:
+            return StructType([self._dataframe[name] for name in self._named()])
+        read = {(self.options.operation_column or "").lower()}
+        there = [field.name for field in table.schema().fields]
+        try:
+            found = find_positions(self._dataframe.names, there, case_sensitive=self.options.case_sensitive)
+        except AmbiguousNameError as problem:
+            raise OptionError(f"Cannot write to {self._name}: column {problem}.") from problem
+        return StructType(
+            [
+                column
+                for column, position in zip(self._dataframe, found, strict=True)
+                if position is not None or column.name.lower() in read
+            ]
+        )
+
+    def absent_of(self, table: Table) -> tuple[str, ...]:
+        """Return the other columns of the DataFrame, where the table's rows may have no values."""
+        if self._picked is not None:
+            return ()
+        known = {*self.of(table).names, self._column}
+        return tuple(name for name in self._dataframe.names if name not in known)
+
+    def _named(self) -> list[str]:
+        assert self._picked is not None  # noqa: S101  # checked by the caller
+        try:
+            positions = find_positions(self._picked, self._dataframe.names, case_sensitive=self.options.case_sensitive)
+        except AmbiguousNameError as problem:
+            raise OptionError(f"Cannot write to {self._name}: option 'route-columns' {problem}.") from problem
+        if missing := [name for name, found in zip(self._picked, positions, strict=True) if found is None]:
+            raise OptionError(
+                f"Cannot write to {self._name}: option 'route-columns.{self._name}' names {', '.join(missing)}, and "
+                f"the DataFrame has {', '.join(self._dataframe.names)}."
+            )
+        return [self._dataframe.names[position] for position in positions if position is not None]

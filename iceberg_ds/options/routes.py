@@ -1,0 +1,158 @@
+"""The options of each table of a write with `route-by`: those of the write, and `route-options.<table>.*` over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options.parse import SPARK_KEYS, is_known, parse_options
+from iceberg_ds.options.sink_options import (
+    CATALOG_PREFIX,
+    ROUTE_COLUMNS_PREFIX,
+    ROUTE_OPTIONS_PREFIX,
+    SinkOptions,
+)
+from iceberg_ds.plan import RouteRule
+from iceberg_ds.table.names import identifier_text, parse_identifier
+from iceberg_ds.table.spec_parser import parse_columns
+
+_OF_ROUTE = "route-"
+# Options that are one for all tables of a write: where the tables are, who numbers the write, what gets its reports.
+_OF_ALL = frozenset(
+    {
+        *("table", "namespace", "catalog", "warehouse", "txn-app-id", "txnappid", "txn-version", "txnversion"),
+        *("stream-name", "accept-new-checkpoint", "metrics-file", "metrics-reporter", "publish-converted"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteOptions:
+    """The options of a write into several tables.
+
+    Attributes:
+        of_all: The options of the write; its `table` is empty.
+        rule: Which table a value of the route column names.
+        columns: The columns that tables get, by identifier in lower case.
+    """
+
+    of_all: SinkOptions
+    rule: RouteRule
+    columns: Mapping[str, tuple[str, ...]]
+    _raw: Mapping[str, str]
+    _own: Mapping[str, Mapping[str, str]]
+
+    @property
+    def column(self) -> str:
+        """The column that names the table of each row."""
+        assert self.of_all.route_by is not None  # noqa: S101  # checked by `parse_route`
+        return self.of_all.route_by
+
+    def of(self, table: str) -> SinkOptions:
+        """Return the options of one table.
+
+        Args:
+            table: Identifier of the table.
+
+        Raises:
+            OptionError: An option of this table does not go with the others.
+        """
+        own = self._own.get(table.lower())
+        if own is None:
+            return replace(_plain(self.of_all), table=parse_identifier(table))
+        try:
+            return parse_options({**self._raw, **own, "table": table})
+        except OptionError as problem:
+            raise OptionError(f"Table {table}: {problem}") from problem
+
+
+def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
+    """Return the options of a write with `route-by`.
+
+    Args:
+        raw: Options as Spark passes them: lower-case keys, string values.
+        options: The same, parsed.
+
+    Raises:
+        OptionError: An option of a table is unknown, or one for all tables; names every such option at once. Or a
+            table's columns cannot be parsed.
+    """
+    namespace = options.route_namespace or ()
+    patterns = options.route_tables or (f"{identifier_text(namespace)}.*",)
+    plain = {key: value for key, value in raw.items() if not key.startswith(_OF_ROUTE) and key not in SPARK_KEYS}
+    return RouteOptions(
+        of_all=options,
+        rule=RouteRule(namespace=namespace, template=options.route_table_template, patterns=patterns),
+        columns={_full(table, namespace): _columns(table, text) for table, text in options.route_columns.items()},
+        _raw=plain,
+        _own=_own_options(options.route_options, namespace),
+    )
+
+
+def _plain(options: SinkOptions) -> SinkOptions:
+    """Return the options without those of the route."""
+    none = SinkOptions()
+    return replace(
+        options,
+        route_by=none.route_by,
+        route_tables=none.route_tables,
+        route_namespace=none.route_namespace,
+        route_table_template=none.route_table_template,
+        route_columns=none.route_columns,
+        route_options=none.route_options,
+    )
+
+
+def _own_options(given: Mapping[str, str], namespace: Sequence[str]) -> dict[str, dict[str, str]]:
+    own: dict[str, dict[str, str]] = {}
+    problems = []
+    for key, value in given.items():
+        split = _split(key)
+        if split is None:
+            problems.append(f"'{ROUTE_OPTIONS_PREFIX}{key}': expected a table and an option, such as shop.orders.keys")
+            continue
+        table, option = split
+        if option in _OF_ALL or option.startswith((CATALOG_PREFIX, _OF_ROUTE)):
+            problems.append(f"'{ROUTE_OPTIONS_PREFIX}{key}': '{option}' is one for all tables of a write")
+        own.setdefault(_full(table, namespace), {})[option] = value
+    if problems:
+        raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    return own
+
+
+def _split(key: str) -> tuple[str, str] | None:
+    """Return the table and the option that a key names, the shortest name of a table that leaves an option."""
+    position = key.find(".")
+    while position > 0:
+        table, option = key[:position], key[position + 1 :]
+        if is_known(option) and _is_identifier(table):
+            return table, option
+        position = key.find(".", position + 1)
+    return None
+
+
+def _is_identifier(text: str) -> bool:
+    try:
+        parse_identifier(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _full(table: str, namespace: Sequence[str]) -> str:
+    """Return the identifier of a table that an option names, in lower case, as Spark passes names of options."""
+    try:
+        levels = parse_identifier(table)
+    except ValueError as problem:
+        raise OptionError(f"Cannot write with these options: '{table}' names no table: {problem}.") from problem
+    return identifier_text(levels if len(levels) > 1 else (*namespace, *levels)).lower()
+
+
+def _columns(table: str, text: str) -> tuple[str, ...]:
+    try:
+        return parse_columns(text)
+    except ValueError as problem:
+        raise OptionError(
+            f"Cannot write with these options: option '{ROUTE_COLUMNS_PREFIX}{table}' is {text!r}: {problem}."
+        ) from problem

@@ -1,0 +1,69 @@
+"""Pure: which table a value of the route column names, and which tables may be written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from iceberg_ds.parsing import VALUE
+from iceberg_ds.plan import RouteRule
+from iceberg_ds.table.names import identifier_text, is_place, parse_identifier
+
+# Stands for any characters of a level.
+ANY = "*"
+# Commas outside of backticks.
+_COMMAS = re.compile(r",(?=(?:[^`]*`[^`]*`)*[^`]*\Z)")
+
+
+def parse_table_patterns(text: str) -> tuple[str, ...]:
+    """Return the patterns of tables that commas separate, each with a namespace and a name.
+
+    Raises:
+        ValueError: There is none, or one is no identifier.
+    """
+    patterns = tuple(part.strip() for part in _COMMAS.split(text))
+    for pattern in patterns:
+        if len(parse_identifier(pattern)) == 1:
+            raise ValueError(
+                f"expected namespace and table separated by a dot in {pattern!r}, such as db.events or db.*"
+            )
+    return patterns
+
+
+class Routes:
+    """Finds the table that a value names.
+
+    Args:
+        rule: Which table a value names.
+    """
+
+    def __init__(self, rule: RouteRule) -> None:
+        self._rule = rule
+        self._allowed = [_pattern(text) for text in rule.patterns]
+
+    def table_of(self, value: str | None) -> str | None:
+        """Return the identifier of the table that a value names, or None if it names none that may be written."""
+        if value is None or not value.strip():
+            return None
+        text = self._rule.template.replace(VALUE, value)
+        try:
+            levels = parse_identifier(text)
+        except ValueError:
+            return None
+        if len(levels) == 1:
+            levels = (*self._rule.namespace, *levels)
+        return identifier_text(levels) if len(levels) > 1 and self.allows(levels) else None
+
+    def allows(self, levels: Sequence[str]) -> bool:
+        """Return whether the table of that identifier may be written."""
+        if any(is_place(level) for level in levels):
+            return False
+        return any(
+            len(pattern) == len(levels)
+            and all(part.fullmatch(level) for part, level in zip(pattern, levels, strict=True))
+            for pattern in self._allowed
+        )
+
+
+def _pattern(text: str) -> list[re.Pattern[str]]:
+    return [re.compile(".*".join(map(re.escape, level.split(ANY))), re.DOTALL) for level in parse_identifier(text)]

@@ -1,0 +1,297 @@
+"""One task of a write whose rows name their tables: from its Arrow batches to the files of every table.
+
+The rows of the table that comes first go straight into its files; the rows of all others wait, in memory up to
+`WAITING_BYTES`, then in a temporary file, and are written table after table, each as a task of its own write
+would. So memory is bounded over tables and partitions together, and all that holds for one table holds for
+each. Rows of tables without a plan, and rows with values in columns that their table is yet to get, go to the driver.
+Knows neither Spark nor the catalog.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.files import file_io
+from iceberg_ds.messages import LooseRows, RefusedRows, TablesCommit, TaskCommit, check_tables
+from iceberg_ds.plan import RoutedPlan, TablePlan, WritePlan
+from iceberg_ds.snapshots.manifests import live_entries
+from iceberg_ds.table.routes import Routes
+from iceberg_ds.writers.loose import MOST_LOOSE_BYTES, loose_rows, too_many_loose
+from iceberg_ds.writers.reporting import report_task
+from iceberg_ds.writers.spill import Chunk, SpillFile
+from iceberg_ds.writers.task_writer import TaskAttempt, naming_failure
+
+# Most Arrow bytes of rows that wait in memory for the tables before theirs to be written.
+WAITING_BYTES = 64 * 1024 * 1024
+
+# Arrow bytes of rows of one table that are passed on at once: batches of many tables have few rows of each.
+_STEP_BYTES = 1024 * 1024
+_REFUSED = -1
+
+
+def report_routed_task(plan: RoutedPlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> TablesCommit:
+    """Write the rows of one task into the tables that they name, and return the task's message.
+
+    Args:
+        plan: What the driver decided, for this micro-batch or for a batch.
+        batches: The rows as Spark sends them; may be empty.
+        attempt: Becomes part of the files' names, so that no two attempts share a path.
+
+    Raises:
+        SchemaMismatchError: Rows have values in a column that their table lacks, or as `report_task`.
+        DataFileError: Files could not be written, or the driver would get too many rows.
+        RowCountError: Rows were lost on the way.
+    """
+    rows = _RowsByTable(plan, batches)
+    commits: list[TaskCommit] = []
+    try:
+        while (table := rows.next_table()) is not None:
+            commits.append(report_task(table.plan, rows.of(table), attempt))
+        message = TablesCommit(
+            attempt.partition_id,
+            rows.received,
+            tuple(commits),
+            loose=rows.loose(),
+            refused=rows.refused,
+            epoch=plan.epoch,
+        )
+        check_tables(message)
+    except BaseException:
+        for commit in commits:
+            _discard(plan.tables[commit.write.table].plan, commit)
+        raise
+    finally:
+        rows.close()
+    return message
+
+
+def _discard(plan: WritePlan, commit: TaskCommit) -> None:
+    """Delete the files of a table that was written before the task failed."""
+    io = file_io(plan.io_properties, plan.location)
+    paths = [file.file_path for file in (*commit.data_files, *commit.delete_files)]
+    for manifest in commit.manifests:
+        paths += [*(entry.data_file.file_path for entry in live_entries(io, manifest.file)), manifest.path]
+    delete_files(io, paths, Proof.TASK_FAILED)
+
+
+class _RowsByTable:
+    """The rows of a task, by the tables that they name."""
+
+    def __init__(self, plan: RoutedPlan, batches: Iterable[pa.RecordBatch]) -> None:
+        self.received = 0
+        self.refused: RefusedRows | None = None
+        self._plan = plan
+        self._batches = iter(batches)
+        self._routes = Routes(plan.rule)
+        self._numbers: dict[str | None, int] = {}  # of tables, by the values that name them
+        self._tables: list[str] = []
+        self._number_of: dict[str, int] = {}
+        self._first: int | None = None
+        self._waiting = _Waiting()
+        self._loose = _Waiting(is_kept=True)
+        self._left: Iterator[int] | None = None
+        self._pushed: list[pa.RecordBatch] = []
+        self._columns: dict[str, list[str]] = {}
+
+    def next_table(self) -> TablePlan | None:
+        """Return the next table with rows that tasks write, or None if there is none left; take all its rows first."""
+        if self._left is None:
+            if (first := self._advance()) is not None:
+                return self._plan.tables[self._tables[first]]
+            self._left = iter(self._waiting.numbers)
+        number = next(self._left, None)
+        return None if number is None else self._plan.tables[self._tables[number]]
+
+    def of(self, table: TablePlan) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table that `next_table` has returned."""
+        number = self._number_of[table.plan.write.table]
+        if number != self._first:
+            with naming_failure(table.plan):
+                yield from self._waiting.take(number)
+            return
+        while self._read():
+            yield from _joined(self._pushed)
+            self._pushed = []
+        self._left = iter(self._waiting.numbers)
+
+    def loose(self) -> tuple[LooseRows, ...]:
+        """Return the rows for the driver."""
+        return tuple(
+            loose_rows(self._tables[number], self._frame_of(self._tables[number]), list(self._loose.take(number)))
+            for number in self._loose.numbers
+        )
+
+    def close(self) -> None:
+        """Forget all rows."""
+        self._waiting.close()
+
+    def _advance(self) -> int | None:
+        """Read until a table with a plan has rows, and return its number; None if there is none."""
+        while self._read_batch():
+            if self._first is not None:
+                return self._first
+        return None
+
+    def _read(self) -> bool:
+        """Read until the first table has rows that are worth a step; return whether it has any."""
+        while sum(rows.nbytes for rows in self._pushed) < _STEP_BYTES and self._read_batch():
+            pass
+        return bool(self._pushed)
+
+    def _read_batch(self) -> bool:
+        batch = next(self._batches, None)
+        if batch is None:
+            return False
+        self.received += batch.num_rows
+        if batch.num_rows:
+            self._divide(batch)
+        return True
+
+    def _divide(self, batch: pa.RecordBatch) -> None:
+        values = batch.column(self._plan.column).dictionary_encode(null_encoding="encode")
+        numbers = pa.array([self._number(value) for value in values.dictionary.to_pylist()], pa.int32())
+        of_rows = numbers.take(values.indices)
+        if len(set(numbers.to_pylist())) == 1:
+            self._take(numbers[0].as_py(), batch)
+            return
+        order = pc.sort_indices(of_rows)
+        rows, runs = batch.take(order), pc.run_end_encode(of_rows.take(order))
+        start = 0
+        for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            self._take(number, rows.slice(start, end - start))
+            start = end
+
+    def _number(self, value: str | None) -> int:
+        """Return the number of the table that a value names, or `_REFUSED`."""
+        known = self._numbers.get(value)
+        if known is None:
+            table = self._routes.table_of(value)
+            known = _REFUSED if table is None else self._number_of_table(table)
+            self._numbers[value] = known
+        return known
+
+    def _number_of_table(self, table: str) -> int:
+        if table not in self._number_of:
+            self._number_of[table] = len(self._tables)
+            self._tables.append(table)
+        return self._number_of[table]
+
+    def _take(self, number: int, rows: pa.RecordBatch) -> None:
+        """Bring rows of one table on their way."""
+        if number == _REFUSED:
+            self._refuse(rows)
+            return
+        name = self._tables[number]
+        table = self._plan.tables.get(name)
+        if table is None:
+            self._send(number, rows.select(self._picked(name)))
+            return
+        filled = [column for column in table.absent if rows.column(column).null_count < rows.num_rows]
+        if filled and not table.may_gain:
+            raise SchemaMismatchError(_lacking(name, filled))
+        if filled:
+            self._send(number, rows.select(self._picked(name)))
+            return
+        rows = rows.select(table.columns)
+        if self._first is None:
+            self._first = number
+        if number == self._first:
+            self._pushed.append(rows)
+        else:
+            self._waiting.add(number, rows)
+
+    def _send(self, number: int, rows: pa.RecordBatch) -> None:
+        self._loose.add(number, rows)
+        if self._loose.size_bytes > MOST_LOOSE_BYTES:
+            raise too_many_loose([self._tables[found] for found in self._loose.numbers])
+
+    def _refuse(self, rows: pa.RecordBatch) -> None:
+        example = repr(rows.column(self._plan.column)[0].as_py())
+        count, example = (0, example) if self.refused is None else (self.refused.count, self.refused.example)
+        self.refused = RefusedRows(count=count + rows.num_rows, example=example)
+
+    def _picked(self, table: str) -> list[str]:
+        """Return the columns that the driver gets of rows of a table."""
+        columns = self._columns.get(table)
+        if columns is None:
+            named = self._plan.picked.get(table.lower())
+            known = [column["name"] for column in json.loads(self._plan.frame)["fields"]]
+            columns = [name for name in known if (name != self._plan.column if named is None else name in named)]
+            self._columns[table] = columns
+        return columns
+
+    def _frame_of(self, table: str) -> str:
+        frame, names = json.loads(self._plan.frame), set(self._picked(table))
+        return json.dumps({**frame, "fields": [column for column in frame["fields"] if column["name"] in names]})
+
+
+def _lacking(table: str, columns: Sequence[str]) -> str:
+    named = ", ".join(f"'{column}'" for column in columns)
+    return (
+        f"Cannot write to {table}: its rows have values in {named}, which the table lacks. Add the columns to the "
+        f"table, or let writes add them: option 'route-options.{table}.schema-evolution', or 'schema-evolution' for "
+        f"all, is add-columns; or name the columns to write in 'route-columns.{table}'."
+    )
+
+
+class _Waiting:
+    """Rows of several tables, each with its own columns, in memory or in a temporary file.
+
+    Args:
+        is_kept: Whether all rows stay in memory.
+
+    Attributes:
+        size_bytes: Arrow bytes of the rows in memory.
+    """
+
+    def __init__(self, *, is_kept: bool = False) -> None:
+        self.size_bytes = 0
+        self._is_kept = is_kept
+        self._rows: dict[int, list[pa.RecordBatch]] = {}
+        self._chunks: dict[int, list[Chunk]] = {}
+        self._spill: SpillFile | None = None
+
+    @property
+    def numbers(self) -> list[int]:
+        """The tables that have rows, in the order in which they came."""
+        return list(dict.fromkeys([*self._chunks, *self._rows]))
+
+    def add(self, number: int, rows: pa.RecordBatch) -> None:
+        """Take rows of a table."""
+        self._rows.setdefault(number, []).append(rows)
+        self.size_bytes += rows.nbytes
+        if self.size_bytes > WAITING_BYTES and not self._is_kept:
+            self._write()
+
+    def take(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table, in the order in which they came, and forget them."""
+        for chunk in self._chunks.pop(number, []):
+            assert self._spill is not None  # noqa: S101  # chunks lie in it
+            yield self._spill.read(chunk)
+        waiting = self._rows.pop(number, [])
+        self.size_bytes -= sum(rows.nbytes for rows in waiting)
+        yield from _joined(waiting)
+
+    def close(self) -> None:
+        """Forget all rows."""
+        self._rows, self._chunks = {}, {}
+        if self._spill is not None:
+            self._spill.close()
+
+    def _write(self) -> None:
+        self._spill = self._spill or SpillFile("waiting for the tables before theirs")
+        for number, waiting in self._rows.items():
+            for rows in _joined(waiting):
+                self._chunks.setdefault(number, []).append(self._spill.write(rows))
+        self._rows, self.size_bytes = {}, 0
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the rows of batches in as few batches as their texts allow, without what else their memory holds."""
+    return pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
