@@ -52,6 +52,7 @@ ROOMS = (
     {"commit"},
     {"planning"},
     {"deletes"},
+    {"multi_table"},
     {"inspect"},
     {"datasource"},
     {"session"},
@@ -67,6 +68,7 @@ RUN_IN_TASKS = {
     "inspect.checklist",
     "inspect.executors",
     "inspect.machine_checks",
+    "spark.write_job",
 }
 ABOVE_TASKS = {"catalog", "commit", "planning"}
 # What works without a running Spark.
