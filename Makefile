@@ -174,6 +174,10 @@ bench-first: $(TOOLS) $(PEER) ## Measure a new user's first table, and the first
 bench-metrics: $(TOOLS) ## Measure appends and micro-batches with every report on commits, and with none
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_metrics.py $(BENCH_ARGS)
 
+.PHONY: bench-routes
+bench-routes: $(TOOLS) $(PEER) ## Measure one DataFrame into many tables beside a write for each table by the runtime
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_routes.py $(BENCH_ARGS)
+
 ##@ Upkeep
 .PHONY: reference
 reference: $(TOOLS) ## Write what follows from code: pages of options, types, errors, commands, metrics and others, and the board

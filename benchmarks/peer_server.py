@@ -18,6 +18,7 @@ from datasets import session
 from peer_java import JavaCommits
 from peer_memory import SessionMemory
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.streaming import StreamingQuery
 
 import iceberg_ds
@@ -84,6 +85,35 @@ class PeerServer:
             self._spark.sql(f"INSERT INTO {table} SELECT * FROM {source}")  # noqa: S608  # no outside input
         else:
             self._sources[source].write.format(sink).options(**options).mode("append").save(table)
+        return {"seconds": time.perf_counter() - started, **self._memory.peaks()}
+
+    def divide(self, sink: str, source: str, tables: list[str], options: dict[str, str]) -> dict[str, float]:
+        """Append each row of a source to one of several tables, and return the seconds that it took, and peaks.
+
+        The sink takes one pass over the rows. The runtime gets what its users write in `foreachBatch`: the rows are
+        kept in memory, and each table gets a write of those that a filter leaves.
+
+        Args:
+            sink: The name of its format.
+            source: The source.
+            tables: Identifiers of the tables; the part key of a row says which of them is its own.
+            options: Options of the sink.
+        """
+        named = F.element_at(
+            F.array(*map(F.lit, tables)), F.pmod(F.col("l_partkey"), F.lit(len(tables))).cast("int") + 1
+        )
+        rows = self._sources[source].withColumn("kind", named)
+        self._memory.reset()
+        os.sync()
+        started = time.perf_counter()
+        if sink == RUNTIME:
+            rows.persist()
+            for table in tables:
+                rows.filter(F.col("kind") == table).drop("kind").writeTo(table).append()
+            rows.unpersist(blocking=True)
+        else:
+            routed = {"route-by": "kind", "route-tables": ",".join(tables), **options}
+            rows.write.format(sink).options(**routed).mode("append").save()
         return {"seconds": time.perf_counter() - started, **self._memory.peaks()}
 
     def stream(self, sink: str, table: str, options: dict[str, str], load: dict[str, int]) -> dict[str, Any]:

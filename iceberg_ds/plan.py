@@ -574,6 +574,8 @@ class RoutedPlan:
         rule: Which table a value names.
         tables: The plans of tables that are there, by identifier, as `identifier_text` writes it.
         frame: The columns of the DataFrame, as the JSON of a Spark `StructType`.
+        refused: Tables that cannot be written, by identifier, with the reason; only patterns allow them, and rows may
+            name none of them.
         picked: Names of the columns of tables that are not there yet, by identifier in lower case, as options give
             them; of others, all columns but `column`.
         epoch: The micro-batch, None for a batch and before its tasks begin.
@@ -583,6 +585,7 @@ class RoutedPlan:
     rule: RouteRule
     tables: Mapping[str, TablePlan]
     frame: str
+    refused: Mapping[str, str] = field(default_factory=dict)
     picked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     epoch: EpochId | None = None
 

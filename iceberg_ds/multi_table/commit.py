@@ -149,4 +149,6 @@ def _one_more(
     columns, batches = filled
     write = commits[0].write
     plan = plan_write(catalog, options, columns, is_stream=write.epoch is not None)
-    return report_task(replace(plan, write=write), batches, replace(ON_DRIVER, partition_id=len(commits)))
+    # Rows that are handed over have the columns that the other tasks know.
+    plan = replace(plan, write=write, small_task_size_bytes=0)
+    return report_task(plan, batches, replace(ON_DRIVER, partition_id=len(commits)))

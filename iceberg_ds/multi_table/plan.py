@@ -1,8 +1,8 @@
 """Plans a write whose rows name their tables: the write of every table that is there and may be written.
 
-Which tables the rows name is not known before they are written. So each table is planned that the route allows; a
-table without rows is not written. Tables that are not there yet have no plan: their rows go to the driver, which
-creates the table with the columns in which they have values.
+Which tables the rows name is not known before they are written. So each table is planned that the route allows. A
+table without rows is not written, and one that cannot be written is refused only if rows name it. Tables that are not
+there yet have no plan: their rows go to the driver, which creates the table with the columns in which they have values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyspark.sql.types import StringType, StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.errors import OptionError
+from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import RoutedPlan, TablePlan
@@ -38,21 +38,37 @@ def plan_routed(
     """
     column = _route_column(options, dataframe)
     tables: dict[str, TablePlan] = {}
+    refused: dict[str, str] = {}
     for identifier in _tables_there(catalog, options):
-        table = catalog.find_table(identifier)
-        if table is None:  # it was dropped just now
-            continue
         name = identifier_text(identifier)
-        fits = _Columns(options, name, dataframe, column)
-        plan = plan_write(catalog, fits.options, fits.of(table), mode, is_stream=is_stream, table=table)
-        tables[name] = TablePlan(
-            plan=plan,
-            columns=tuple(fits.of(table).names),
-            absent=fits.absent_of(table),
-            may_gain=fits.options.schema_evolution != "strict",
-        )
+        table = catalog.find_table(identifier)
+        if table is None:  # it is yet to be made
+            continue
+        try:
+            tables[name] = _plan_table(
+                catalog, _Columns(options, name, dataframe, column), table, mode, is_stream=is_stream
+            )
+        except (OptionError, SchemaMismatchError, UnsupportedTableError) as problem:
+            if name in options.rule.patterns:
+                raise
+            refused[name] = str(problem)
     return RoutedPlan(
-        column=column, rule=options.rule, tables=tables, frame=dataframe.json(), picked=dict(options.columns)
+        column=column,
+        rule=options.rule,
+        tables=tables,
+        frame=dataframe.json(),
+        refused=refused,
+        picked=dict(options.columns),
+    )
+
+
+def _plan_table(catalog: CatalogClient, fits: _Columns, table: Table, mode: WriteMode, *, is_stream: bool) -> TablePlan:
+    columns = fits.of(table)
+    return TablePlan(
+        plan=plan_write(catalog, fits.options, columns, mode, is_stream=is_stream, table=table),
+        columns=tuple(columns.names),
+        absent=fits.absent_of(columns),
+        may_gain=fits.options.schema_evolution != "strict",
     )
 
 
@@ -124,11 +140,11 @@ class _Columns:
             ]
         )
 
-    def absent_of(self, table: Table) -> tuple[str, ...]:
+    def absent_of(self, columns: StructType) -> tuple[str, ...]:
         """Return the other columns of the DataFrame, where the table's rows may have no values."""
         if self._picked is not None:
             return ()
-        known = {*self.of(table).names, self._column}
+        known = {*columns.names, self._column}
         return tuple(name for name in self._dataframe.names if name not in known)
 
     def _named(self) -> list[str]:

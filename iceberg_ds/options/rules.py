@@ -167,6 +167,12 @@ RULES: tuple[Rule, ...] = (
     ),
     _contradict("route-by", "location", "one place cannot hold several tables: give 'route-options.<table>.location'"),
     _contradict(
+        "route-by",
+        "drop-missing-columns",
+        "the DataFrame has columns of other tables and may lack those of any: give "
+        "'route-options.<table>.drop-missing-columns'",
+    ),
+    _contradict(
         "route-by", "publish-converted", "the tables of one epoch are committed together, and conversion takes one each"
     ),
     # Rows with keys.

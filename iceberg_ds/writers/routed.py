@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.messages import LooseRows, RefusedRows, TablesCommit, TaskCommit, check_tables
@@ -45,6 +45,7 @@ def report_routed_task(plan: RoutedPlan, batches: Iterable[pa.RecordBatch], atte
 
     Raises:
         SchemaMismatchError: Rows have values in a column that their table lacks, or as `report_task`.
+        RefusedRowsError: Rows name a table that cannot be written.
         DataFileError: Files could not be written, or the driver would get too many rows.
         RowCountError: Rows were lost on the way.
     """
@@ -188,6 +189,8 @@ class _RowsByTable:
             self._refuse(rows)
             return
         name = self._tables[number]
+        if (reason := self._plan.refused.get(name)) is not None:
+            raise RefusedRowsError(reason)
         table = self._plan.tables.get(name)
         if table is None:
             self._send(number, rows.select(self._picked(name)))

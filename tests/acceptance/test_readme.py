@@ -25,7 +25,16 @@ DOCUMENTS = [README, *sorted(DOCS.rglob("*.md"))]
 # Pages whose examples run one after the other: later ones read what earlier ones have written.
 GUIDES = [
     DOCS / f"{page}.md"
-    for page in ("tables", "overwrites", "branches", "streams", "transactions", "metrics/index", "metrics/prometheus")
+    for page in (
+        "tables",
+        "overwrites",
+        "branches",
+        "streams",
+        "many-tables",
+        "transactions",
+        "metrics/index",
+        "metrics/prometheus",
+    )
 ]
 KEYS = [
     DOCS / "keys" / f"{page}.md"

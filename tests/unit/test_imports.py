@@ -72,7 +72,8 @@ RUN_IN_TASKS = {
 }
 ABOVE_TASKS = {"catalog", "commit", "planning"}
 # What works without a running Spark.
-WITHOUT_SPARK = set().union(*ROOMS) - {"spark", "deletes", "inspect", "datasource", "session", "cli", "__init__"}
+WITH_SPARK = {"spark", "deletes", "multi_table", "inspect", "datasource", "session", "cli", "__init__"}
+WITHOUT_SPARK = set().union(*ROOMS) - WITH_SPARK
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {
     "catalog.own_storage",
