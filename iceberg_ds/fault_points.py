@@ -24,6 +24,11 @@ class FaultPoint(Enum):
     PUBLISHED = "committer: the branch that readers use is known to have the rows; Spark does not know it"
     SKIPPED = "committer: an earlier write had landed these rows; the new files are deleted"
     CLEANING_UP = "any: files are about to be deleted, with proof"
+    TABLES_SEEN = "committer: all tables of an epoch are loaded and looked at, and no request for them is sent"
+    TABLES_CREATED = "committer: the new tables of an epoch are there, without rows"
+    TABLES_PREPARED = "committer: the manifests of all tables of an epoch are written, and the request is not sent"
+    POINTERS_READY = "committer: the metadata files of all tables of a request are written, and no pointer has moved"
+    TABLES_ANSWERED = "committer: the catalog has answered the request for all tables, and no table is looked at"
     ABORT_BEGUN = "committer: Spark gives the write up"
 
 

@@ -71,22 +71,25 @@ class CommitRefusedError(Exception):
         is_lasting: Whether the same request is refused again, unless the table changes.
         is_lost_race: Whether another commit was faster.
         is_gone: Whether the catalog says that it has no such table.
+        is_certain: Whether this process itself saw that nothing was carried out.
         retry_after_ms: Milliseconds that the catalog asks to wait, 0 if it does not ask.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one for each attribute
         self,
         reason: str,
         *,
         is_lasting: bool,
         is_lost_race: bool = False,
         is_gone: bool = False,
+        is_certain: bool = False,
         retry_after_ms: float = 0,
     ) -> None:
         super().__init__(reason)
         self.is_lasting = is_lasting
         self.is_lost_race = is_lost_race
         self.is_gone = is_gone
+        self.is_certain = is_certain
         self.retry_after_ms = retry_after_ms
 
 
@@ -100,6 +103,18 @@ class CommitAnswerLostError(Exception):
     def __init__(self, reason: str, *, retry_after_ms: float = 0) -> None:
         super().__init__(reason)
         self.retry_after_ms = retry_after_ms
+
+
+class RolledBackError(CommitFailedException):
+    """Another commit was faster, and this process itself saw it, or rolled back what it had begun."""
+
+
+class TogetherRefusedError(Exception):
+    """The server takes no request for several tables, although it says that it does."""
+
+
+class ManyTablesRefusedError(CommitRefusedError):
+    """The same in words, without secrets: the tables have to be committed one after the other."""
 
 
 class StagingRefusedError(Exception):
@@ -125,7 +140,12 @@ def commit_failure(failure: Exception, reason: str) -> CommitRefusedError | Comm
         is_lost_race = isinstance(failure, _LOST_RACES) and not is_locked
         is_gone = isinstance(failure, NoSuchTableError)
         return CommitRefusedError(
-            reason, is_lasting=is_lasting, is_lost_race=is_lost_race, is_gone=is_gone, retry_after_ms=wait_ms
+            reason,
+            is_lasting=is_lasting,
+            is_lost_race=is_lost_race,
+            is_gone=is_gone,
+            is_certain=isinstance(failure, RolledBackError),
+            retry_after_ms=wait_ms,
         )
     if answer is not None and answer.status_code in _REFUSING_STATUSES:
         is_gone = answer.status_code == _NOT_FOUND

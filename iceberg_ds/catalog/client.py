@@ -22,7 +22,13 @@ from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProper
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from iceberg_ds.catalog.answers import StagingRefusedError, commit_failure, sent_login
+from iceberg_ds.catalog.answers import (
+    ManyTablesRefusedError,
+    StagingRefusedError,
+    TogetherRefusedError,
+    commit_failure,
+    sent_login,
+)
 from iceberg_ds.catalog.loading import load
 from iceberg_ds.catalog.metadata_files import MetadataFiles
 from iceberg_ds.catalog.nessie import guarded, is_nessie
@@ -144,7 +150,7 @@ class CatalogClient:
 
         table = self._translated(load, f"load table {identifier_text(identifier)}")
         if table is not None:
-            see_table(table.metadata, table.metadata_location)
+            see_table(table.name(), table.metadata, table.metadata_location)
         if table is None and self._is_view(identifier):
             raise UnsupportedTableError(
                 f"Cannot write to {identifier_text(identifier)}: it is a view. Write to its table."
@@ -283,13 +289,49 @@ class CatalogClient:
             response = self.send_as_it_is(table, request)
         except Exception as failure:  # every library below raises its own
             raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
-        see_table(response.metadata, response.metadata_location)
+        see_table(table.name(), response.metadata, response.metadata_location)
         return response
 
     def send_as_it_is(self, table: Table, request: CommitRequest) -> CommitTableResponse:
         """Send one commit without what `send` adds for catalogs with known gaps; errors are the catalog library's."""
         with self._metadata_files.at_hand():
             return self._catalog.commit_table(table, request.requirements, request.updates)
+
+    @property
+    def takes_many_tables(self) -> bool:
+        """Whether one request can change several tables; only the tables tell whether all of it was carried out."""
+        # PyIceberg's catalogs have no such attribute; `sql` and `rest` give it to theirs.
+        return bool(getattr(self._catalog, "can_commit_tables", False))
+
+    def send_together(self, changes: Sequence[tuple[Table, CommitRequest]]) -> None:
+        """Send one request that changes several existing tables.
+
+        That the catalog confirms it says nothing certain of any table: load each of them.
+
+        Args:
+            changes: Each table, freshly loaded, with the part of the request that changes it; no table twice.
+
+        Raises:
+            ManyTablesRefusedError: The catalog takes no such request, although it says that it does.
+            CommitRefusedError: The catalog says that it changed no table.
+            CommitAnswerLostError: Anything else: it may have changed some or all.
+            UnsupportedTableError: The catalog cannot carry it out; nothing was sent.
+        """
+        if not self.holds_branches:
+            changes = [
+                (table, guarded(request, table.metadata, table_name=identifier_text(table.name())))
+                for table, request in changes
+            ]
+        commit = getattr(self._catalog, "commit_tables", None)
+        if commit is None:
+            raise UnsupportedTableError(f"Cannot commit to several tables at once: {self!r} takes no such request.")
+        try:
+            with self._metadata_files.at_hand():
+                commit(changes)
+        except TogetherRefusedError as refusal:
+            raise ManyTablesRefusedError(self.describe(refusal), is_lasting=True) from None
+        except Exception as failure:  # every library below raises its own
+            raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
 
     def _translated(self, call: Callable[[], _Result], action: str) -> _Result:
         try:

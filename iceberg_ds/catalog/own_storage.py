@@ -35,6 +35,8 @@ from iceberg_ds.catalog.metadata_files import files_at_hand
 from iceberg_ds.catalog.staged_metadata import note_staged, see_table
 from iceberg_ds.table.locations import metadata_locations
 
+_SQL = "pyiceberg.catalog.sql"
+
 
 def updated_metadata(
     base_metadata: TableMetadata,
@@ -100,7 +102,7 @@ class _OwnStaging(_OwnStorage, MetastoreCatalog):
         base, stands_at = None, None
         if current_table is not None:
             base, stands_at = current_table.metadata, current_table.metadata_location
-            see_table(base, stands_at)
+            see_table(current_table.name(), base, stands_at)
         for requirement in requirements:
             requirement.validate(base)
         metadata = updated_metadata(
@@ -127,11 +129,16 @@ class _OwnStaging(_OwnStorage, MetastoreCatalog):
 def with_own_storage(catalog: Catalog) -> Catalog:
     """Return the catalog, changed so that it takes nothing from tables that opens storage or names code.
 
-    A user's own class that opens storage in its own way is left alone.
+    A SQL catalog can then change several tables in one transaction, too (`sql`). A user's own class that opens storage
+    in its own way is left alone.
     """
     kind = type(catalog)
     opens = next(parent for parent in kind.__mro__ if "_load_file_io" in vars(parent))
     if opens is Catalog:
-        own = _OwnStaging if isinstance(catalog, MetastoreCatalog) else _OwnStorage
-        catalog.__class__ = type(kind.__name__, (own, kind), {"__module__": kind.__module__})
+        own: tuple[type, ...] = (_OwnStaging if isinstance(catalog, MetastoreCatalog) else _OwnStorage,)
+        if any(parent.__module__ == _SQL for parent in kind.__mro__):
+            from iceberg_ds.catalog.sql import ManyTablesSql  # noqa: PLC0415  # it loads the SQL catalog's libraries
+
+            own = (*own, ManyTablesSql)
+        catalog.__class__ = type(kind.__name__, (*own, kind), {"__module__": kind.__module__})
     return catalog

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
@@ -40,17 +40,25 @@ from pyiceberg.catalog.rest import (
     TableResponse,
 )
 from pyiceberg.catalog.rest.auth import OAuth2AuthManager, OAuth2TokenProvider
-from pyiceberg.exceptions import BadRequestError, RESTError
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    RESTError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from pyiceberg.io import PY_IO_IMPL, FileIO
-from pyiceberg.table import CommitTableRequest, CommitTableResponse, StagedTable, Table
+from pyiceberg.table import CommitTableRequest, CommitTableResponse, StagedTable, Table, TableIdentifier
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.utils.properties import get_header_properties, property_as_bool
-from requests import PreparedRequest, Response, Session
+from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import ChunkedEncodingError, ConnectionError  # noqa: A004  # requests' own
 
 from iceberg_ds._version import __version__
-from iceberg_ds.catalog.answers import StagingRefusedError
+from iceberg_ds.catalog.answers import StagingRefusedError, TogetherRefusedError
 from iceberg_ds.catalog.metadata_files import files_at_hand, no_garbage_collection
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.vended_credentials import (
@@ -71,6 +79,7 @@ from iceberg_ds.metrics.report import CommitReport, rest_report
 from iceberg_ds.parsing import count, positive_integer
 from iceberg_ds.secrets import is_secret, mask_text, storage_properties
 from iceberg_ds.table.names import identifier_text, parse_identifier
+from iceberg_ds.table.requests import CommitRequest
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +105,20 @@ _ANY = frozenset({"GET", "HEAD", "POST"})
 # A token that tasks get should last nearly as long as tokens do.
 _FRESH_TOKEN_S = 60
 _METRICS = "namespaces/{namespace}/tables/{table}/metrics"
+_TRANSACTION = "transactions/commit"
+_COMMIT_TABLES = Endpoint(http_method=HttpMethod.POST, path=f"{API_PREFIX}/{_TRANSACTION}")
+_EXPIRED_LOGIN = (401, 419)
+# A server that knows its tables and not this path answers 404; then the next look finds all tables.
+_TABLES_REFUSALS: Mapping[int, type[Exception]] = {
+    400: BadRequestError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NoSuchTableError,
+    405: TogetherRefusedError,
+    409: CommitFailedException,
+    429: TooManyRequestsError,
+    501: TogetherRefusedError,
+}
 _REPORT_METRICS = Endpoint(http_method=HttpMethod.POST, path=f"{API_PREFIX}/{_METRICS}")
 # Seconds to connect, and to wait for the answer.
 _REPORT_TIMEOUT_S = (2.0, 5.0)
@@ -336,6 +359,36 @@ class SinkRestCatalog(RestCatalog):
         self._session.post(url, json=rest_report(report), timeout=_REPORT_TIMEOUT_S).raise_for_status()
 
     @property
+    def can_commit_tables(self) -> bool:
+        """Whether the server says that it takes one request for several tables."""
+        return _COMMIT_TABLES in self._supported_endpoints
+
+    def commit_tables(self, changes: Sequence[tuple[Table, CommitRequest]]) -> None:
+        """Send one request that changes several tables.
+
+        Raises:
+            CommitFailedException: The server refused it, because a requirement does not hold.
+            TogetherRefusedError: The server has no such request.
+            BadRequestError, UnauthorizedError, ForbiddenError, NoSuchTableError, TooManyRequestsError: The server
+                refused it.
+            HTTPError, RequestException: Anything else: it may have been carried out.
+        """
+        response = self._post_tables(_text_of(changes))
+        if response.status_code in _EXPIRED_LOGIN:  # nothing was carried out
+            self._refresh_token()
+            response = self._post_tables(_text_of(changes))
+        try:
+            response.raise_for_status()
+        except HTTPError as failure:
+            refusal = _TABLES_REFUSALS.get(response.status_code)
+            if refusal is None:
+                raise
+            raise refusal(f"{response.status_code}: {response.text}") from failure
+
+    def _post_tables(self, body: str) -> Response:
+        return self._session.post(self.url(_TRANSACTION, prefixed=True), data=body.encode())
+
+    @property
     def _ca_bundle(self) -> str | None:
         return (self.properties.get(SSL) or {}).get(CA_BUNDLE)  # a tree
 
@@ -487,6 +540,19 @@ class WholeCommitTableRequest(CommitTableRequest):
     """A commit request that writes each update with all fields of its own class."""
 
     updates: tuple[SerializeAsAny[TableUpdate], ...] = ()
+
+
+def _text_of(changes: Sequence[tuple[Table, CommitRequest]]) -> str:
+    """Return the JSON of one request that changes several tables; PyIceberg has no class for it."""
+    parts = (
+        WholeCommitTableRequest(
+            identifier=TableIdentifier(namespace=table.name()[:-1], name=table.name()[-1]),
+            requirements=request.requirements,
+            updates=request.updates,
+        ).model_dump_json()
+        for table, request in changes
+    )
+    return f'{{"table-changes": [{", ".join(parts)}]}}'
 
 
 def commit_table_request(**fields: Any) -> CommitTableRequest:  # noqa: ANN401  # as the class

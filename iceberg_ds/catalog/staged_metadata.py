@@ -7,13 +7,14 @@ REST server writes, and tidies up, its own files.
 A table's metadata file is the table: if its current file were deleted, all would be lost. So no answer of the catalog
 counts here, because a refusal may follow a first try that landed, and no state of the table counts that may be an old
 one. A file is deleted only if the table's own log holds the file that it was to follow, and not the file itself:
-another file has followed, the pointer has moved on, and a request that is still under way must fail. All others stay.
+another file has followed, the pointer has moved on, and a request that is still under way must fail. Or this process
+itself has rolled back the transaction that was to move the pointer. All others stay.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -35,12 +36,14 @@ class StagedMetadata:
 
     Attributes:
         path: Its location.
+        name: Identifier of the table.
         follows: The metadata file that the table stood at, or None if the commit creates the table.
         table_uuid: UUID of the table.
         io: Opens its storage.
     """
 
     path: str
+    name: tuple[str, ...]
     follows: str | None
     table_uuid: str
     io: FileIO
@@ -82,10 +85,17 @@ class _Staged:
         self.paths.add(staged.path)
         self._open.append(staged)
 
-    def see(self, metadata: TableMetadata, location: str) -> None:
-        fates = [(staged, fate(staged, metadata, location)) for staged in self._open]
+    def see(self, name: tuple[str, ...], metadata: TableMetadata, location: str) -> None:
+        # A commit of several tables stages a file for each: one table tells nothing of another one's file.
+        fates = [
+            (staged, fate(staged, metadata, location) if staged.name == name else Fate.OPEN) for staged in self._open
+        ]
         self._open = [staged for staged, found in fates if found is Fate.OPEN]
         self._passed_over += [staged for staged, found in fates if found is Fate.PASSED_OVER]
+
+    def note_rolled_back(self, paths: Collection[str]) -> None:
+        self._passed_over += [staged for staged in self._open if staged.path in paths]
+        self._open = [staged for staged in self._open if staged.path not in paths]
 
     def tidy(self) -> None:
         if self._passed_over:
@@ -112,16 +122,17 @@ def tidying_metadata() -> Iterator[None]:
         staged.tidy()
 
 
-def see_table(metadata: TableMetadata, location: str | None) -> None:
+def see_table(name: tuple[str, ...], metadata: TableMetadata, location: str | None) -> None:
     """Take note of a table that was just loaded or committed to.
 
     Args:
+        name: Identifier of the table.
         metadata: The table.
         location: The metadata file that the table stands at, or None if the catalog does not say.
     """
     staged = _current.get()
     if staged is not None and location:
-        staged.see(metadata, location)
+        staged.see(name, metadata, location)
 
 
 def note_staged(table: StagedTable, follows: str | None) -> StagedTable:
@@ -137,12 +148,20 @@ def note_staged(table: StagedTable, follows: str | None) -> StagedTable:
         staged.note(
             StagedMetadata(
                 path=table.metadata_location,
+                name=table.name(),
                 follows=follows,
                 table_uuid=str(table.metadata.table_uuid),
                 io=table.io,
             )
         )
     return table
+
+
+def note_rolled_back(paths: Collection[str]) -> None:
+    """Take note that this process has rolled back the transaction that was to move tables to these files."""
+    staged = _current.get()
+    if staged is not None:
+        staged.note_rolled_back(paths)
 
 
 @contextmanager

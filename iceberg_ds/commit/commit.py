@@ -196,16 +196,31 @@ def commit_write(
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
     with metered(catalog.reporting, commits[0].write, TaskFigures.of(commits)) as meter:
-        return _commit(catalog, commits, meter, rewrite, late_keys)
+        begun = begin_commit(catalog, commits, meter, rewrite, late_keys)
+        result = bring_in(begun) if isinstance(begun, SnapshotUpdate) else begun
+        return end_commit(catalog, commits[0].write, result)
 
 
-def _commit(
+def begin_commit(
     catalog: CatalogClient,
     commits: Sequence[TaskCommit],
     meter: CommitMeter,
-    rewrite: RewriteFiles | None,
-    late_keys: pa.Table | None,
-) -> CommitResult:
+    rewrite: RewriteFiles | None = None,
+    late_keys: pa.Table | None = None,
+) -> SnapshotUpdate | CommitResult:
+    """Check what the tasks of a write report, and return what brings it in, or the result if it adds nothing.
+
+    Args:
+        catalog: The catalog of the table.
+        commits: The complete messages of its tasks.
+        meter: Notes what the commit takes.
+        rewrite: As `commit_write`.
+        late_keys: As `commit_write`.
+
+    Raises:
+        RefusedRowsError, RowCountError, DataFileError: As `commit_write`; the files of the tasks were deleted.
+        CatalogError: As `commit_write`.
+    """
     write = commits[0].write
     fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
@@ -221,7 +236,15 @@ def _commit(
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)
     files = WriteFiles(added, gathered, keys, row_count=row_count)
-    result = bring_in(SnapshotUpdate(catalog, write, files, meter, rewrite))
+    return SnapshotUpdate(catalog, write, files, meter, rewrite)
+
+
+def end_commit(catalog: CatalogClient, write: WriteIdentity, result: CommitResult) -> CommitResult:
+    """Publish the branch that the write landed on, if that is asked for, and return the result.
+
+    Raises:
+        IcebergSinkError: The rows are on the staging branch, and could not be published.
+    """
     route = write.route
     if route.publish_to is not None and not route.converts and result.snapshot_id is not None:
         _publish(catalog, write, route.publish_to, result.snapshot_id)

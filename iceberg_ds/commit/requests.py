@@ -182,6 +182,6 @@ def reply_of(failure: CommitRefusedError | CommitAnswerLostError) -> Reply:
     """Return what the catalog said of a request that failed with `failure`."""
     if isinstance(failure, CommitAnswerLostError):
         return Reply.LOST
-    if failure.is_lost_race:
+    if failure.is_lost_race and not failure.is_certain:
         return Reply.OVERTAKEN
     return Reply.GONE if failure.is_gone else Reply.REFUSED

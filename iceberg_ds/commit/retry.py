@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, fields
 from typing import NoReturn, Protocol, TypeVar
 
 from pyiceberg.table import Table
@@ -140,6 +140,14 @@ class RetryPolicy:
             min_wait_ms=number("min-wait-ms", default.min_wait_ms),
             max_wait_ms=number("max-wait-ms", default.max_wait_ms),
             total_timeout_ms=number("total-timeout-ms", default.total_timeout_ms),
+        )
+
+    @classmethod
+    def most_patient(cls, policies: Iterable[RetryPolicy]) -> RetryPolicy:
+        """Return the policy with the highest of each number, for a request that changes several tables."""
+        found = [astuple(policy) for policy in policies]
+        return cls(
+            **{own.name: max(numbers) for own, numbers in zip(fields(cls), zip(*found, strict=True), strict=True)}
         )
 
     def is_exhausted(self, failed_attempts: int, elapsed_ms: float, *, lost_races: int = 0) -> bool:

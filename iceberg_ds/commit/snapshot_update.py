@@ -63,6 +63,7 @@ from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.snapshots.refs import branch_head, find_snapshot
 from iceberg_ds.snapshots.snapshot import dropped_metadata_files
 from iceberg_ds.table.names import parse_identifier
+from iceberg_ds.table.requests import CommitRequest
 
 logger = logging.getLogger(__name__)
 
@@ -117,11 +118,17 @@ class SnapshotUpdate:
         told = meter.of_tasks.summary() if catalog.reporting.is_in_summary else {}
         self._producer = SnapshotProducer(write, files.added, rewrite, told)
         self._is_first_of_writer = False
+        self._is_confirmed = False  # whether the catalog confirmed the last request
         self._is_new = False  # whether this commit creates the table, as of the last load
         self._first: Snapshot | None = None  # of the table that this commit creates
         self._finding = StatusCheck(status=CommitStatus.ABSENT, is_final=True)  # of the last look
         self._load_ms = 0.0
         self._started = time.monotonic()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the table did not exist when it was last loaded, so that this commit has to create it."""
+        return self._is_new
 
     def load(self) -> Table:
         """Return the table, or the table that this commit has to create."""
@@ -161,7 +168,7 @@ class SnapshotUpdate:
         if finding.status is CommitStatus.REPLAYED:
             return self._skip(table, finding)
         if finding.status is CommitStatus.SUCCESS:
-            self._meter.answers_resolved += 1
+            self._meter.answers_resolved += not self._is_confirmed
             return self._succeed(table, base=(base or table).metadata, committed=table.metadata)
         return None
 
@@ -192,6 +199,28 @@ class SnapshotUpdate:
 
     def send(self, table: Table) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, which the next look confirms or refutes."""
+        request = self.prepare(table)
+        if not isinstance(request, CommitRequest):
+            return request
+        try:
+            with self._meter.catalog():
+                committed = self._catalog.send(table, request.requirements, request.updates)
+        except (CommitRefusedError, CommitAnswerLostError) as failure:
+            self.note_failure(table, failure)
+            return failure
+        fault_point(FaultPoint.REQUEST_ANSWERED)
+        return self._succeed(table, base=table.metadata, committed=committed.metadata)
+
+    def prepare(self, table: Table) -> CommitRequest | CommitResult | Exception:
+        """Write what a request refers to, and return the request.
+
+        Returns:
+            The request; or the result, if the write would change nothing; or the failure of the store, after which
+            another attempt may follow.
+
+        Raises:
+            IcebergSinkError: The write can never land; its files were deleted as far as no request may still land.
+        """
         finding = self._finding
         try:
             with self._meter.store():
@@ -210,19 +239,24 @@ class SnapshotUpdate:
         fault_point(FaultPoint.MANIFESTS_WRITTEN)
         self._is_first_of_writer = finding.marker is None
         count = self._files.record_count
-        request = write_request(table, self._write, snapshot, finding, is_new=self._is_new, record_count=count)
         self._meter.attempts = self._producer.attempts
-        try:
-            with self._meter.catalog():
-                committed = self._catalog.send(table, request.requirements, request.updates)
-        except (CommitRefusedError, CommitAnswerLostError) as failure:
-            self._meter.conflicts += is_lost_race(failure)
-            self._meter.answers_lost += isinstance(failure, CommitAnswerLostError)
-            self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure), creates=self._is_new))
-            logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
-            return failure
-        fault_point(FaultPoint.REQUEST_ANSWERED)
-        return self._succeed(table, base=table.metadata, committed=committed.metadata)
+        return write_request(table, self._write, snapshot, finding, is_new=self._is_new, record_count=count)
+
+    def note_failure(self, table: Table, failure: CommitRefusedError | CommitAnswerLostError) -> None:
+        """Note that a request for the table was sent and failed; the next look confirms or refutes it."""
+        self._is_confirmed = False
+        self._meter.conflicts += is_lost_race(failure)
+        self._meter.answers_lost += isinstance(failure, CommitAnswerLostError)
+        self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure), creates=self._is_new))
+        logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
+
+    def note_confirmed(self, table: Table) -> None:
+        """Note that the catalog confirmed a request for this and other tables; the next look confirms or refutes it.
+
+        A catalog may confirm such a request and lose a part of it: no more is known of it than after a lost answer.
+        """
+        self._is_confirmed = True
+        self._attempts.append(Attempt.on(table.metadata, self._write, Reply.LOST))
 
     def _produce(self, table: Table) -> Snapshot | None:
         """Return the snapshot to add; the same one for each request to create the table.
@@ -343,6 +377,22 @@ class SnapshotUpdate:
             self._delete(table.io, own, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
         else:
             self._delete_if(finding, table)
+
+    def abandon(self, table: Table) -> None:
+        """Delete the files of a write that is not tried any more, because another table of its epoch cannot land.
+
+        Args:
+            table: The table as last loaded; it was looked at, and no request was sent since.
+
+        Raises:
+            CommitStateUnknownError: A request may still be carried out; nothing was deleted.
+        """
+        if not self._finding.is_final:
+            self._raise_unknown(
+                "an earlier request may still be carried out, and it is not tried again, because another table cannot "
+                "be committed"
+            )
+        self._delete_if(self._finding, table)
 
     def give_up(self, table: Table, problem: Exception | None) -> NoReturn:
         """Raise the error that fits what is known of the write; the last attempt failed with `problem`."""

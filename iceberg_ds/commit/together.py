@@ -1,25 +1,52 @@
 """Commits the writes of one epoch to several tables: each table exactly once, by the marker of its own write.
 
-Tables are committed one after the other. If the driver dies in between, or a table fails, a repeated epoch skips the
-tables that have their rows, and goes on with the others.
+Where the catalog takes a request for several tables, one request changes all tables or none, under the conditions of
+each table's own commit. The loop is that of one table (`retry`), over all of them: load and look at every table, send
+one request for those that are due, and look again. No answer is believed, and that the catalog is atomic is not
+believed either: only what each table shows counts. A catalog that shows a request in some of its tables is named in the
+log, and the other tables are committed one by one: the epoch is finished forward, never undone. If a table can never
+take its rows, and no table of the epoch shows that it has them, none gets them.
+
+Elsewhere tables are committed one after the other. If the driver dies in between, or a table fails, a repeated epoch
+skips the tables that have their rows, and goes on with the others.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
 
+from iceberg_ds.catalog.answers import (
+    CommitAnswerLostError,
+    CommitRefusedError,
+    ManyTablesRefusedError,
+    stays_refused,
+)
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.commit import commit_write
+from iceberg_ds.catalog.staged_metadata import tidying_metadata
+from iceberg_ds.commit.commit import begin_commit, commit_write, end_commit
+from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
-from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.messages import TaskCommit
+from iceberg_ds.commit.retry import Pace, RetryPolicy, bring_in, would_fail_again
+from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
+from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.messages import TaskCommit, complete_commits
+from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out
+from iceberg_ds.metrics.report import TaskFigures
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.table.names import parse_identifier
+from iceberg_ds.table.requests import CommitRequest
 
 logger = logging.getLogger(__name__)
+
+_told: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +71,26 @@ class TableWrite:
         """Identifier of the table."""
         return self.commits[0].write.table
 
+    def renewed(self, stale: StaleWorkError) -> TableWrite:
+        """Return the write made anew.
+
+        Raises:
+            StaleWorkError: It cannot be made anew.
+            IcebergSinkError: It can no longer be made.
+        """
+        if self.renew is None:
+            raise stale
+        logger.info("Preparing the write of %s again: %s", self.table, stale)
+        return self.renew(stale)
+
 
 def commit_tables(
     catalog: CatalogClient, writes: Sequence[TableWrite], *, epoch_id: int | None = None
 ) -> list[CommitResult]:
     """Commit the writes of one epoch or batch, no two of them to one table, and return their results in their order.
 
-    A table that fails does not keep the others from their rows.
+    Where the catalog takes a request for several tables, a table that cannot take its rows keeps the others from
+    theirs, unless a table has the epoch already; elsewhere it does not.
 
     Args:
         catalog: The catalog of all tables.
@@ -58,25 +98,38 @@ def commit_tables(
         epoch_id: The micro-batch that Spark commits; None for a batch.
 
     Raises:
+        CommitStateUnknownError: Of a table it is unknown whether it has its rows; names every table that failed.
         IcebergSinkError: Names every table that failed, and is of the type of the first failure, as `commit_write`
             raises it.
     """
-    results: list[CommitResult] = []
-    failures: list[IcebergSinkError] = []
-    for write in writes:
-        try:
-            results.append(_commit_one(catalog, write, epoch_id))
-        except IcebergSinkError as failure:
-            failures.append(failure)
-    if not failures:
-        return results
     if len(writes) == 1:
-        raise failures[0]
-    listed = "\n".join(f"  - {failure}" for failure in failures)
-    raise type(failures[0])(
-        f"{len(failures)} of {len(writes)} tables were not committed; the others have their rows, and are skipped when "
-        f"this runs again under the same epoch or version:\n{listed}"
-    ) from failures[0]
+        return [_commit_one(catalog, writes[0], epoch_id)]
+    is_together = catalog.takes_many_tables and not any(_begins_a_branch(write) for write in writes)
+    _tell_once(
+        catalog,
+        logging.INFO,
+        "Tables of one epoch are committed by one request in %r, which is to change all of them or none"
+        if catalog.takes_many_tables
+        else "Tables of one epoch are committed one after the other in %r, which takes no request for several tables",
+    )
+    return (_commit_together if is_together else _commit_one_by_one)(catalog, writes, epoch_id)
+
+
+def _begins_a_branch(write: TableWrite) -> bool:
+    """Return whether the write creates its table with rows on another branch than main.
+
+    Catalogs take the first snapshot of an existing table on main alone, and a request for several tables creates no
+    table.
+    """
+    identity = write.commits[0].write
+    return identity.new_table is not None and identity.branch != MAIN_BRANCH
+
+
+def _tell_once(catalog: CatalogClient, level: int, text: str, *arguments: object) -> None:
+    """Log a text about the catalog, at most once per process."""
+    if (repr(catalog), text) not in _told:
+        _told.add((repr(catalog), text))
+        logger.log(level, text, catalog, *arguments)
 
 
 def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None) -> CommitResult:
@@ -87,7 +140,393 @@ def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None)
                 catalog, write.commits, epoch_id=epoch_id, rewrite=write.rewrite, late_keys=write.late_keys
             )
         except StaleWorkError as stale:
-            if write.renew is None:
-                raise
-            logger.info("Preparing the write of %s again: %s", write.table, stale)
-            write = write.renew(stale)
+            write = write.renewed(stale)
+
+
+def _commit_one_by_one(
+    catalog: CatalogClient, writes: Sequence[TableWrite], epoch_id: int | None
+) -> list[CommitResult]:
+    results: list[CommitResult] = []
+    failures: list[IcebergSinkError] = []
+    for write in writes:
+        try:
+            results.append(_commit_one(catalog, write, epoch_id))
+        except IcebergSinkError as failure:
+            failures.append(failure)
+    if failures:
+        raise _of_several(failures, _some_failed(failures, writes))
+    return results
+
+
+def _some_failed(failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
+    if len(failures) == len(writes):
+        return f"None of {len(writes)} tables was committed"
+    told = f"{len(failures)} of {len(writes)} tables were not committed; the others have their rows"
+    if writes[0].commits[0].write.numbered is None:
+        return f"{told}, and get them a second time if this runs again, because it has no epoch and no version"
+    return f"{told}, and are skipped when this runs again under the same epoch or version"
+
+
+def _of_several(failures: Sequence[IcebergSinkError], summary: str) -> IcebergSinkError:
+    """Return one error for those of several tables; if the state of a table is unknown, it says so by its type."""
+    first = next((failure for failure in failures if isinstance(failure, CommitStateUnknownError)), failures[0])
+    listed = "\n".join(f"  - {failure}" for failure in failures)
+    error = type(first)(f"{summary}:\n{listed}")
+    error.__cause__ = first
+    return error
+
+
+@tidying_metadata()
+def _commit_together(catalog: CatalogClient, writes: Sequence[TableWrite], epoch_id: int | None) -> list[CommitResult]:
+    parts = [_Part(catalog, write) for write in writes]
+    try:
+        for part in parts:
+            part.begin(epoch_id)
+        together = _Together(catalog, parts)
+        together.bring_in()
+        for part in parts:
+            part.end()
+    except BaseException as interruption:
+        for part in parts:
+            part.report(interruption)
+        raise
+    failures = [part.failure for part in parts if part.failure is not None]
+    for part in parts:
+        part.report(failures[0] if part.is_abandoned and part.failure is None else part.failure)
+    if failures:
+        raise _of_several(failures, together.summary(failures, writes))
+    return [part.result for part in parts if part.result is not None]
+
+
+class _Part:
+    """The write of one table on its way into the catalog, together with those of other tables.
+
+    Attributes:
+        name: Identifier of the table.
+        table: The table as last loaded.
+        base: The table that the last request was made for; None before the first request.
+        result: The outcome, once the table shows it.
+        failure: Why the table did not get its rows, or may not have them.
+        is_abandoned: Whether it was given up because of another table.
+    """
+
+    def __init__(self, catalog: CatalogClient, write: TableWrite) -> None:
+        self._catalog = catalog
+        self._write = write
+        self._identity = write.commits[0].write
+        self._meter = CommitMeter(self._identity, TaskFigures.of(write.commits))
+        self._update: SnapshotUpdate | None = None
+        self._epoch_id: int | None = None
+        self.name = self._identity.table
+        self.table: Table | None = None
+        self.base: Table | None = None
+        self.result: CommitResult | None = None
+        self.failure: IcebergSinkError | None = None
+        self.is_abandoned = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the table neither shows its rows nor can never get them."""
+        return self.result is None and self.failure is None and not self.is_abandoned
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the table shows the rows of this epoch, from this commit or an earlier one."""
+        return self.has_landed or (self.result is not None and self.result.was_replayed)
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether the table shows the snapshot of this very commit."""
+        return self.result is not None and self.result.snapshot_id is not None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the table has to be created."""
+        return self._update is not None and self._update.is_new
+
+    def begin(self, epoch_id: int | None) -> None:
+        """Check what the tasks report."""
+        self._epoch_id = epoch_id
+        with self._failing():
+            commits = complete_commits(self._write.commits, epoch_id=epoch_id)
+            begun = begin_commit(self._catalog, commits, self._meter, self._write.rewrite, self._write.late_keys)
+            if isinstance(begun, SnapshotUpdate):
+                self._update = begun
+            else:
+                self.result = begun
+
+    def look(self) -> None:
+        """Load the table, and look whether it shows the rows, may get them, or can never get them.
+
+        Raises:
+            CatalogError: The catalog cannot be reached.
+        """
+        with self._failing(but=(CatalogError,)):
+            self.table = self._update_due.load()
+        if self.is_due:
+            with self._failing():
+                self.result = self._update_due.look(self.table_seen, self.base)
+
+    def create(self) -> None:
+        """Create the table without rows."""
+        new_table = self._identity.new_table
+        if new_table is not None:
+            with self._failing():
+                metadata = TableMetadataUtil.parse_raw(new_table)
+                create_without_rows(self._catalog, parse_identifier(self.name), metadata)
+
+    def prepare(self) -> CommitRequest | Exception | None:
+        """Return the table's part of a request, or None if the table is done or failed.
+
+        Or the failure of the store; or `StaleWorkError` if others made the rewrite stale, and the write was made anew.
+        """
+        self.base = self.table
+        prepared: CommitRequest | CommitResult | Exception | None = None
+        with self._failing():
+            try:
+                prepared = self._update_due.prepare(self.table_seen)
+            except StaleWorkError as stale:
+                self._renew(stale)
+                prepared = stale
+        if isinstance(prepared, CommitResult):
+            self.result = prepared
+            return None
+        return prepared
+
+    def note(self, failure: CommitRefusedError | CommitAnswerLostError | None) -> None:
+        """Note that a request was sent, and failed or (None) was confirmed."""
+        if failure is None:
+            self._update_due.note_confirmed(self.table_seen)
+        else:
+            self._update_due.note_failure(self.table_seen, failure)
+
+    def waiting(self, stack: ExitStack) -> None:
+        """Count the time until the stack ends as waiting for the catalog."""
+        stack.enter_context(self._meter.catalog())
+
+    def stays_refused(self, problem: Exception | None) -> bool:
+        """Return whether the catalog refused for a reason that lasts as long as this table stays as it was."""
+        return stays_refused(problem, self.base, self.table_seen)
+
+    def finish_singly(self) -> None:
+        """Commit the table by a request of its own, made anew as often as others make its rewrite stale."""
+        while self.is_due:
+            with self._failing():
+                try:
+                    self.result = bring_in(self._update_due)
+                except StaleWorkError as stale:
+                    self._renew(stale)
+
+    def _renew(self, stale: StaleWorkError) -> None:
+        """Make the write anew; no request for it can land any more."""
+        self._write = self._write.renewed(stale)
+        self._identity = self._write.commits[0].write
+        self._meter = CommitMeter(self._identity, TaskFigures.of(self._write.commits))
+        self._update, self.base = None, None
+        self.begin(self._epoch_id)
+
+    def abandon(self) -> None:
+        """Give the table up, because another one of its epoch cannot get its rows."""
+        self.is_abandoned = True
+        with self._failing():
+            self._update_due.abandon(self.table_seen)
+
+    def give_up(self, problem: Exception | None) -> None:
+        """Give the table up; the last attempt failed with `problem`."""
+        with self._failing():
+            self._update_due.give_up(self.table_seen, problem)
+
+    def give_up_unseen(self, unreachable: CatalogError) -> None:
+        """Give the table up; it cannot be loaded."""
+        with self._failing():
+            self._update_due.give_up_unseen(unreachable)
+
+    def end(self) -> None:
+        """Publish the rows if that is asked for."""
+        if self.result is not None:
+            with self._failing():
+                self.result = end_commit(self._catalog, self._identity, self.result)
+
+    def report(self, failure: BaseException | None) -> None:
+        """Hand out the report on this table's commit."""
+        hand_out(self._catalog.reporting, self._meter, failure)
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """How often and how long the table's properties let a commit be tried again."""
+        return RetryPolicy() if self.table is None else RetryPolicy.of(self.table.metadata.properties)
+
+    @property
+    def _update_due(self) -> SnapshotUpdate:
+        if self._update is None:
+            raise AssertionError("unreachable: a part without an update is not due")
+        return self._update
+
+    @property
+    def table_seen(self) -> Table:
+        """The table as last loaded."""
+        if self.table is None:
+            raise AssertionError("unreachable: a table is loaded before it is looked at")
+        return self.table
+
+    @contextmanager
+    def _failing(self, *, but: tuple[type[IcebergSinkError], ...] = ()) -> Iterator[None]:
+        """Note an error in the block as the failure of this table; those of the types `but` pass."""
+        try:
+            yield
+        except but:
+            raise
+        except IcebergSinkError as failure:
+            self.failure = failure
+
+
+class _Together:
+    """The writes of one epoch on their way into their tables, by requests for all that are due.
+
+    Args:
+        catalog: The catalog of the tables.
+        parts: The writes.
+    """
+
+    def __init__(self, catalog: CatalogClient, parts: Sequence[_Part]) -> None:
+        self._catalog = catalog
+        self._parts = parts
+        self._asked: list[_Part] = []  # those in the last request
+        self._is_confirmed = False  # whether the catalog confirmed the last request
+        self._problem: Exception | None = None  # of the last attempt; None to try again at once
+        self._was_renewed = False  # whether the last attempt found a stale rewrite, so that it is no failure
+
+    @property
+    def _due(self) -> list[_Part]:
+        return [part for part in self._parts if part.is_due]
+
+    @property
+    def _shows_rows(self) -> bool:
+        return any(part.has_rows for part in self._parts)
+
+    @property
+    def _is_hopeless(self) -> bool:
+        """Whether a table can never get its rows, and no table of the epoch shows that it has them."""
+        return any(part.failure is not None for part in self._parts) and not self._shows_rows
+
+    def bring_in(self) -> None:
+        """Load, look and send repeatedly until no table is due any more; each part then knows what became of it."""
+        pace = Pace()
+        while self._due:
+            is_exhausted = pace.begin_attempt()
+            self._was_renewed = False
+            try:
+                self._look()
+            except CatalogError as unreachable:
+                self._problem = unreachable
+                for part in self._due if is_exhausted else []:
+                    part.give_up_unseen(unreachable)
+            else:
+                pace.policy = RetryPolicy.most_patient(part.retry_policy for part in self._due or self._parts)
+                self._go_on(is_exhausted=is_exhausted)
+            if self._due and not self._was_renewed:
+                pace.wait_after(self._problem)
+
+    def summary(self, failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
+        """Return what became of the epoch, of whose writes some have failed."""
+        if self._shows_rows:
+            return _some_failed(failures, writes)
+        if any(isinstance(failure, CommitStateUnknownError) for failure in failures):
+            return f"{len(self._parts)} tables are committed together, and what became of them is unknown"
+        return f"None of {len(self._parts)} tables was committed, because they are committed together"
+
+    def _look(self) -> None:
+        """Load every table that is due, and look at it.
+
+        Raises:
+            CatalogError: The catalog cannot be reached.
+        """
+        for part in self._due:
+            part.look()
+        if self._is_confirmed or any(part.has_rows for part in self._asked):
+            # The catalog may have carried the request out between two of these loads.
+            for part in self._due:
+                part.look()
+
+    def _go_on(self, *, is_exhausted: bool) -> None:
+        """Do what the last look at all tables calls for."""
+        due = self._due
+        if self._is_hopeless:
+            for part in due:
+                part.abandon()
+        elif self._must_go_singly() or len(due) == 1:
+            for part in due:
+                part.finish_singly()
+        elif is_exhausted or would_fail_again(self._problem) or all(part.stays_refused(self._problem) for part in due):
+            for part in due:
+                part.give_up(self._problem)
+        else:
+            self._attempt(due)
+
+    def _must_go_singly(self) -> bool:
+        """Return whether the catalog does not do what it is asked for, which is said in the log."""
+        missing = [part.name for part in self._asked if part.is_due]
+        shown = [part.name for part in self._asked if part.has_landed]
+        if missing and (shown or self._is_confirmed):
+            _tell_once(
+                self._catalog,
+                logging.WARNING,
+                "%r is not atomic over tables: after one request for all of them, %s shows its rows, and %s does not. "
+                "What is missing is committed one table after the other",
+                ", ".join(shown) or "no table",
+                ", ".join(missing),
+            )
+            return True
+        if isinstance(self._problem, ManyTablesRefusedError) or (
+            isinstance(self._problem, CommitRefusedError) and self._problem.is_gone
+        ):
+            _tell_once(
+                self._catalog,
+                logging.WARNING,
+                "%r refuses requests for several tables, although it says that it takes them: %s. Tables are "
+                "committed one after the other",
+                self._problem,
+            )
+            return True
+        return False
+
+    def _attempt(self, due: Sequence[_Part]) -> None:
+        """Create the tables that are missing, or else send one request."""
+        fault_point(FaultPoint.TABLES_SEEN)
+        self._asked, self._is_confirmed, self._problem = [], False, None
+        if missing := [part for part in due if part.is_new]:
+            for part in missing:
+                part.create()
+            fault_point(FaultPoint.TABLES_CREATED)
+            return
+        changes: list[tuple[Table, CommitRequest]] = []
+        for part in due:
+            prepared = part.prepare()
+            if isinstance(prepared, StaleWorkError):
+                self._asked, self._was_renewed = [], True
+                return
+            if isinstance(prepared, Exception):
+                self._problem = prepared
+                return
+            if prepared is not None:
+                self._asked.append(part)
+                changes.append((part.table_seen, prepared))
+        if self._is_hopeless or len(changes) <= 1:
+            self._asked = []
+            return
+        fault_point(FaultPoint.TABLES_PREPARED)
+        self._send(changes)
+        fault_point(FaultPoint.TABLES_ANSWERED)
+
+    def _send(self, changes: Sequence[tuple[Table, CommitRequest]]) -> None:
+        failure: CommitRefusedError | CommitAnswerLostError | None = None
+        try:
+            with ExitStack() as meters:
+                for part in self._asked:
+                    part.waiting(meters)
+                self._catalog.send_together(changes)
+        except (CommitRefusedError, CommitAnswerLostError) as problem:
+            failure = problem
+        for part in self._asked:
+            part.note(failure)
+        self._is_confirmed, self._problem = failure is None, failure

@@ -125,12 +125,13 @@ def metered(reporting: Reporting, write: WriteIdentity, tasks: TaskFigures = NO_
     try:
         yield meter
     except BaseException as failure:
-        _hand_out(reporting, meter, failure)
+        hand_out(reporting, meter, failure)
         raise
-    _hand_out(reporting, meter, None)
+    hand_out(reporting, meter, None)
 
 
-def _hand_out(reporting: Reporting, meter: CommitMeter, failure: BaseException | None) -> None:
+def hand_out(reporting: Reporting, meter: CommitMeter, failure: BaseException | None) -> None:
+    """Hand out the report on a commit that has ended with `failure`, or without one (None)."""
     try:
         reporting.report(meter.report(failure))
     except Exception:  # the outcome of the commit matters more than the report on it

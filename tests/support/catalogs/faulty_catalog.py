@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +32,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from support.faults.kinds import Effect, Kind, Way
 
 from iceberg_ds.catalog.own_storage import with_own_storage
+from iceberg_ds.table.requests import CommitRequest
 
 # What the sink asks a catalog for.
 CALLS = (
@@ -124,6 +125,7 @@ class FaultyCatalog:
 
     Attributes:
         commits: How many commits were sent.
+        together: How many of them were for several tables.
         loads: How many times a table was loaded.
         calls: How often each of `CALLS` was made since the last `begin`.
         passed: What else was called.
@@ -133,6 +135,7 @@ class FaultyCatalog:
 
     def __init__(self, inner: Catalog) -> None:
         self.commits = 0
+        self.together = 0
         self.loads = 0
         self.calls: Counter[str] = Counter()
         self.passed: set[str] = set()
@@ -145,6 +148,8 @@ class FaultyCatalog:
         self._faults: deque[Fault | None] = deque()
         self._load_faults: deque[Exception | None] = deque()
         self._stale: deque[Table] = deque()
+        self._lost: deque[frozenset[str]] = deque()
+        self._is_held = False
         self._before_commit: dict[int, Callable[[], None]] = {}
         self._after_commit: dict[int, Callable[[], None]] = {}
 
@@ -237,6 +242,42 @@ class FaultyCatalog:
     def after_commit(self, number: int, action: Callable[[], None]) -> None:
         """Run `action` right after commit `number` (from 1), whatever became of it."""
         self._after_commit[number] = action
+
+    def lose_changes(self, *names: str) -> None:
+        """Let the next commit of several tables change all but these, and be answered as if it had changed all."""
+        self._lost.append(frozenset(names))
+
+    def hold_next(self) -> None:
+        """Let the next commit of several tables be answered by a broken connection, and carried out at `deliver`."""
+        self._is_held = True
+
+    def commit_tables(self, changes: Sequence[tuple[Table, CommitRequest]]) -> None:
+        """Commit to several tables, or fail as the test asked for."""
+        self.commits += 1
+        self.together += 1
+        number = self.commits
+        self._before_commit.get(number, _nothing)()
+        fault = self._faults.popleft() if self._faults else None
+        lost = self._lost.popleft() if self._lost else frozenset[str]()
+        try:
+            if self._is_held:
+                self._is_held = False
+                self._late.append((Effect.AT_LAST, lambda: self._inner.commit_tables(changes)))
+                raise connection_lost()
+            if fault is not None and fault.when is When.BEFORE:
+                if _is_lost_race(fault.error, was_carried_out=False):
+                    self._commit_another(changes[0][0])
+                raise fault.error
+            if lost:
+                for table, request in changes:
+                    if table.name()[-1] not in lost:
+                        self._inner.commit_table(table, request.requirements, request.updates)
+            else:
+                self._inner.commit_tables(changes)
+            if fault is not None:
+                raise fault.error
+        finally:
+            self._after_commit.get(number, _nothing)()
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         """Load a table, or fail or answer from the past."""

@@ -186,7 +186,13 @@ def test_metadata_file_that_the_table_stands_at_outlives_a_writer_that_gives_up(
 
 def staged(follows: str | None, table: Table, path: str = "file:///t/ours.metadata.json") -> StagedMetadata:
     """Return a metadata file of a commit to that table."""
-    return StagedMetadata(path=path, follows=follows, table_uuid=str(table.metadata.table_uuid), io=PyArrowFileIO())
+    return StagedMetadata(
+        path=path,
+        name=table.name(),
+        follows=follows,
+        table_uuid=str(table.metadata.table_uuid),
+        io=PyArrowFileIO(),
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,84 @@
+"""Epochs that write into several tables of one catalog, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyiceberg.exceptions import NoSuchTableError
+from support.tables.sink import QUERY, Sink, epoch, local, rows
+
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.commit.snapshot_update import CommitResult
+from iceberg_ds.commit.together import TableWrite, commit_tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Several tables of one catalog.
+
+    Attributes:
+        of_one: What writes to one table of the catalog; its other options count for all tables.
+        names: The tables, in the namespace `db`.
+    """
+
+    of_one: Sink
+    names: Sequence[str] = ("a", "b")
+
+    @property
+    def catalog(self) -> CatalogClient:
+        """The catalog."""
+        return self.of_one.catalog
+
+    def sink(self, name: str) -> Sink:
+        """Return what writes to one of the tables."""
+        return replace(self.of_one, options=replace(self.of_one.options, table=("db", name)))
+
+    def create(self) -> None:
+        """Create all tables, each with the row 0."""
+        for name in self.names:
+            self.sink(name).append(0)
+
+    def write(
+        self, epoch_id: int, ids: Mapping[str, Sequence[int]], *, query_id: str = QUERY, **options: Any
+    ) -> list[TableWrite]:
+        """Run one task for each table, which writes rows with these ids, and return what there is to commit."""
+        of_epoch = epoch(epoch_id, query_id)
+        return [
+            TableWrite(
+                commits=self.sink(name).write(
+                    rows(*found), plan=self.sink(name).plan(is_stream=True, **options), of_epoch=of_epoch
+                )
+            )
+            for name, found in ids.items()
+        ]
+
+    def to_all(self, epoch_id: int, *ids: int, **options: Any) -> list[TableWrite]:
+        """Return what there is to commit of an epoch that writes the same rows to every table."""
+        return self.write(epoch_id, dict.fromkeys(self.names, ids), **options)
+
+    def commit(self, writes: Sequence[TableWrite]) -> list[CommitResult]:
+        """Commit an epoch."""
+        number = writes[0].commits[0].write.epoch
+        return commit_tables(self.catalog, writes, epoch_id=None if number is None else number.epoch_id)
+
+    def ids(self) -> dict[str, list[int]]:
+        """Return the ids that each table has, in order."""
+        return {name: self.sink(name).ids() for name in self.names if self.has(name)}
+
+    def has(self, name: str) -> bool:
+        """Return whether the table exists."""
+        try:
+            self.catalog.raw.load_table(("db", name))
+        except NoSuchTableError:
+            return False
+        return True
+
+    def metadata_files(self, name: str) -> set[str]:
+        """Return the metadata files that lie around beside those that the table names."""
+        table = self.sink(name).table()
+        known = {
+            local(path) for path in (table.metadata_location, *(e.metadata_file for e in table.metadata.metadata_log))
+        }
+        return {str(path) for path in local(table.metadata.location).rglob("*.metadata.json") if path not in known}
