@@ -138,6 +138,12 @@ def faulty_sink(sink: Sink, faulty_catalog: FaultyCatalog) -> Sink:
 
 
 @pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every catalog be one that takes no request for several tables."""
+    monkeypatch.setattr(CatalogClient, "takes_many_tables", False)
+
+
+@pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let no retry sleep; return the seconds that each would have waited."""
     recorded: list[float] = []

@@ -13,14 +13,7 @@ from typing import Any
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options.other_writers import ALIASES, NOT_OURS, refusal_of_setting
 from iceberg_ds.options.rules import broken_rules
-from iceberg_ds.options.sink_options import (
-    CATALOG_PREFIX,
-    OPTIONS,
-    ROUTE_COLUMNS_PREFIX,
-    ROUTE_OPTIONS_PREFIX,
-    Option,
-    SinkOptions,
-)
+from iceberg_ds.options.sink_options import CATALOG_PREFIX, OPTIONS, Option, SinkOptions
 from iceberg_ds.secrets import has_password, is_credential, mask_name, mask_url
 from iceberg_ds.table.names import parse_identifier
 
@@ -73,7 +66,7 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
             problems.append(refusal_of_setting(key) or _unknown(key))
     _take_table(parsed, raw.get("path"), malformed, problems)
     options = SinkOptions(**{**_implied(parsed), **parsed})
-    problems += [*broken_rules(options, malformed=malformed), *_wrong_properties(options), *_without_route(options)]
+    problems += [*broken_rules(options, malformed=malformed), *_wrong_properties(options)]
     if problems:
         raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
     if options.user_metadata is None:
@@ -204,14 +197,6 @@ def _wrong_properties(options: SinkOptions) -> list[str]:
     if "format-version" in options.table_properties:
         problems.append("option 'table-property.format-version' has an option of its own: 'format-version'")
     return problems
-
-
-def _without_route(options: SinkOptions) -> list[str]:
-    """Return what is wrong with groups of options that count only with `route-by`."""
-    if options.route_by is not None:
-        return []
-    groups = {ROUTE_COLUMNS_PREFIX: options.route_columns, ROUTE_OPTIONS_PREFIX: options.route_options}
-    return [f"options '{prefix}*' need 'route-by'" for prefix, given in groups.items() if given]
 
 
 def _is_reserved(key: str) -> bool:

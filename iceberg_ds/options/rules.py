@@ -100,6 +100,7 @@ _ONLY_WITH_KEYS = (
     "readers",
     "publish-converted",
 )
+_ONLY_WITH_ROUTE = ("route-tables", "route-namespace", "route-table-template", "route-columns.*", "route-options.*")
 _SAY_DELETE = ("operation-column", "delete-when")
 _TOLD_BY_FEED = (f"metadata-columns={OPERATION}", f"metadata-columns={DIFF}")
 _ONLY_OVERWRITING = (
@@ -158,7 +159,7 @@ RULES: tuple[Rule, ...] = (
     Rule(options=("txn-version",), unless=("txn-app-id",), problem=_PAIR),
     _needs("accept-new-checkpoint", "stream-name"),
     # Many tables.
-    *(_needs(option, "route-by") for option in ("route-tables", "route-namespace", "route-table-template")),
+    *(_needs(option, "route-by") for option in _ONLY_WITH_ROUTE),
     Rule(
         options=("route-by",),
         unless=("route-tables", "route-namespace"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, overload
 
@@ -494,7 +494,9 @@ class SinkOptions:
         """Return whether an option differs from its default (`keys`), or has or includes a value (`keys=id`)."""
         name, _, wanted = term.partition("=")
         if not wanted:
-            return bool(getattr(self, _FIELDS[name].name) != _FIELDS[name].default)
+            declared = _FIELDS[name]
+            default = declared.default if declared.default_factory is MISSING else declared.default_factory()
+            return bool(getattr(self, declared.name) != default)
         return wanted in self.words_of(name)
 
     def words_of(self, name: str) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ def note(figures: Figures, step: str, found: Mapping[str, int]) -> None:
 
 
 def measure_batches(place: Place) -> Figures:
-    """Measure batch writes: the one that makes the table, one into a table that is there, one into partitions."""
+    """Measure batch writes: one that makes the table, one into a table, one into partitions, one that is reported."""
     figures: Figures = {}
     new = _Scene(place, "first batch write", figures)
     new.is_first = True
@@ -157,6 +157,10 @@ def measure_batches(place: Place) -> Figures:
     parted = _Scene(place, "partitioned batch write", figures, partition_by="part")
     batch_write(parted.options, _SMALL)
     parted.note_sizes(batch_write(parted.options, _FILES, parted.watch))
+    reports = {"metrics_file": f"{place.folder}/commits.jsonl", "metrics_reporter": "log", "snapshot_metrics": "true"}
+    told = _Scene(place, "batch write, every report", figures, **reports)
+    batch_write(told.options, _SMALL)
+    told.note_sizes(batch_write(told.options, _FILES, told.watch))
     return figures
 
 

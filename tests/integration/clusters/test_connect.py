@@ -89,6 +89,19 @@ def test_client_that_has_the_sink_can_register_distribute_and_publish(full_clien
 
 
 @pytest.mark.exhaustive
+def test_client_that_has_the_sink_sees_the_progress_of_its_stream(
+    full_client: Client, lake: Lake, tmp_path: Path
+) -> None:
+    """A stream of a client could not be watched from where it was started."""
+    table, source = lake.new_name(), tmp_path / "source"
+    write_source(source, [range(10), range(10, 15)])
+
+    (found,) = full_client.run(("progress", [table, lake.options, str(source), str(tmp_path / "checkpoint")]))
+
+    assert found == [1, "table", 5, 1]
+
+
+@pytest.mark.exhaustive
 def test_client_that_has_the_sink_can_convert_deletes(full_client: Client, lake: Lake) -> None:
     """A notebook that connects could not make a table readable for all."""
     table = lake.new_name()

@@ -113,6 +113,17 @@ def upsert(spark: SparkSession, table: str, options: Options) -> list[int]:
     return [results[-1].rows, results[-1].replaced_rows]
 
 
+def progress(spark: SparkSession, table: str, options: Options, source: str, checkpoint: str) -> list[object]:
+    """Run a stream to its end; return the epoch, the source and the rows of its last commit, and Spark's batch."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    writer = _rows(spark, source).writeStream.format(FORMAT).options(**options)
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(table)
+    query.awaitTermination(TIMEOUT_S)
+    found = iceberg_ds.progress(query, table=table, options=options)
+    return [found.number, found.source, found.counts["added-records"], found.batch_id]
+
+
 def upsert_stream(spark: SparkSession, table: str, options: Options, source: str, checkpoint: str) -> str:
     """Upsert a stream to its end, and return the query's id."""
     import iceberg_ds  # noqa: PLC0415  # other clients have it not
@@ -137,7 +148,19 @@ def transaction(spark: SparkSession, tables: list[str], options: Options) -> lis
 
 STEPS: dict[str, Callable[..., Any]] = {
     step.__name__: step
-    for step in (modules, write, stream, split, refusal, package, convert, upsert, upsert_stream, transaction)
+    for step in (
+        modules,
+        write,
+        stream,
+        split,
+        refusal,
+        package,
+        progress,
+        convert,
+        upsert,
+        upsert_stream,
+        transaction,
+    )
 }
 
 

@@ -27,6 +27,7 @@ from support.tables.shop import (
 )
 
 import iceberg_ds
+from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.deletes import search
 from iceberg_ds.errors import (
     CommitConflictError,
@@ -40,6 +41,8 @@ from iceberg_ds.spark import write_job
 
 pytestmark = pytest.mark.usefixtures("waits", "_rows_stay")
 NOTHING = dict.fromkeys(TABLES, 0)
+# How the tables are committed, as fixtures.
+WAYS = ("together", "one_by_one")
 
 
 @pytest.fixture
@@ -53,6 +56,12 @@ def _rows_stay() -> Iterator[None]:
 def shop(warehouse: Path) -> Shop:
     """Return the tables of a shop, none of which exists yet."""
     return Shop(folder=warehouse)
+
+
+@pytest.fixture
+def together(catalog: CatalogClient) -> None:
+    """Let the tables be committed by one request, as the embedded catalog takes it."""
+    assert catalog.takes_many_tables
 
 
 def raising_at(point: FaultPoint, time: int) -> Callable[[FaultPoint], None]:
@@ -163,6 +172,7 @@ def test_task_that_fails_leaves_no_file_of_any_line(shop: Shop) -> None:
     assert shop.rows() == rows_after([0])
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_rows_outside_the_replaced_range_fail_their_line(shop: Shop) -> None:
     """The other tables would be committed before the commit of this one is refused."""
     shop.run(0)
@@ -176,10 +186,15 @@ def test_rows_outside_the_replaced_range_fail_their_line(shop: Shop) -> None:
     assert shop.rows() == rows_after([0])
 
 
-@pytest.mark.parametrize("time", range(1, len(TABLES) + 1))
-@pytest.mark.parametrize("point", [FaultPoint.MANIFESTS_WRITTEN, FaultPoint.LANDED], ids=lambda point: point.name)
-def test_epoch_that_ends_between_tables_is_finished_by_its_repetition(shop: Shop, point: FaultPoint, time: int) -> None:
+@pytest.mark.parametrize(
+    ("point", "time"), [(FaultPoint.MANIFESTS_WRITTEN, 2), (FaultPoint.LANDED, 1), (FaultPoint.LANDED, 3)]
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_epoch_that_ends_between_tables_is_finished_by_its_repetition(
+    shop: Shop, request: pytest.FixtureRequest, way: str, point: FaultPoint, time: int
+) -> None:
     """Tables would have the rows of an epoch twice, or not at all, after a crash."""
+    request.getfixturevalue(way)
     shop.run(0)
     listen(raising_at(point, time))
     with pytest.raises(KeyboardInterrupt):
@@ -255,9 +270,13 @@ def test_dataframe_without_tasks_makes_its_table(shop: Shop) -> None:
     assert [found.rows for found in epoch.result.tables] == [1, 0, 0]
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("encoding", ["position", "copy-on-write"])
-def test_rows_that_came_after_the_search_give_way(shop: Shop, encoding: str) -> None:
+def test_rows_that_came_after_the_search_give_way(
+    shop: Shop, request: pytest.FixtureRequest, way: str, encoding: str
+) -> None:
     """A key would have two rows: that of the epoch, and that of somebody who committed a moment before."""
+    request.getfixturevalue(way)
     shop.run(0)
     brought = epoch_of(1)
 
@@ -360,9 +379,8 @@ def test_second_write_of_a_table_is_refused(shop: Shop, again: str) -> None:
 def test_table_under_another_name_is_refused(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catalogs that heed no case would have one table written twice under one number."""
     shop.run(0)
-    client = iceberg_ds.multi_table.transaction.CatalogClient  # type: ignore[attr-defined]  # private
-    original = client.find_table
-    monkeypatch.setattr(client, "find_table", lambda own, name: original(own, tuple(level.lower() for level in name)))
+    find = CatalogClient.find_table
+    monkeypatch.setattr(CatalogClient, "find_table", lambda own, name: find(own, [level.lower() for level in name]))
 
     with pytest.raises(OptionError, match="twice in one transaction"), shop.begin(1) as epoch:  # noqa: PT012  # the block is what fails
         epoch.append(frame(ORDERS, [(1, 1)]), ORDERS)

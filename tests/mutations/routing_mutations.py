@@ -1,0 +1,83 @@
+"""Mutations of writes whose rows name their tables."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_ROUTE = "unit/multi_table/test_route.py::"
+_FEEDS = "properties/test_routes.py::test_every_row_is_once_in_its_table"
+
+ROUTING = (
+    Mutation(
+        name="rows of tables after the first are forgotten",
+        file="writers/routed.py",
+        before="        self._left = iter(self._waiting.numbers)\n\n    def loose",
+        after="        self._left = iter([])\n\n    def loose",
+        tests=(_ROUTE + "test_tables_that_are_there_are_written_by_tasks",),
+    ),
+    Mutation(
+        name="rows that wait on disk are lost",
+        file="writers/routed.py",
+        before="        for chunk in self._chunks.pop(number, []):",
+        after="        for chunk in self._chunks.pop(number, [])[1:]:",
+        tests=(_ROUTE + "test_rows_of_many_tables_wait_on_disk_and_arrive", _FEEDS),
+    ),
+    Mutation(
+        name="a value in a column that the table lacks is dropped in silence",
+        file="writers/routed.py",
+        before="        if filled and not table.may_gain:",
+        after="        if filled and table.may_gain is None:",
+        tests=(_ROUTE + "test_values_in_a_column_that_the_table_lacks_are_refused",),
+    ),
+    Mutation(
+        name="a column that rows of an existing table fill is not added",
+        file="writers/routed.py",
+        before=(
+            "        if filled:\n            self._send(number, rows.select(self._picked(name)))\n            return\n"
+        ),
+        after="",
+        tests=(_ROUTE + "test_columns_are_added_to_the_table_whose_rows_fill_them", _FEEDS),
+    ),
+    Mutation(
+        name="a row may name any table",
+        file="table/routes.py",
+        before="if len(levels) > 1 and self.allows(levels) else None",
+        after="if len(levels) > 1 else None",
+        tests=(_ROUTE + "test_rows_that_name_no_allowed_table_are_refused_and_nothing_is_written",),
+    ),
+    Mutation(
+        name="rows that name no table are dropped",
+        file="multi_table/commit.py",
+        before="        _check_refused(commits, options)\n",
+        after="",
+        tests=(_ROUTE + "test_rows_that_name_no_allowed_table_are_refused_and_nothing_is_written",),
+    ),
+    Mutation(
+        name="rows that a task does not account for are committed without them",
+        file="multi_table/commit.py",
+        before="            check_tables(commit)\n",
+        after="            pass\n",
+        tests=(_ROUTE + "test_rows_that_are_not_accounted_for_commit_nothing",),
+    ),
+    Mutation(
+        name="a failing table keeps the others from their rows",
+        file="commit/together.py",
+        before="            failures.append(failure)",
+        after="            raise failure",
+        tests=(_ROUTE + "test_table_that_fails_does_not_keep_others_from_their_rows",),
+    ),
+    Mutation(
+        name="a task that fails leaves the files of earlier tables behind",
+        file="writers/routed.py",
+        before="        for commit in commits:\n            _discard(plan.tables[commit.write.table].plan, commit)\n",
+        after="",
+        tests=(_ROUTE + "test_task_that_fails_at_its_second_table_leaves_no_file_of_the_first",),
+    ),
+    Mutation(
+        name="an aborted write leaves its files in every table",
+        file="multi_table/commit.py",
+        before="        abort_write(catalog, found if is_complete else [*found, None])",
+        after="        abort_write(catalog, found)",
+        tests=(_ROUTE + "test_aborted_write_leaves_no_file_of_any_table",),
+    ),
+)
