@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -158,9 +159,9 @@ def _check_numbering(given: Mapping[str, str]) -> None:
 class Transaction:
     """Writes that are committed together at the end of a `with` block; get one from `transaction`.
 
-    Each method runs one job of Spark, which writes files, and returns. `options` are those of the write beside those of
-    the transaction, and win over these. No table may be written twice. A line that raises dooms the transaction, even
-    if the block handles the error.
+    Each method runs one job of Spark, which writes files, and returns; threads may call them side by side. `options`
+    are those of the write beside those of the transaction, and win over these. No table may be written twice. A line
+    that raises dooms the transaction, even if the block handles the error.
     """
 
     def __init__(
@@ -171,6 +172,8 @@ class Transaction:
         self._app_id = app_id
         self._version = version
         self._lines: list[_Line] = []
+        self._begun: list[tuple[str, ...]] = []  # the tables of all lines, in their order
+        self._lock = Lock()
         self._catalog: CatalogClient | None = None
         self._is_open = False
         self._failure: BaseException | None = None
@@ -187,8 +190,9 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._is_open = False
-        problem = error or self._failure
+        with self._lock:
+            self._is_open = False
+        problem = error or self._failure or self._why_unfinished()
         if problem is None:
             try:
                 self._commit()
@@ -200,6 +204,15 @@ class Transaction:
         self._give_up()
         if error is None:
             raise problem
+
+    def _why_unfinished(self) -> OptionError | None:
+        """Return the error to raise if threads still write lines of the block, or None."""
+        if len(self._begun) == len(self._lines) and all(line.is_done for line in self._lines):
+            return None
+        return OptionError(
+            "Cannot commit this transaction: its block ended while lines were still being written. Wait for the threads "
+            "that write them. Nothing was committed."
+        )
 
     @property
     def result(self) -> TransactionResult:
@@ -296,7 +309,7 @@ class Transaction:
             parsed = self._parse(df, table, options, named)
             catalog = self._catalog_of(parsed)
             with catalog.hiding_secrets():
-                self._lines.append(self._written(catalog, df, parsed, mode))
+                self._write_line(catalog, df, parsed, mode)
 
     @contextmanager
     def _dooming(self) -> Iterator[None]:
@@ -315,8 +328,10 @@ class Transaction:
         given = options_of_call(table, {**self._options, **own, **named})
         parsed = parse_options({**given, **self._numbered(df, table)})
         check_kind(parsed, Kind.TRANSACTION)
-        if parsed.table in [line.options.table for line in self._lines]:
-            raise _twice(identifier_text(parsed.table))
+        with self._lock:
+            if parsed.table in self._begun:
+                raise _twice(identifier_text(parsed.table))
+            self._begun.append(parsed.table)
         return parsed
 
     def _numbered(self, df: DataFrame, table: str) -> dict[str, str]:
@@ -333,34 +348,45 @@ class Transaction:
 
     def _catalog_of(self, options: SinkOptions) -> CatalogClient:
         """Return the catalog of all tables."""
-        catalog = connect(catalog_settings(options), options.reports)
-        if self._lines and catalog is not self._catalog:
+        with self._lock:
+            catalog = connect(catalog_settings(options), options.reports)
+            self._catalog = self._catalog or catalog
+        if catalog is not self._catalog:
             raise OptionError(
                 f"Cannot write to {identifier_text(options.table)}: its options name another catalog, or other places "
-                f"for reports, than those of {self._lines[0].name}. Tables that are committed together are in one "
-                "catalog: give these options to iceberg_ds.transaction."
+                "for reports, than those of another table of the transaction. Tables that are committed together are "
+                "in one catalog: give these options to iceberg_ds.transaction."
             )
-        self._catalog = catalog
         return catalog
 
-    def _written(self, catalog: CatalogClient, df: DataFrame, options: SinkOptions, mode: WriteMode) -> _Line:
+    def _write_line(self, catalog: CatalogClient, df: DataFrame, options: SinkOptions, mode: WriteMode) -> None:
         """Plan a write and write its files."""
         plan = plan_write(catalog, options, df.schema, mode)
         check_session(plan, df.sparkSession)
-        if plan.write.table_uuid in [line.plan.write.table_uuid for line in self._lines]:
-            raise _twice(plan.write.table)
+        line = _Line(options, plan)
+        with self._lock:
+            if plan.write.table_uuid in [other.plan.write.table_uuid for other in self._lines]:
+                raise _twice(line.name)
+            self._lines.append(line)
         fault_point(FaultPoint.PLANNED)
         if has_landed(catalog, plan.write):
-            return _Line(options, plan, None)
-        name = plan.write.table
-        commits = write_rows(df, plan, f"{_ACTIONS[mode]} {name}", partial(give_up_write, catalog, name))
+            line.skip()
+            return
+        discard = partial(give_up_write, catalog, line.name)
+        commits = write_rows(df, plan, f"{_ACTIONS[mode]} {line.name}", discard)
         check_reports(catalog, commits)
-        if mode is not WriteMode.UPSERT:
-            return _Line(options, plan, commits)
-        return _Line(options, plan, commits, UpsertCommit(catalog, plan, row_encoding(options), df.sparkSession))
+        if mode is WriteMode.UPSERT:
+            line.upsert = UpsertCommit(catalog, plan, row_encoding(options), df.sparkSession)
+        with self._lock:
+            if self._is_open:
+                line.commits = commits
+                return
+        discard(commits)
+        raise OptionError(f"Cannot {_ACTIONS[mode]} {line.name}: the block ended while its rows were being written.")
 
     def _commit(self) -> None:
-        due = [line for line in self._lines if line.commits is not None]
+        self._lines.sort(key=lambda line: self._begun.index(line.options.table))
+        due = [line for line in self._lines if line.commits]
         if self._catalog is not None and due:
             with self._catalog.hiding_secrets():
                 self._commit_lines(self._catalog, due)
@@ -408,22 +434,19 @@ class _Line:
     Args:
         options: The options of the write.
         plan: The plan of the write.
-        commits: What its tasks report; None if the table already has this version.
+
+    Attributes:
+        commits: What its tasks report; none before they have ended, and for a write that is skipped.
         upsert: Searches for the old rows; None for another write.
+        result: What became of it.
     """
 
-    def __init__(
-        self,
-        options: SinkOptions,
-        plan: WritePlan,
-        commits: Sequence[TaskCommit] | None,
-        upsert: UpsertCommit | None = None,
-    ) -> None:
+    def __init__(self, options: SinkOptions, plan: WritePlan) -> None:
         self.options = options
         self.plan = plan
-        self.commits = commits
-        self.result = TableResult(table=plan.write.table, branch=plan.write.route.branch, was_replayed=commits is None)
-        self._upsert = upsert
+        self.commits: Sequence[TaskCommit] = ()
+        self.upsert: UpsertCommit | None = None
+        self.result = TableResult(table=plan.write.table, branch=plan.write.route.branch)
         self._is_ready = False
 
     @property
@@ -431,11 +454,19 @@ class _Line:
         """Identifier of the table."""
         return self.plan.write.table
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the files of the write are written, or it is skipped."""
+        return bool(self.commits) or self.result.was_replayed
+
+    def skip(self) -> None:
+        """Note that the table already has this version."""
+        self.result = replace(self.result, was_replayed=True)
+
     def ready(self) -> TableWrite:
         """Return what is to be committed, after the search for old rows."""
-        commits = self.commits or ()
         self._is_ready = True
-        return TableWrite(commits=commits) if self._upsert is None else self._upsert.begin(commits)
+        return TableWrite(commits=self.commits) if self.upsert is None else self.upsert.begin(self.commits)
 
     def take(self, committed: CommitResult) -> None:
         """Note what became of the commit."""
@@ -445,21 +476,21 @@ class _Line:
             was_replayed=committed.was_replayed,
             rows=committed.record_count or 0,
         )
-        if self._upsert is not None:
-            told = self._upsert.result(committed)
+        if self.upsert is not None:
+            told = self.upsert.result(committed)
             self.result = replace(
                 self.result, rows=told.rows, late_rows=told.late_rows, replaced_rows=told.replaced_rows
             )
 
     def give_up(self, catalog: CatalogClient) -> None:
         """Delete all files, none of which any request has named."""
-        if self._upsert is not None and self._is_ready:
-            self._upsert.give_up()
-            self._upsert.forget_keys()
+        if self.upsert is not None and self._is_ready:
+            self.upsert.give_up()
+            self.upsert.forget_keys()
         elif self.commits:
             give_up_write(catalog, self.name, self.commits)
 
     def forget_keys(self) -> None:
         """Delete the files of an upsert that are in no table."""
-        if self._upsert is not None:
-            self._upsert.forget_keys()
+        if self.upsert is not None:
+            self.upsert.forget_keys()

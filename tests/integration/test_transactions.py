@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,9 +104,9 @@ def test_dataframes_of_any_plan_are_written_whole(spark: SparkSession, house: Wa
         "local": spark.createDataFrame(rows.collect(), rows.schema),
     }
 
-    with iceberg_ds.transaction(spark, options=house.options) as epoch:
-        for number, df in enumerate(plans.values()):
-            epoch.append(df, f"db.t{number}")
+    with iceberg_ds.transaction(spark, options=house.options) as epoch, ThreadPoolExecutor(3) as side_by_side:
+        names = [f"db.t{number}" for number in range(len(plans))]
+        list(side_by_side.map(epoch.append, plans.values(), names))
 
     assert [table.rows for table in epoch.result.tables] == [100] * len(plans)
     for number in range(len(plans)):

@@ -13,7 +13,7 @@ TRANSACTIONS = (
     Mutation(
         name="a block that raises is committed",
         file="multi_table/transaction.py",
-        before="        problem = error or self._failure\n",
+        before="        problem = error or self._failure or self._why_unfinished()\n",
         after="        problem = self._failure\n",
         tests=(_BLOCK,),
     ),
@@ -27,7 +27,7 @@ TRANSACTIONS = (
     Mutation(
         name="a transaction is committed without the line that failed",
         file="multi_table/transaction.py",
-        before="        problem = error or self._failure\n",
+        before="        problem = error or self._failure or self._why_unfinished()\n",
         after="        problem = error\n",
         tests=(_TRANSACTION + "test_line_that_fails_dooms_the_block_that_handles_its_error",),
     ),
@@ -48,8 +48,8 @@ TRANSACTIONS = (
     Mutation(
         name="one table is written twice under two names",
         file="multi_table/transaction.py",
-        before="        if plan.write.table_uuid in [line.plan.write.table_uuid for line in self._lines]:",
-        after="        if plan.write.table_uuid in []:",
+        before="            if plan.write.table_uuid in [other.plan.write.table_uuid for other in self._lines]:",
+        after="            if plan.write.table_uuid in []:",
         tests=(_TRANSACTION + "test_table_under_another_name_is_refused",),
     ),
     Mutation(

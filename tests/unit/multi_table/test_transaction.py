@@ -468,6 +468,26 @@ def test_writes_outside_of_the_block_are_refused(shop: Shop) -> None:
     assert shop.data_files() == set()
 
 
+def test_line_that_runs_when_the_block_ends_is_not_forgotten(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a thread that nobody waited for would be missing, and no error would say so."""
+    epoch, original = shop.begin(1), write_job.run_job
+
+    def end_meanwhile(*arguments: Any) -> Any:
+        with pytest.raises(OptionError, match="still being written"):
+            epoch.__exit__(None, None, None)
+        return original(*arguments)
+
+    epoch.__enter__()
+    epoch.append(frame(ORDERS, [(1, 1)]), ORDERS)
+    monkeypatch.setattr(write_job, "run_job", end_meanwhile)
+
+    with pytest.raises(OptionError, match="the block ended while its rows"):
+        epoch.append(frame(PRICES, [(1, 1)]), PRICES, options={"small-task-size-bytes": "0"})
+
+    assert shop.snapshots() == NOTHING
+    assert shop.data_files() == set()
+
+
 def test_task_that_reports_twice_fails_its_line(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows would be committed twice, or those of a task that never reported be missing."""
     original = write_job.run_job
