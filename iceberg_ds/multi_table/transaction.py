@@ -210,8 +210,8 @@ class Transaction:
         if len(self._begun) == len(self._lines) and all(line.is_done for line in self._lines):
             return None
         return OptionError(
-            "Cannot commit this transaction: its block ended while lines were still being written. Wait for the threads "
-            "that write them. Nothing was committed."
+            "Cannot commit this transaction, nothing was committed: its block ended while lines were still being "
+            "written. Wait for the threads that write them."
         )
 
     @property
