@@ -169,6 +169,24 @@ class ScratchTables:
             finally:
                 self._files |= written
 
+    def commit_together(
+        self, changes: Sequence[tuple[Table, CommitRequest]], *, catalog: CatalogClient | None = None
+    ) -> bool:
+        """Send one request for several tables, and return whether the catalog accepts it.
+
+        Raises:
+            CommitAnswerLostError: The answer was lost.
+        """
+        used = catalog or self.catalog
+        with noting_metadata() as written:
+            try:
+                used.send_together(changes)
+            except CommitRefusedError:
+                return False
+            finally:
+                self._files |= written
+        return True
+
     def is_refused(self, table: Table, request: CommitRequest) -> bool:
         """Send a request as it is, and return whether the catalog refuses it, or fails without an answer."""
         try:

@@ -7,7 +7,7 @@ measured of Nessie 0.99, `HEEDLESS` a server that looks at no requirement but fo
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from pyiceberg.table.update import (
 )
 
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.table.requests import CommitRequest
 
 
 class Trap(Enum):
@@ -54,6 +55,8 @@ class Trap(Enum):
     SCHEMA_OF_SNAPSHOT = auto()  # the schema that a snapshot names becomes the table's
     LAST_COLUMN_ID_WANTED = auto()
     PROPERTIES_SET_ONCE = auto()  # a request that sets some twice is refused
+    MANY_TABLES = auto()  # no gap: it takes requests for several tables
+    TABLE_BY_TABLE = auto()  # it carries out what it can of them, and says nothing
 
 
 NESSIE = frozenset(
@@ -180,6 +183,25 @@ class LaxCatalog(NoopCatalog):
             return CommitTableResponse(
                 metadata=self._shown(self._tables[table.name()]), **{"metadata-location": "file:///nowhere"}
             )
+
+    @property
+    def can_commit_tables(self) -> bool:
+        """Whether it takes requests for several tables."""
+        return bool({Trap.MANY_TABLES, Trap.TABLE_BY_TABLE} & self._traps)
+
+    def commit_tables(self, changes: Sequence[tuple[Table, CommitRequest]]) -> None:
+        """Carry out a request for several tables."""
+        with self._lock:
+            before = dict(self._tables)
+            for table, request in changes:
+                try:
+                    self._check(self._tables.get(table.name()), request.requirements, request.updates)
+                except CommitFailedException:
+                    if Trap.TABLE_BY_TABLE in self._traps:
+                        continue
+                    self._tables = before
+                    raise
+                self._tables[table.name()] = self._applied(self._tables[table.name()], request.updates)
 
     def _check(
         self,

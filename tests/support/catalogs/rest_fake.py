@@ -32,6 +32,7 @@ from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from support.services.tls_files import TlsFiles
 
 from iceberg_ds.catalog.own_storage import with_own_storage
+from iceberg_ds.table.requests import CommitRequest
 
 TOKEN_PATH = "/v1/oauth/tokens"  # noqa: S105  # a path
 _STATUS_OF = {
@@ -112,6 +113,7 @@ class RestFake:
         vend: Returns what a table's answer has beside its metadata.
         can_stage: Whether it stages tables.
         idle_s: Seconds after which it closes an idle connection without a word, None for never.
+        loses: Tables whose change the next request for several tables loses, although it is answered.
         before: Called with each request before it is carried out; may take its time.
     """
 
@@ -128,6 +130,7 @@ class RestFake:
     vend: Callable[[Table], dict[str, Any]] = lambda _: {}
     can_stage: bool = True
     idle_s: float | None = None
+    loses: tuple[str, ...] = ()
     before: Callable[[Recorded], None] = lambda _: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -187,6 +190,11 @@ class RestFake:
             case ["namespaces", namespace, "tables", name, "credentials"]:
                 vended = self.vend(self.tables.load_table((namespace, name)))
                 return 200, {"storage-credentials": vended["storage-credentials"]}
+            case ["transactions", "commit"]:
+                changes = [
+                    CommitTableRequest.model_validate(part) for part in json.loads(request.body)["table-changes"]
+                ]
+                return self._commit_together(changes)
             case ["namespaces", _, "tables", _, "metrics"]:
                 return 204, None
         return 404, _error(404, f"nothing is at {request.path}")
@@ -216,6 +224,22 @@ class RestFake:
             table = StagedTable(identifier, None, None, None, self.tables)
         done = self.tables.commit_table(table, request.requirements, request.updates)
         return 200, json.loads(done.model_dump_json())
+
+    def _commit_together(self, changes: list[CommitTableRequest]) -> tuple[int, None]:
+        """Change several tables, or all but those that it loses, as Iceberg's reference server does beside a writer."""
+        found = [
+            (self.tables.load_table((*part.identifier.namespace.root, part.identifier.name)), part) for part in changes
+        ]
+        lost, self.loses = self.loses, ()
+        if lost:
+            for table, part in found:
+                if part.identifier.name not in lost:
+                    self.tables.commit_table(table, part.requirements, part.updates)
+        else:
+            self.tables.commit_tables(
+                [(table, CommitRequest(requirements=part.requirements, updates=part.updates)) for table, part in found]
+            )
+        return 204, None
 
     def _shown(self, table: Table) -> dict[str, Any]:
         answer = {"metadata": json.loads(table.metadata.model_dump_json()), "config": {}}

@@ -16,7 +16,12 @@ from importlib import import_module
 
 from support.peer.jvm_peer import TESTS
 
-_PROGRAMS = ("support.programs.converter", "support.programs.committer", "support.programs.upserter")
+_PROGRAMS = (
+    "support.programs.converter",
+    "support.programs.committer",
+    "support.programs.epoch_committer",
+    "support.programs.upserter",
+)
 
 
 def run_forked(module: str, *arguments: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ from pyiceberg.catalog import MetastoreCatalog, load_catalog
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.table import Table
+from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
 from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
 from support.tables.sink import Sink, local, rows
 
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.catalog.staged_metadata import Fate, StagedMetadata, fate
+from iceberg_ds.catalog.staged_metadata import Fate, StagedMetadata, fate, note_staged, tidying_metadata
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError
@@ -256,6 +257,21 @@ def test_file_that_would_have_created_the_table_is_open_until_another_table_has_
 
     assert _fate(file, states[2]) is Fate.OPEN
     assert _fate(file, stranger) is Fate.PASSED_OVER
+
+
+def test_one_table_tells_nothing_of_the_file_of_another(sink: Sink) -> None:
+    """A commit of several tables would delete the file of a table that it has just created: the table itself."""
+    other = replace(sink, options=replace(sink.options, table=("db", "other")))
+    sink.append(1)
+    other.append(1)
+    new = sink.table()
+    made = StagedTable(new.name(), new.metadata, new.metadata_location, new.io, new.catalog)
+
+    with tidying_metadata():
+        note_staged(made, follows=None)
+        other.table()
+
+    assert local(new.metadata_location).exists()
 
 
 @pytest.mark.parametrize("kind", [SqlCatalog, HiveCatalog])

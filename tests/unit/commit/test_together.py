@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from pyiceberg.table import StaticTable, Table
 from pyiceberg.types import LongType
 from support.catalogs.faulty_catalog import (
     FaultyCatalog,
     When,
     connection_lost,
+    false_refusal,
     forbidden,
     refusal,
     server_error,
@@ -384,6 +387,52 @@ def test_catalog_that_stays_away_after_the_request_leaves_the_outcome_open(
 
     assert faulty.ids() == BOTH
     assert all(result.was_replayed for result in faulty.commit(faulty.to_all(0, 1)))
+
+
+def test_refusal_of_a_server_is_no_proof_for_a_table_that_has_not_moved(
+    tables: Tables, faulty: Tables, faulty_catalog: FaultyCatalog
+) -> None:
+    """A request that a gateway sent twice, and that is still under way, would refer to files that are gone."""
+    writes = faulty.to_all(0, 1)
+    faulty_catalog.fail_next(1, false_refusal)
+    faulty_catalog.after_commit(1, lambda: later(tables))
+
+    with pytest.raises(CommitStateUnknownError, match="an earlier request may still be carried out"):
+        faulty.commit(writes)
+
+    assert faulty.ids() == {"a": [0], "b": [0, 5]}
+    assert all(path.exists() for path in paths_of(writes[0].commits))
+
+
+def test_reader_of_both_pointers_never_sees_half_an_epoch(faulty: Tables, faulty_catalog: FaultyCatalog) -> None:
+    """Foreign keys between the tables would not resolve."""
+    errors = [None, refusal, connection_lost, None, state_unknown, throttled]
+    engine, seen, is_over = faulty_catalog.inner.engine, set[tuple[int | None, ...]](), threading.Event()
+
+    def poll() -> None:
+        while not is_over.is_set():
+            with engine.connect() as connection:  # one statement sees one state of the database
+                found = connection.exec_driver_sql("SELECT metadata_location FROM iceberg_tables ORDER BY table_name")
+                seen.add(tuple(epoch_of(StaticTable.from_metadata(row[0])) for row in found.all()))
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    for number, error in enumerate(errors):
+        if error is not None:
+            faulty_catalog.fail_next(1, error, when=When.AFTER if number % 2 else When.BEFORE)
+        faulty.commit(faulty.to_all(number, number + 1))
+    is_over.set()
+    reader.join()
+
+    assert faulty.ids() == {name: list(range(len(errors) + 1)) for name in faulty.names}
+    assert len(seen) > 1
+    assert all(len({*epochs}) == 1 for epochs in seen)
+
+
+def epoch_of(table: Table) -> int | None:
+    """Return the epoch of the table's newest snapshot of a stream."""
+    told = [snapshot.summary for snapshot in table.metadata.snapshots if snapshot.summary is not None]
+    return max((int(found["spark.sql.streaming.epochId"] or -1) for found in told), default=None)
 
 
 def test_new_tables_are_created_first_and_take_part(faulty_sink: Sink, faulty_catalog: FaultyCatalog) -> None:

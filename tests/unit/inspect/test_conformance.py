@@ -15,6 +15,7 @@ from iceberg_ds.catalog.settings import CatalogSettings
 from iceberg_ds.inspect.conformance import ConformanceResult, check_conformance
 
 ALL_OF_IT = "rows land exactly once"
+SEVERAL = "of a request for several tables, all changes are carried out or none"
 
 
 def check(catalog: LaxCatalog | FaultyCatalog) -> dict[str, ConformanceResult]:
@@ -43,6 +44,7 @@ def test_sqlite_keeps_the_protocol_and_nothing_is_left(sink: Sink, warehouse: Pa
 
     assert [result for result in results if not result.passed] == []
     assert results[-1].name == ALL_OF_IT
+    assert "atomic over tables" in {result.detail for result in results if result.name == SEVERAL}
     assert files(warehouse) == before
     assert sink.catalog.raw.list_tables("db") == [("db", "t")]
 
@@ -119,6 +121,31 @@ def test_each_gap_is_found(tmp_path: Path, trap: Trap, name: str, *, is_fatal: b
     assert results[ALL_OF_IT].passed is not is_fatal
 
 
+@pytest.mark.parametrize(
+    ("traps", "detail"),
+    [
+        (frozenset(), "one table after the other: the catalog takes no request for several tables"),
+        (frozenset({Trap.MANY_TABLES}), "atomic over tables"),
+    ],
+)
+def test_check_says_what_a_catalog_does_with_several_tables(
+    tmp_path: Path, traps: frozenset[Trap], detail: str
+) -> None:
+    """A user would not know whether readers may see half an epoch."""
+    found = check(LaxCatalog(tmp_path, traps))[SEVERAL]
+
+    assert (found.passed, found.detail) == (True, detail)
+
+
+def test_server_that_carries_out_a_part_of_a_request_is_found_out(tmp_path: Path) -> None:
+    """A user would believe a server that says that it takes several tables at once."""
+    results = check(LaxCatalog(tmp_path, frozenset({Trap.TABLE_BY_TABLE})))
+
+    assert failed(results) == {SEVERAL}
+    assert results[SEVERAL].detail.startswith("one table after the other: ")
+    assert results[ALL_OF_IT].passed
+
+
 def test_catalog_that_fails_is_neither_sound_nor_broken(tmp_path: Path) -> None:
     """A user without the right to write would be told that the catalog loses rows."""
     catalog = FaultyCatalog(LaxCatalog(tmp_path))
@@ -126,7 +153,7 @@ def test_catalog_that_fails_is_neither_sound_nor_broken(tmp_path: Path) -> None:
 
     results = check(catalog)
 
-    assert {result.passed for result in results.values()} == {None}
+    assert {result.passed for name, result in results.items() if name != SEVERAL} == {None}
     assert "no right to write" in results["a commit from an old snapshot is refused"].detail
     assert results[ALL_OF_IT].detail.startswith("not known")
 

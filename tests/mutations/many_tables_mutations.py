@@ -1,0 +1,88 @@
+"""Mutations of how several tables change together."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_TOGETHER = "unit/commit/test_together.py::"
+_SQL = "unit/catalog/test_sql.py::"
+
+MANY_TABLES = (
+    Mutation(
+        name="a pointer that has moved is left out of the transaction",
+        file="catalog/sql.py",
+        before="""            raise RolledBackError(f"{identifier_text(name)} has been updated by another process")""",
+        after="            return",
+        tests=(
+            _SQL + "test_pointer_that_has_moved_keeps_the_other_where_it_is",
+            _TOGETHER + "test_table_that_can_never_land_keeps_the_other_from_landing",
+        ),
+    ),
+    Mutation(
+        name="each pointer moves in a transaction of its own",
+        file="catalog/sql.py",
+        before="                    self._move(session, current, after)\n",
+        after="                    self._move(session, current, after)\n                    session.commit()\n",
+        tests=(_SQL + "test_pointer_that_has_moved_keeps_the_other_where_it_is",),
+    ),
+    Mutation(
+        name="a confirmation for several tables is believed",
+        file="commit/together.py",
+        before="        self._is_confirmed, self._problem = failure is None, failure\n",
+        after=(
+            "        self._is_confirmed, self._problem = failure is None, failure\n"
+            "        for part in self._asked if failure is None else []:\n"
+            "            part.result = CommitResult(snapshot_id=1)\n"
+        ),
+        tests=(
+            _TOGETHER + "test_change_that_the_server_loses_is_committed_singly_and_told",
+            _TOGETHER + "test_server_that_loses_everything_is_found_out",
+        ),
+    ),
+    Mutation(
+        name="a table that can never land does not keep the others back",
+        file="commit/together.py",
+        before="and not self._shows_rows",
+        after="and False",
+        tests=(
+            _TOGETHER + "test_table_that_can_never_land_keeps_the_other_from_landing",
+            _TOGETHER + "test_refused_rows_of_one_table_keep_the_other_from_landing",
+        ),
+    ),
+    Mutation(
+        name="an epoch that is half there is not finished",
+        file="commit/together.py",
+        before="and not self._shows_rows",
+        after="and True",
+        tests=(_TOGETHER + "test_table_that_can_never_land_does_not_keep_back_an_epoch_that_has_begun",),
+    ),
+    Mutation(
+        name="files of a table are deleted while a request may still arrive",
+        file="commit/snapshot_update.py",
+        before=(
+            "        if not self._finding.is_final:\n"
+            "            self._raise_unknown(\n"
+            '                "an earlier request'
+        ),
+        after=(
+            "        if not self._finding.status:\n"
+            "            self._raise_unknown(\n"
+            '                "an earlier request'
+        ),
+        tests=(_TOGETHER + "test_refusal_of_a_server_is_no_proof_for_a_table_that_has_not_moved",),
+    ),
+    Mutation(
+        name="a refusal of a server is believed for every table of the request",
+        file="commit/requests.py",
+        before="if failure.is_lost_race and not failure.is_certain:",
+        after="if False:",
+        tests=(_TOGETHER + "test_refusal_of_a_server_is_no_proof_for_a_table_that_has_not_moved",),
+    ),
+    Mutation(
+        name="one table tells of the metadata file of another",
+        file="catalog/staged_metadata.py",
+        before="fate(staged, metadata, location) if staged.name == name else Fate.OPEN",
+        after="fate(staged, metadata, location)",
+        tests=("unit/catalog/test_staged_metadata.py::test_one_table_tells_nothing_of_the_file_of_another",),
+    ),
+)
