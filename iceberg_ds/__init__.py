@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from iceberg_ds.metrics.report import CommitReport, TaskFigures
     from iceberg_ds.multi_table.requeue import RequeueResult, requeue
+    from iceberg_ds.multi_table.transaction import TableResult, Transaction, TransactionResult, transaction
     from iceberg_ds.spark.distribution import distribute
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
@@ -75,7 +76,10 @@ _LATER = {
     "RequeueResult": "iceberg_ds.multi_table.requeue",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",
+    "TableResult": "iceberg_ds.multi_table.transaction",
     "TaskFigures": "iceberg_ds.metrics.report",
+    "Transaction": "iceberg_ds.multi_table.transaction",
+    "TransactionResult": "iceberg_ds.multi_table.transaction",
     "UpsertResult": "iceberg_ds.deletes.upsert",
     "VerifyResult": "iceberg_ds.inspect.orphans",
     "WriterHealth": "iceberg_ds.inspect.health",
@@ -91,6 +95,7 @@ _LATER = {
     "requeue": "iceberg_ds.multi_table.requeue",
     "serve_metrics": "iceberg_ds.metrics.prometheus",
     "table_health": "iceberg_ds.inspect.health",
+    "transaction": "iceberg_ds.multi_table.transaction",
     "upsert": "iceberg_ds.deletes.upsert",
     "upsert_into": "iceberg_ds.deletes.upsert",
     "verify": "iceberg_ds.inspect.verify",
@@ -138,7 +143,10 @@ __all__ = [
     "TableHealth",
     "TableMetrics",
     "TableNotFoundError",
+    "TableResult",
     "TaskFigures",
+    "Transaction",
+    "TransactionResult",
     "UnsupportedTableError",
     "UpsertResult",
     "VerifyResult",
@@ -157,6 +165,7 @@ __all__ = [
     "requeue",
     "serve_metrics",
     "table_health",
+    "transaction",
     "upsert",
     "upsert_into",
     "verify",

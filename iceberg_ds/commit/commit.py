@@ -88,6 +88,7 @@ from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, report
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.plan import ERRORS, OverwriteByFilter, WriteIdentity
+from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
@@ -122,18 +123,52 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
         logger.warning("Spark gave up %s in its commit; files with this id in their names may be left behind", write)
 
 
-def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> int:
+def delete_reported_files(
+    catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None
+) -> int:
     """Delete the files of a write whose commit was never sent; return how many could not be deleted.
+
+    Args:
+        catalog: The catalog of the table.
+        commits: What the tasks of the write report.
+        rewrite: Further files of the write, as `commit_write` takes them.
 
     Raises:
         CatalogError: The catalog could not be reached; nothing was deleted.
     """
     added = Added.of(commits)
+    if rewrite is not None:
+        added = added.with_files(rewrite.added.data_files, rewrite.added.delete_files)
     path = added.any_path()
     if path is None:
         return 0
     io = catalog.file_io(parse_identifier(commits[0].write.table), path)
     return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
+
+
+def give_up_write(catalog: CatalogClient, table: str, commits: Sequence[TaskCommit]) -> None:
+    """Delete files as `delete_reported_files` does; log if they stay because the catalog cannot be reached."""
+    try:
+        delete_reported_files(catalog, commits)
+    except IcebergSinkError as unreachable:  # the caller already has a problem to report
+        logger.warning("Left behind what tasks wrote for %s: %s", table, unreachable)
+
+
+def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
+    """Return whether the table already has this version of the application, so that no row need be written.
+
+    Raises:
+        CatalogError: The catalog could not be reached.
+    """
+    table = None if write.txn is None else catalog.find_table(parse_identifier(write.table))
+    if table is None:
+        return False
+    found = check_commit_status(table.metadata, write, [], bool)
+    if found.status is not CommitStatus.REPLAYED:
+        return False
+    with metered(catalog.reporting, write) as meter:
+        meter.replayed(table.metadata, found.marker.snapshot_id if found.marker else None)
+    return True
 
 
 @tidying_metadata()
@@ -198,9 +233,7 @@ def begin_commit(
     write = commits[0].write
     fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
-    _check_refused(catalog, commits)
-    check_bad_rows(catalog, commits)
-    _check_rows(catalog, commits)
+    check_reports(catalog, commits, rewrite)
     _check_taken(catalog, commits)
     _tell_of_bad_rows(commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
@@ -213,7 +246,6 @@ def begin_commit(
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)
-    _check_visible(catalog, commits, added, *([] if rewrite is None else [rewrite.added]))
     files = WriteFiles(added, gathered, keys, row_count=row_count)
     return SnapshotUpdate(catalog, write, files, meter, rewrite)
 
@@ -262,12 +294,30 @@ def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id:
         ) from failure
 
 
-def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+def check_reports(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None) -> None:
+    """Refuse a write that can never be committed by what its tasks report, and delete its files.
+
+    Args:
+        catalog: The catalog of the table.
+        commits: What the tasks of the write report.
+        rewrite: Further files of the write, as `commit_write` takes them.
+
+    Raises:
+        RefusedRowsError, RowCountError, DataFileError: As `commit_write`.
+        CatalogError: The catalog could not be reached; nothing was deleted.
+    """
+    _check_refused(catalog, commits, rewrite)
+    check_bad_rows(catalog, commits, rewrite)
+    _check_rows(catalog, commits, rewrite)
+    _check_visible(catalog, commits, rewrite)
+
+
+def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
     """Refuse a write that has rows outside the range that it replaces, and delete its files."""
     refused = [commit.refused for commit in commits if commit.refused is not None]
     if not refused:
         return
-    left = delete_reported_files(catalog, commits)
+    left = delete_reported_files(catalog, commits, rewrite)
     count = sum(rows.count for rows in refused)
     raise RefusedRowsError(
         f"Cannot commit to {commits[0].write.table}, nothing was committed: {count} rows do not satisfy replace-where, "
@@ -277,8 +327,13 @@ def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
     )
 
 
-def check_bad_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+def check_bad_rows(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None) -> None:
     """Refuse a write with more rows that cannot be written than `max-bad-rows` allows, and delete its files.
+
+    Args:
+        catalog: The catalog of the table.
+        commits: What the tasks of the write report.
+        rewrite: Further files of the write, as `commit_write` takes them.
 
     Raises:
         RefusedRowsError: There are too many; says how many, and why.
@@ -292,7 +347,7 @@ def check_bad_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> Non
         limit = f"{policy.most_share * 100:g}%"
     if not limit:
         return
-    left = delete_reported_files(catalog, commits)
+    left = delete_reported_files(catalog, commits, rewrite)
     raise RefusedRowsError(
         f"Cannot commit to {commits[0].write.table}, nothing was committed: {count:,} of {received:,} rows cannot be "
         f"written ({_by_reason(found)}; for example {_example_of(commits)}), and option 'max-bad-rows' is {limit}. "
@@ -345,7 +400,7 @@ def _tell_of_bad_rows(commits: Sequence[TaskCommit]) -> None:
     )
 
 
-def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
     """Refuse a write with a task that does not account for all rows that it received, and delete its files."""
     try:
         for commit in commits:
@@ -353,14 +408,14 @@ def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
             found = {**commit.reported_rows, "left out": counts.left_out, "lost as asked": counts.dropped}
             check_rows(f"commit {commit.write}", f"task {commit.partition_id} got", commit.counts.received, found)
     except RowCountError:
-        delete_reported_files(catalog, commits)
+        delete_reported_files(catalog, commits, rewrite)
         raise
 
 
-def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], *added: Added) -> None:
+def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
     """Refuse local files that the driver does not see: other readers would not see them either."""
-    if (unseen := _unseen(*added)) is not None:
-        delete_reported_files(catalog, commits)
+    if (unseen := _unseen(Added.of(commits), *([] if rewrite is None else [rewrite.added]))) is not None:
+        delete_reported_files(catalog, commits, rewrite)
         raise DataFileError(f"Cannot commit to {commits[0].write.table}: {unseen}")
 
 

@@ -14,7 +14,7 @@ skips the tables that have their rows, and goes on with the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.commit import begin_commit, commit_write, end_commit
 from iceberg_ds.commit.create_table import create_without_rows
-from iceberg_ds.commit.overwrite import RewriteFiles
+from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
 from iceberg_ds.commit.retry import Pace, RetryPolicy, bring_in, would_fail_again
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError
@@ -57,16 +57,31 @@ class TableWrite:
         commits: What its tasks report; a message for each partition.
         rewrite: Further files to add, and the files that they replace; None for no replacement.
         late_keys: As `commit_write` takes it.
+        renew: Makes the write anew, with a new operation, once its rewrite has become stale and no request for it can
+            land any more. If it raises, it has deleted the files of this write. None if a stale rewrite is a failure.
     """
 
     commits: Sequence[TaskCommit]
     rewrite: RewriteFiles | None = None
     late_keys: pa.Table | None = None
+    renew: Callable[[StaleWorkError], TableWrite] | None = None
 
     @property
     def table(self) -> str:
         """Identifier of the table."""
         return self.commits[0].write.table
+
+    def renewed(self, stale: StaleWorkError) -> TableWrite:
+        """Return the write made anew.
+
+        Raises:
+            StaleWorkError: It cannot be made anew.
+            IcebergSinkError: It can no longer be made.
+        """
+        if self.renew is None:
+            raise stale
+        logger.info("Preparing the write of %s again: %s", self.table, stale)
+        return self.renew(stale)
 
 
 def commit_tables(
@@ -118,7 +133,14 @@ def _tell_once(catalog: CatalogClient, level: int, text: str, *arguments: object
 
 
 def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None) -> CommitResult:
-    return commit_write(catalog, write.commits, epoch_id=epoch_id, rewrite=write.rewrite, late_keys=write.late_keys)
+    """Commit the write of one table, made anew as often as others make its rewrite stale."""
+    while True:
+        try:
+            return commit_write(
+                catalog, write.commits, epoch_id=epoch_id, rewrite=write.rewrite, late_keys=write.late_keys
+            )
+        except StaleWorkError as stale:
+            write = write.renewed(stale)
 
 
 def _commit_one_by_one(
@@ -132,17 +154,17 @@ def _commit_one_by_one(
         except IcebergSinkError as failure:
             failures.append(failure)
     if failures:
-        raise _of_several(failures, _some_failed(failures, len(writes)))
+        raise _of_several(failures, _some_failed(failures, writes))
     return results
 
 
-def _some_failed(failures: Sequence[IcebergSinkError], count: int) -> str:
-    if len(failures) == count:
-        return f"None of {count} tables was committed"
-    return (
-        f"{len(failures)} of {count} tables were not committed; the others have their rows, and are skipped when this "
-        "runs again under the same epoch or version"
-    )
+def _some_failed(failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
+    if len(failures) == len(writes):
+        return f"None of {len(writes)} tables was committed"
+    told = f"{len(failures)} of {len(writes)} tables were not committed; the others have their rows"
+    if writes[0].commits[0].write.numbered is None:
+        return f"{told}, and get them a second time if this runs again, because it has no epoch and no version"
+    return f"{told}, and are skipped when this runs again under the same epoch or version"
 
 
 def _of_several(failures: Sequence[IcebergSinkError], summary: str) -> IcebergSinkError:
@@ -172,7 +194,7 @@ def _commit_together(catalog: CatalogClient, writes: Sequence[TableWrite], epoch
     for part in parts:
         part.report(failures[0] if part.is_abandoned and part.failure is None else part.failure)
     if failures:
-        raise _of_several(failures, together.summary(failures))
+        raise _of_several(failures, together.summary(failures, writes))
     return [part.result for part in parts if part.result is not None]
 
 
@@ -194,6 +216,7 @@ class _Part:
         self._identity = write.commits[0].write
         self._meter = CommitMeter(self._identity, TaskFigures.of(write.commits))
         self._update: SnapshotUpdate | None = None
+        self._epoch_id: int | None = None
         self.name = self._identity.table
         self.table: Table | None = None
         self.base: Table | None = None
@@ -223,6 +246,7 @@ class _Part:
 
     def begin(self, epoch_id: int | None) -> None:
         """Check what the tasks report."""
+        self._epoch_id = epoch_id
         with self._failing():
             commits = complete_commits(self._write.commits, epoch_id=epoch_id)
             begun = begin_commit(self._catalog, commits, self._meter, self._write.rewrite, self._write.late_keys)
@@ -252,11 +276,18 @@ class _Part:
                 create_without_rows(self._catalog, parse_identifier(self.name), metadata)
 
     def prepare(self) -> CommitRequest | Exception | None:
-        """Return the table's part of a request, or the failure of the store, or None if the table is done or failed."""
+        """Return the table's part of a request, or None if the table is done or failed.
+
+        Or the failure of the store; or `StaleWorkError` if others made the rewrite stale, and the write was made anew.
+        """
         self.base = self.table
-        prepared = None
+        prepared: CommitRequest | CommitResult | Exception | None = None
         with self._failing():
-            prepared = self._update_due.prepare(self.table_seen)
+            try:
+                prepared = self._update_due.prepare(self.table_seen)
+            except StaleWorkError as stale:
+                self._renew(stale)
+                prepared = stale
         if isinstance(prepared, CommitResult):
             self.result = prepared
             return None
@@ -278,9 +309,21 @@ class _Part:
         return stays_refused(problem, self.base, self.table_seen)
 
     def finish_singly(self) -> None:
-        """Commit the table by a request of its own."""
-        with self._failing():
-            self.result = bring_in(self._update_due)
+        """Commit the table by a request of its own, made anew as often as others make its rewrite stale."""
+        while self.is_due:
+            with self._failing():
+                try:
+                    self.result = bring_in(self._update_due)
+                except StaleWorkError as stale:
+                    self._renew(stale)
+
+    def _renew(self, stale: StaleWorkError) -> None:
+        """Make the write anew; no request for it can land any more."""
+        self._write = self._write.renewed(stale)
+        self._identity = self._write.commits[0].write
+        self._meter = CommitMeter(self._identity, TaskFigures.of(self._write.commits))
+        self._update, self.base = None, None
+        self.begin(self._epoch_id)
 
     def abandon(self) -> None:
         """Give the table up, because another one of its epoch cannot get its rows."""
@@ -351,6 +394,7 @@ class _Together:
         self._asked: list[_Part] = []  # those in the last request
         self._is_confirmed = False  # whether the catalog confirmed the last request
         self._problem: Exception | None = None  # of the last attempt; None to try again at once
+        self._was_renewed = False  # whether the last attempt found a stale rewrite, so that it is no failure
 
     @property
     def _due(self) -> list[_Part]:
@@ -370,6 +414,7 @@ class _Together:
         pace = Pace()
         while self._due:
             is_exhausted = pace.begin_attempt()
+            self._was_renewed = False
             try:
                 self._look()
             except CatalogError as unreachable:
@@ -379,13 +424,13 @@ class _Together:
             else:
                 pace.policy = RetryPolicy.most_patient(part.retry_policy for part in self._due or self._parts)
                 self._go_on(is_exhausted=is_exhausted)
-            if self._due:
+            if self._due and not self._was_renewed:
                 pace.wait_after(self._problem)
 
-    def summary(self, failures: Sequence[IcebergSinkError]) -> str:
-        """Return what became of the epoch, of which tables have failed."""
+    def summary(self, failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
+        """Return what became of the epoch, of whose writes some have failed."""
         if self._shows_rows:
-            return _some_failed(failures, len(self._parts))
+            return _some_failed(failures, writes)
         if any(isinstance(failure, CommitStateUnknownError) for failure in failures):
             return f"{len(self._parts)} tables are committed together, and what became of them is unknown"
         return f"None of {len(self._parts)} tables was committed, because they are committed together"
@@ -457,6 +502,9 @@ class _Together:
         changes: list[tuple[Table, CommitRequest]] = []
         for part in due:
             prepared = part.prepare()
+            if isinstance(prepared, StaleWorkError):
+                self._asked, self._was_renewed = [], True
+                return
             if isinstance(prepared, Exception):
                 self._problem = prepared
                 return

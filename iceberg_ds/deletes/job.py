@@ -18,8 +18,7 @@ from pyspark.sql.types import BinaryType
 from iceberg_ds._version import __version__
 from iceberg_ds.deletes.tasks import answer_group, answer_of_task
 from iceberg_ds.deletes.work import FileWork, GroupAnswer, SearchPlan
-from iceberg_ds.errors import DataFileError
-from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.spark.write_job import job_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,20 +96,6 @@ def _run(spark: SparkSession | None, plan: SearchPlan, groups: Sequence[Sequence
         raise job_failure(f"search {plan.writing.write.table} for keys", plan.writing.write, error) from error
     given = dict(pickle.loads(row["answer"]) for row in answered)  # noqa: S301  # made by our own tasks
     return [given[number] for number in range(len(groups))]
-
-
-def job_failure(action: str, write: WriteIdentity, error: Exception) -> DataFileError:
-    """Return the error to raise if a job that writes files failed as a whole.
-
-    Args:
-        action: The action that failed, such as `upsert into db.t`.
-        write: The write whose tasks failed.
-        error: What Spark raised.
-    """
-    return DataFileError(
-        f"Cannot {action}, nothing was committed: Spark's job failed: {error}. Files with {write.operation_id} in "
-        "their names may be left behind; iceberg-ds verify lists them."
-    )
 
 
 def _frame(spark: SparkSession, rows: Sequence[tuple[int, bytes]]) -> DataFrame:

@@ -26,6 +26,7 @@ class Kind(Flag):
     OVERWRITE = auto()
     DATA_SOURCE = auto()  # `format("icebergsink")`
     UPSERT = auto()  # `iceberg_ds.upsert`, which appends
+    TRANSACTION = auto()  # a line of `iceberg_ds.transaction`
 
 
 ANY_KIND = Kind(0)
@@ -309,6 +310,16 @@ RULES: tuple[Rule, ...] = (
         kind=Kind.STREAM,
         problem="option 'staging-branch' is for batches, and for streams with 'publish-converted'. Stream to a branch "
         "with option 'branch', and publish it with iceberg_ds.publish",
+    ),
+    *(
+        Rule(
+            options=(option,),
+            kind=Kind.TRANSACTION,
+            problem="{options} would show the rows of this table by a further step of its own, and the tables of a "
+            "transaction are shown together. Write to a branch with option 'branch', and publish it with "
+            "iceberg_ds.publish, or drop the option",
+        )
+        for option in ("staging-branch", "publish-converted")
     ),
     Rule(
         options=("txn-app-id",),

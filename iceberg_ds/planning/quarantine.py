@@ -79,13 +79,24 @@ def commit_with_quarantines(
             table gets rows if a quarantine table did not get its rows.
     """
     quarantines, writes = quarantine_writes(catalog, writes, options_of)
+    return commit_beside(catalog, quarantines, writes, epoch_id=epoch_id)
+
+
+def commit_beside(
+    catalog: CatalogClient,
+    quarantines: Sequence[TableWrite],
+    writes: Sequence[TableWrite],
+    *,
+    epoch_id: int | None = None,
+) -> list[CommitResult]:
+    """Commit what `quarantine_writes` returns, and return the results of `writes`; raises as `commit_tables`."""
     if not quarantines or catalog.takes_many_tables:
         return commit_tables(catalog, [*quarantines, *writes], epoch_id=epoch_id)[len(quarantines) :]
     try:
         commit_tables(catalog, quarantines, epoch_id=epoch_id)
     except IcebergSinkError as failure:
         for write in writes:
-            delete_reported_files(catalog, write.commits)
+            delete_reported_files(catalog, write.commits, write.rewrite)
         raise type(failure)(
             f"Nothing was committed to {', '.join(write.table for write in writes)}, because the rows that cannot be "
             f"written there did not get into their quarantine table: {failure}"
@@ -122,9 +133,15 @@ def quarantine_writes(
             made.append(TableWrite(commits=[_written(catalog, own, table, found)]))
     except BaseException:
         for given_up in [*made, *writes]:
-            delete_reported_files(catalog, given_up.commits)
+            delete_reported_files(catalog, given_up.commits, given_up.rewrite)
         raise
     return made, [replace(write, commits=[_taken(commit) for commit in write.commits]) for write in writes]
+
+
+def give_up_quarantines(catalog: CatalogClient, quarantines: Sequence[TableWrite]) -> None:
+    """Delete the files of writes of quarantine tables whose commit was never sent."""
+    for write in quarantines:
+        delete_reported_files(catalog, write.commits)
 
 
 def _written(

@@ -32,6 +32,7 @@ GUIDES = [
         "streams",
         "many-tables",
         "bad-rows",
+        "transactions",
         "metrics/index",
         "metrics/prometheus",
     )

@@ -105,6 +105,29 @@ def upsert_stream(df: DataFrame, options: Mapping[str, str]) -> None:
     df.writeStream.foreachBatch(iceberg_ds.upsert_into(table="db.t", keys=["id"])).start()
 
 
+def write_together(spark: SparkSession, df: DataFrame, options: Mapping[str, str]) -> str:
+    """Write several tables in one epoch, in every way."""
+    begun: iceberg_ds.Transaction = iceberg_ds.transaction()
+    with begun:
+        pass
+    with iceberg_ds.transaction(spark, app_id="cdc", version=7, options=options) as epoch:
+        epoch.append(df, "db.a")
+        epoch.append(df, table="db.b", options={"keys": "id"})
+        epoch.upsert(df, "db.c", keys="id")
+        epoch.upsert(df, "db.d", keys=["region", "id"], options=options)
+        epoch.overwrite(df, "db.e")
+        epoch.overwrite(df, "db.f", replace_where="day = 1", options=options)
+    result: iceberg_ds.TransactionResult = epoch.result
+    tables: tuple[iceberg_ds.TableResult, ...] = result.tables
+    numbers = [(one.snapshot_id, one.rows, one.late_rows, one.replaced_rows, one.was_replayed) for one in tables]
+    return f"{result} {result.was_replayed} {result.seconds} {numbers} {tables[0].table} {tables[0].branch}"
+
+
+def told_of_transaction(result: iceberg_ds.TransactionResult) -> str:
+    """Return a transaction for programs."""
+    return result.to_json()
+
+
 def count_upserted(result: iceberg_ds.UpsertResult) -> int:
     """Return every attribute of an upsert, as a sum where it is a number."""
     text: str = f"{result}: {result.table}, {result.branch}, {result.to_json()}"

@@ -68,6 +68,7 @@ RUN_IN_TASKS = {
     "inspect.checklist",
     "inspect.executors",
     "inspect.machine_checks",
+    "spark.write_job",
 }
 ABOVE_TASKS = {"catalog", "commit", "planning"}
 # What works without a running Spark.

@@ -132,6 +132,17 @@ def test_client_that_has_the_sink_can_upsert(full_client: Client, lake: Lake, tm
 
 
 @pytest.mark.exhaustive
+def test_client_that_has_the_sink_can_write_several_tables_together(full_client: Client, lake: Lake) -> None:
+    """A notebook that connects could not write two tables in one epoch."""
+    tables = [lake.new_name(), lake.new_name()]
+
+    (told,) = full_client.run(("transaction", [tables, lake.options]))
+
+    assert told == [[20, False], [20, False], [0, True], [0, True]]
+    assert [lake.ids(table) for table in tables] == [list(range(20))] * 2
+
+
+@pytest.mark.exhaustive
 def test_client_that_registers_has_its_secrets_hidden_in_event_logs(
     full_client: Client, lake: Lake, connect_folder: Path
 ) -> None:

@@ -8,19 +8,14 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
-import pyarrow as pa
 from pyspark.sql import types as spark
 from support.keys.streams import BY_KEY, NAMES, Epoch, Event
 from support.programs.forker import run_forked
-from support.tables.sink import arrow_batch
+from support.spark.local_frame import LocalFrame, without_moving_rows
 
 import iceberg_ds
-from iceberg_ds.deletes import upsert as job
-from iceberg_ds.deletes import upsert as upserting
 from iceberg_ds.fault_points import FaultPoint, listen
 
 TABLE = "db.t"
@@ -31,30 +26,11 @@ _SCHEMA = spark.StructType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """Events as `upsert` sees a DataFrame of them, whose tasks run in this process."""
-
-    events: Sequence[Event]
-    schema: spark.StructType = _SCHEMA
-    isStreaming: bool = False  # noqa: N815  # Spark's name
-    sparkSession: None = None  # noqa: N815
-
-    def mapInArrow(self, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Any:  # noqa: N802
-        """Return what runs the tasks; the events of one key are in one."""
-
-        def collect() -> list[dict[str, Any]]:
-            parts = [[event for event in self.events if event[1] % _TASKS == number] for number in range(_TASKS)]
-            return [row for number, part in enumerate(parts) for row in _run(task, number, part)]
-
-        return SimpleNamespace(collect=collect)
-
-
-def _run(task: Callable[..., Iterator[pa.RecordBatch]], number: int, events: Sequence[Event]) -> list[dict[str, Any]]:
-    batch = arrow_batch([dict(zip(NAMES, event, strict=True)) for event in events], _SCHEMA)
-    context = SimpleNamespace(partitionId=lambda: number, taskAttemptId=lambda: number, attemptNumber=lambda: 0)
-    with patch.object(job.TaskContext, "get", lambda: context):
-        return [row for answer in task(iter([batch])) for row in answer.to_pylist()]
+def frame_of(events: Sequence[Event]) -> Any:
+    """Return events as `upsert` sees a DataFrame of them; the events of one key are in one task."""
+    parts = [[event for event in events if event[1] % _TASKS == number] for number in range(_TASKS)]
+    rows = [[dict(zip(NAMES, event, strict=True)) for event in part] for part in parts]
+    return LocalFrame(parts=rows, schema=_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +87,8 @@ def _listening(listener: Callable[[FaultPoint], None]) -> Iterator[None]:
 
 def _upsert(options: Mapping[str, str], app_id: str, epoch_id: int, epoch: Epoch) -> None:
     write = iceberg_ds.upsert_into(TABLE, options={**options, **BY_KEY, "txn-app-id": app_id})
-    frame: Any = Frame(events=[event for part in epoch for event in part])
-    with patch.object(upserting, "distribute", lambda rows, **_: rows):
-        write(frame, epoch_id)
+    with without_moving_rows():
+        write(frame_of([event for part in epoch for event in part]), epoch_id)
 
 
 def die_in_upsert(upsert: Upsert, step: FaultPoint, number: int = 1) -> None:

@@ -132,9 +132,35 @@ def upsert_stream(spark: SparkSession, table: str, options: Options, source: str
     return _run(_rows(spark, source).writeStream.foreachBatch(write), checkpoint, None)
 
 
+def transaction(spark: SparkSession, tables: list[str], options: Options) -> list[tuple[int, bool]]:
+    """Write two tables together, twice under one version; return the rows of each, and whether it was skipped."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    rows = spark.range(20).selectExpr("id", "concat('row ', id) AS name")
+    told = []
+    for _ in range(2):
+        with iceberg_ds.transaction(spark, app_id="client", version=1, options=options) as epoch:
+            epoch.append(rows, tables[0])
+            epoch.upsert(rows, tables[1], keys="id")
+        told += [(table.rows, table.was_replayed) for table in epoch.result.tables]
+    return told
+
+
 STEPS: dict[str, Callable[..., Any]] = {
     step.__name__: step
-    for step in (modules, write, stream, split, refusal, package, progress, convert, upsert, upsert_stream)
+    for step in (
+        modules,
+        write,
+        stream,
+        split,
+        refusal,
+        package,
+        progress,
+        convert,
+        upsert,
+        upsert_stream,
+        transaction,
+    )
 }
 
 

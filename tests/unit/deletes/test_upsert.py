@@ -18,12 +18,13 @@ from support.programs.upserter import Upsert
 from support.tables.delete_files import delete_positions
 from support.tables.sink import Sink, arrow_batch, local, paths_of
 
+from iceberg_ds.commit import commit as protocol
+from iceberg_ds.commit import together as committing
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes import search
-from iceberg_ds.deletes import upsert as committing
-from iceberg_ds.deletes import upsert as upserting
 from iceberg_ds.deletes.search import RewriteByKeys
+from iceberg_ds.deletes.upsert import ROUNDS
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import (
     CatalogError,
@@ -37,6 +38,7 @@ from iceberg_ds.errors import (
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.planning.plan_write import WriteMode
+from iceberg_ds.spark import write_job
 from iceberg_ds.writers.keyed import report_keyed_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -263,13 +265,13 @@ def test_upsert_gives_up_where_others_never_rest(
     def disturb() -> None:
         append(keyed, (1, "DE", next(numbers)))
 
-    meanwhile(monkeypatch, *[disturb] * committing.ROUNDS)
+    meanwhile(monkeypatch, *[disturb] * ROUNDS)
 
     with pytest.raises(CommitConflictError, match="in 10 tries, nothing was committed"):
         upsert(keyed, encoding, *apart(SECOND))
 
     assert unreferenced_files(keyed.table()) == set()
-    assert sum(row[0] == 1 for row in values(keyed)) == 1 + committing.ROUNDS
+    assert sum(row[0] == 1 for row in values(keyed)) == 1 + ROUNDS
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -367,8 +369,8 @@ def test_failure_of_a_task_is_told_where_the_catalog_fails_then(
     def fail(*_: object) -> None:
         raise CatalogError("connection reset")
 
-    monkeypatch.setattr(upserting, "delete_reported_files", fail)
-    monkeypatch.setattr(upserting, "write_by_keys", lambda *_: [DataFileError("no space left")])
+    monkeypatch.setattr(protocol, "delete_reported_files", fail)
+    monkeypatch.setattr(write_job, "run_job", lambda *_: [DataFileError("no space left")])
 
     with pytest.raises(DataFileError, match="no space left"):
         Upsert(options={"warehouse": str(sink.options.warehouse)}, epoch_id=0, epoch=[]).run()
