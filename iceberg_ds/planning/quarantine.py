@@ -119,16 +119,20 @@ def quarantine_writes(
         RefusedRowsError: More rows than `max-bad-rows` allows cannot be written. All reported files were deleted.
         IcebergSinkError: As `plan_write` for a quarantine table. All reported files were deleted.
     """
-    parts: dict[str, list[tuple[WriteIdentity, LooseRows]]] = defaultdict(list)
+    parts: dict[tuple[str, str], list[tuple[WriteIdentity, LooseRows]]] = defaultdict(list)
     for write in writes:
         for commit in write.commits:
             if commit.bad is not None and commit.bad.rows is not None:
-                parts[commit.bad.rows.table].append((commit.write, commit.bad.rows))
+                # A transaction that is repeated skips tables that landed, one by one, and their bad rows with them; an
+                # epoch has one marker in a table, and repeats all rows.
+                is_apart = commit.write.epoch is None and not catalog.takes_many_tables
+                key = (commit.bad.rows.table, write.table if is_apart else "")
+                parts[key].append((commit.write, commit.bad.rows))
     made: list[TableWrite] = []
     try:
         for write in writes:
             check_bad_rows(catalog, write.commits)
-        for table, found in parts.items():
+        for (table, _), found in parts.items():
             own = options_of(min(identity.table for identity, _ in found))
             made.append(TableWrite(commits=[_written(catalog, own, table, found)]))
     except BaseException:
