@@ -64,7 +64,7 @@ class CatalogError(IcebergSinkError, ConnectionError):
 class RefusedRowsError(IcebergSinkError, ValueError):
     """Rows do not satisfy `replace-where`, or are no changes of keys; it says how many and shows one.
 
-    Nothing was committed.
+    Or more rows than `max-bad-rows` cannot be written. Nothing was committed.
 
     Next: Filter them, or widen the predicate.
     """

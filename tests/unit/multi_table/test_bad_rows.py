@@ -64,7 +64,7 @@ def test_upsert_keeps_its_bad_rows_once(sink: Sink, warehouse: Path, request: py
     if way == "one_by_one":
         request.getfixturevalue(way)
     create(sink, "t")
-    options = {**Warehouse(folder=warehouse).options, "on-bad-row": "quarantine", "keys": "id"}
+    options = {**Warehouse(folder=warehouse).options, "on-bad-row": "quarantine", "keys": "id", "evolve-keys": "true"}
     numbered = {**options, "txn-app-id": "app", "txn-version": "1"}
 
     iceberg_ds.upsert(rows("1", "2"), "db.t", options=options)
@@ -90,7 +90,7 @@ def test_transaction_that_dies_keeps_the_bad_rows_of_all_tables_once(
         options = {**Warehouse(folder=warehouse).options, **IN_ONE}
         with iceberg_ds.transaction(options=options, app_id="app", version=1) as epoch:
             epoch.append(rows("1", "x"), "db.a")
-            epoch.upsert(rows("2", "y"), "db.b", keys="id")
+            epoch.upsert(rows("2", "y"), "db.b", keys="id", options={"evolve-keys": "true"})
 
     seen = 0
 
