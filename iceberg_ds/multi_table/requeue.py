@@ -74,8 +74,8 @@ def requeue(
     quarantine: str,
     table: str,
     *,
-    transform: Transform | None = None,
     options: Mapping[str, str] | None = None,
+    transform: Transform | None = None,
 ) -> RequeueResult:
     """Write the rows that `on-bad-row=quarantine` kept back from a table into it, each exactly once.
 
@@ -86,10 +86,10 @@ def requeue(
         spark: The session.
         quarantine: Identifier of the quarantine table.
         table: Identifier of the table.
-        transform: Takes a DataFrame of quarantined rows, with the columns of the quarantine table, and returns the
-            DataFrame to write. None to take the rows as they came, with every column as text, which is cast.
         options: The options of the write. Without `on-bad-row` rows that are still bad go into the same quarantine
             table again, and a later call takes them up. None for no options.
+        transform: Takes a DataFrame of quarantined rows, with the columns of the quarantine table, and returns the
+            DataFrame to write. None to take the rows as they came, with every column as text, which is cast.
 
     Returns:
         How many rows were written.

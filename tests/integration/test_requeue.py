@@ -31,7 +31,9 @@ def test_mended_rows_come_back_once(spark: SparkSession, tmp_path: Path) -> None
     again = iceberg_ds.requeue(spark, "t__quarantine", "db.t", options={"warehouse": str(tmp_path)})
     last = iceberg_ds.requeue(spark, "db.t__quarantine", "db.t", transform=_four, options={"warehouse": str(tmp_path)})
 
-    catalog = load_catalog("c", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog = load_catalog(
+        "default", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}"
+    )
     rows = catalog.load_table("db.t").scan().to_arrow().sort_by("id").to_pylist()
     assert [(row["id"], str(row["day"])) for row in rows] == [
         (1, "2026-11-24"),

@@ -23,6 +23,7 @@ _TEXTS = {
     "delete-when": "gone = true",
     "isolation-level": "snapshot",
     "location": "file:/x",
+    "max-bad-rows": "1%",
     "overwrite-mode": "static",
     "partition-by": "id",
     "readers": "spark",
