@@ -195,7 +195,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         options=("max-bad-rows",),
-        unless=("on-bad-row",),
+        unless=("on-bad-row=null", "on-bad-row=quarantine", "on-bad-row=drop"),
         problem="option 'max-bad-rows' needs 'on-bad-row' as null, quarantine or drop: with fail, there may be none",
     ),
     # Rows with keys.

@@ -138,7 +138,7 @@ BAD_ROWS = (
         name="deleted rows of the quarantine come back",
         file="multi_table/requeue.py",
         before="        if not kept.keys() <= live and later",
-        after="        if kept.keys() <= live and later",
+        after="        if kept is None and later",
         tests=(_REQUEUE + "test_deleted_rows_that_were_not_requeued_are_no_guess",),
     ),
     Mutation(
