@@ -242,6 +242,8 @@ class _Part:
         if self.is_due:
             with self._failing():
                 self.result = self._update_due.look(self.table_seen, self.base)
+        if not self.is_due:
+            self.table = self.base = None  # of many tables, only those that are due need memory
 
     def create(self) -> None:
         """Create the table without rows."""
