@@ -79,6 +79,7 @@ def test_stream_that_is_killed_between_tables_has_each_row_once(
     for number in range(3):
         lines = (json.dumps(row(found)) for found in range(number * 30, number * 30 + 30))
         (source / f"{number}.json").write_text("\n".join(lines))
+    spark.dataSource.register(HookedSink)
     feed = spark.readStream.schema(FEED).option("maxFilesPerTrigger", 1).json(str(source))
     fault = Fault(point=point, action=action, fuse=tmp_path / "fuse")  # type: ignore[arg-type]
     options = {**routed(house), "small-task-size-bytes": "0", **fault.arm()}
