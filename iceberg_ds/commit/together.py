@@ -14,7 +14,7 @@ skips the tables that have their rows, and goes on with the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -266,6 +266,8 @@ class _Part:
         if self.is_due:
             with self._failing():
                 self.result = self._update_due.look(self.table_seen, self.base)
+        if not self.is_due:
+            self.table = self.base = None  # of many tables, only those that are due need memory
 
     def create(self) -> None:
         """Create the table without rows."""
@@ -499,32 +501,31 @@ class _Together:
                 part.create()
             fault_point(FaultPoint.TABLES_CREATED)
             return
-        changes: list[tuple[Table, CommitRequest]] = []
+        requests: dict[_Part, CommitRequest] = {}
         for part in due:
             prepared = part.prepare()
             if isinstance(prepared, StaleWorkError):
-                self._asked, self._was_renewed = [], True
+                self._was_renewed = True
                 return
             if isinstance(prepared, Exception):
                 self._problem = prepared
                 return
             if prepared is not None:
-                self._asked.append(part)
-                changes.append((part.table_seen, prepared))
-        if self._is_hopeless or len(changes) <= 1:
-            self._asked = []
+                requests[part] = prepared
+        if self._is_hopeless or len(requests) <= 1:  # the next look finds out what to do
             return
         fault_point(FaultPoint.TABLES_PREPARED)
-        self._send(changes)
+        self._send(requests)
         fault_point(FaultPoint.TABLES_ANSWERED)
 
-    def _send(self, changes: Sequence[tuple[Table, CommitRequest]]) -> None:
+    def _send(self, requests: Mapping[_Part, CommitRequest]) -> None:
+        self._asked = list(requests)
         failure: CommitRefusedError | CommitAnswerLostError | None = None
         try:
             with ExitStack() as meters:
                 for part in self._asked:
                     part.waiting(meters)
-                self._catalog.send_together(changes)
+                self._catalog.send_together([(part.table_seen, request) for part, request in requests.items()])
         except (CommitRefusedError, CommitAnswerLostError) as problem:
             failure = problem
         for part in self._asked:

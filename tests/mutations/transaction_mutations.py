@@ -84,11 +84,11 @@ TRANSACTIONS = (
         ),
     ),
     Mutation(
-        name="a write that is made anew keeps its operation",
-        file="deletes/upsert.py",
-        before="            return self._searched(_renamed(self._commits))\n",
-        after="            return self._searched(self._commits)\n",
-        tests=("unit/deletes/test_upsert.py::test_rows_that_came_meanwhile_give_way",),
+        name="a line that a thread still writes is forgotten",
+        file="multi_table/transaction.py",
+        before="        problem = error or self._failure or self._why_unfinished()\n",
+        after="        problem = error or self._failure\n",
+        tests=(_TRANSACTION + "test_line_that_runs_when_the_block_ends_is_not_forgotten",),
     ),
     Mutation(
         name="a job whose task has failed is committed",

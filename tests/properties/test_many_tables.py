@@ -15,6 +15,7 @@ from support.catalogs.faulty_catalog import (
     state_unknown,
 )
 from support.checks.invariants import check_sound
+from support.exhaustive import examples
 from support.tables.epochs import Tables
 from support.tables.sink import Sink, embedded_options
 
@@ -41,7 +42,7 @@ EVENTS = (
 )
 
 
-@settings(max_examples=max(8, settings().max_examples // 3))
+@settings(max_examples=examples(40))
 @given(
     steps=st.lists(
         st.tuples(st.sets(st.sampled_from(NAMES), min_size=1), st.sampled_from(EVENTS)), min_size=1, max_size=4

@@ -20,11 +20,13 @@ class Tables:
 
     Attributes:
         of_one: What writes to one table of the catalog; its other options count for all tables.
-        names: The tables, in the namespace `db`.
+        names: The tables.
+        namespace: Their namespace.
     """
 
     of_one: Sink
     names: Sequence[str] = ("a", "b")
+    namespace: str = "db"
 
     @property
     def catalog(self) -> CatalogClient:
@@ -33,7 +35,7 @@ class Tables:
 
     def sink(self, name: str) -> Sink:
         """Return what writes to one of the tables."""
-        return replace(self.of_one, options=replace(self.of_one.options, table=("db", name)))
+        return replace(self.of_one, options=replace(self.of_one.options, table=(self.namespace, name)))
 
     def create(self) -> None:
         """Create all tables, each with the row 0."""
@@ -70,7 +72,7 @@ class Tables:
     def has(self, name: str) -> bool:
         """Return whether the table exists."""
         try:
-            self.catalog.raw.load_table(("db", name))
+            self.catalog.raw.load_table((self.namespace, name))
         except NoSuchTableError:
             return False
         return True
