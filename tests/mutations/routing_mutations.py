@@ -14,6 +14,7 @@ ROUTING = (
         before="        self._left = iter(self._waiting.numbers)\n\n    def loose",
         after="        self._left = iter([])\n\n    def loose",
         tests=(_ROUTE + "test_tables_that_are_there_are_written_by_tasks",),
+        spark_tests=("integration/test_routes.py::test_stream_that_is_killed_between_tables_has_each_row_once",),
     ),
     Mutation(
         name="rows that wait on disk are lost",
