@@ -109,7 +109,7 @@ BAD_ROWS = (
         after="    commit_tables(catalog, writes, epoch_id=epoch_id)\n    try:\n"
         "        commit_tables(catalog, quarantines, epoch_id=epoch_id)\n",
         tests=(
-            _QUARANTINE + "test_quarantine_that_cannot_be_written_keeps_the_rows_out_of_the_table",
+            _QUARANTINE + "test_quarantine_whose_commit_fails_keeps_the_rows_out_of_the_table",
             _QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward",
         ),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,11 @@ from support.exhaustive import EXHAUSTIVE
 from support.tables.bad_rows import SENT, TABLE, UUID, commit, quarantined, quarantining, reasons, sent, tasks, write
 from support.tables.sink import Row, Sink, embedded_options, epoch, paths_of
 
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.commit.snapshot_update import CommitResult
+from iceberg_ds.commit.together import TableWrite
 from iceberg_ds.errors import (
+    CommitConflictError,
     CommitMessageError,
     DataFileError,
     IcebergSinkError,
@@ -35,6 +39,7 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import WIRE_VERSION
+from iceberg_ds.planning import quarantine
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import bad_rows
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS
@@ -446,6 +451,29 @@ def test_quarantine_that_cannot_be_written_keeps_the_rows_out_of_the_table(
     messages = tasks(sink, MIXED, of_epoch=epoch(0))
 
     with pytest.raises(SchemaMismatchError, match="t__quarantine"):
+        commit(sink, messages)
+
+    assert sink.ids() == []
+    assert not any(path.exists() for path in paths_of(messages))
+
+
+def test_quarantine_whose_commit_fails_keeps_the_rows_out_of_the_table(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bad rows would be lost, because the replay skips the table."""
+    sink = quarantining(sink)
+    monkeypatch.setattr(type(sink.catalog), "takes_many_tables", property(lambda _: False))
+    commit_tables = quarantine.commit_tables
+
+    def failing(catalog: CatalogClient, writes: Sequence[TableWrite], **choices: Any) -> list[CommitResult]:
+        if writes[0].table == "db.t__quarantine":
+            raise CommitConflictError("others are faster")
+        return commit_tables(catalog, writes, **choices)
+
+    monkeypatch.setattr(quarantine, "commit_tables", failing)
+    messages = tasks(sink, MIXED, of_epoch=epoch(0))
+
+    with pytest.raises(CommitConflictError, match=r"Nothing was committed to db\.t, because"):
         commit(sink, messages)
 
     assert sink.ids() == []
