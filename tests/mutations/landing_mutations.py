@@ -17,6 +17,7 @@ _BRANCHED = "integration/test_branches.py::"
 _REPLAYS = "faults/test_stream_replays.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
 
+_TOGETHER = "unit/commit/test_together.py::"
 _UNSEEN = "unit/commit/test_landed_unseen.py::"
 
 LANDING = (
@@ -436,6 +437,7 @@ LANDING = (
             _PROMISE + "test_rows_that_come_into_an_empty_table_meanwhile_stay",
             _PROMISE + "test_rows_that_come_into_a_table_of_version_1_meanwhile_stay",
             _SNAPSHOTS + "test_request_is_refused_if_the_branch_has_moved_or_the_table_is_another",
+            _TOGETHER + "test_second_driver_of_the_same_epoch_is_fenced_in_every_table",
         ),
     ),
     Mutation(
@@ -472,14 +474,17 @@ LANDING = (
         file="commit/requests.py",
         before="        return Reply.LOST\n",
         after="        return Reply.REFUSED\n",
-        tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),
+        tests=(
+            _LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",
+            _TOGETHER + "test_answers_that_stay_away_leave_files_and_the_next_run_lands_them",
+        ),
     ),
     Mutation(
         name="a lost answer is taken for a success",
         file="commit/snapshot_update.py",
         before="            return failure\n        fault_point(FaultPoint.REQUEST_ANSWERED)",
         after="""            if reply_of(failure).name == "LOST":
-                return CommitResult(snapshot_id=snapshot.snapshot_id)
+                return CommitResult(snapshot_id=self._write.snapshot_id)
             return failure
         fault_point(FaultPoint.REQUEST_ANSWERED)""",
         tests=(_LOOP + "test_lost_answers_up_to_the_limit_delete_nothing",),

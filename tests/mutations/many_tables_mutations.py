@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _TOGETHER = "unit/commit/test_together.py::"
+_REST = "integration/catalogs/test_rest_many_tables.py::"
 _SQL = "unit/catalog/test_sql.py::"
 
 MANY_TABLES = (
@@ -23,7 +24,17 @@ MANY_TABLES = (
         file="catalog/sql.py",
         before="                    self._move(session, current, after)\n",
         after="                    self._move(session, current, after)\n                    session.commit()\n",
-        tests=(_SQL + "test_pointer_that_has_moved_keeps_the_other_where_it_is",),
+        tests=(
+            _SQL + "test_pointer_that_has_moved_keeps_the_other_where_it_is",
+            _TOGETHER + "test_reader_of_both_pointers_never_sees_half_an_epoch",
+        ),
+    ),
+    Mutation(
+        name="tables are committed one after the other where the catalog changes them together",
+        file="commit/together.py",
+        before="    is_together = catalog.takes_many_tables and not",
+        after="    is_together = False and not",
+        tests=("faults/test_many_tables_kills.py::test_killed_driver_leaves_all_tables_or_none_and_the_replay_all",),
     ),
     Mutation(
         name="a confirmation for several tables is believed",
@@ -37,6 +48,8 @@ MANY_TABLES = (
         tests=(
             _TOGETHER + "test_change_that_the_server_loses_is_committed_singly_and_told",
             _TOGETHER + "test_server_that_loses_everything_is_found_out",
+            _REST + "test_change_that_is_lost_behind_an_answer_204_is_made_up_for",
+            "properties/test_many_tables.py::test_any_sequence_of_epochs_equals_the_model",
         ),
     ),
     Mutation(

@@ -14,10 +14,11 @@ from iceberg_ds.catalog.settings import CatalogSettings
 from iceberg_ds.inspect.conformance import check_conformance
 
 ALL_OF_IT = "rows land exactly once"
+# The reference server answers that it has changed both tables, and loses one of the changes, in most races of a run.
+ONLY_IN_RACES = {"of a request for several tables, all changes are carried out or none"}
 # What a server does not keep; all else holds.
 GAPS: Mapping[str, set[str]] = {
-    # It answers that it has changed both tables, and loses one of the changes beside another writer.
-    "rest_catalog": {"of a request for several tables, all changes are carried out or none"},
+    "rest_catalog": ONLY_IN_RACES,
     "postgres": set(),
     "hive_metastore": set(),
     "nessie": {
@@ -42,7 +43,7 @@ def test_check_names_what_a_server_does_not_keep(
     results = check_conformance(catalog, ("conformance",))
 
     problems = {result.name: result.detail for result in results if result.passed is not True}
-    assert problems.keys() == GAPS[server], problems
+    assert problems.keys() | (GAPS[server] & ONLY_IN_RACES) == GAPS[server], problems
     assert results[-1].name == ALL_OF_IT
     assert catalog.raw.list_namespaces() == namespaces
     assert _scratch_files(object_store) == left_by_others

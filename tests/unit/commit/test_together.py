@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.types import LongType
+from sqlalchemy import event
 from support.catalogs.faulty_catalog import (
     FaultyCatalog,
     When,
@@ -409,12 +410,20 @@ def test_reader_of_both_pointers_never_sees_half_an_epoch(faulty: Tables, faulty
     errors = [None, refusal, connection_lost, None, state_unknown, throttled]
     engine, seen, is_over = faulty_catalog.inner.engine, set[tuple[int | None, ...]](), threading.Event()
 
+    def look() -> None:
+        with engine.connect() as connection:  # one statement sees one state of the database
+            found = connection.exec_driver_sql("SELECT metadata_location FROM iceberg_tables ORDER BY table_name")
+            seen.add(tuple(epoch_of(StaticTable.from_metadata(row[0])) for row in found.all()))
+
     def poll() -> None:
         while not is_over.is_set():
-            with engine.connect() as connection:  # one statement sees one state of the database
-                found = connection.exec_driver_sql("SELECT metadata_location FROM iceberg_tables ORDER BY table_name")
-                seen.add(tuple(epoch_of(StaticTable.from_metadata(row[0])) for row in found.all()))
+            look()
 
+    def look_after_each_move(*arguments: object) -> None:
+        if "UPDATE iceberg_tables" in str(arguments[2]):
+            look()
+
+    event.listen(engine, "after_cursor_execute", look_after_each_move)
     reader = threading.Thread(target=poll)
     reader.start()
     for number, error in enumerate(errors):
