@@ -160,6 +160,7 @@ LANDING = (
         tests=(
             _LOOP + "test_second_driver_that_lands_the_epoch_first_fences_ours",
             _LOOP + "test_second_driver_that_is_ahead_is_told_from_a_restart",
+            _TOGETHER + "test_second_driver_of_the_same_epoch_is_fenced_in_every_table",
         ),
         spark_tests=(_REPLAYS + "test_driver_that_was_overtaken_in_its_commit_is_refused",),
     ),
@@ -437,7 +438,6 @@ LANDING = (
             _PROMISE + "test_rows_that_come_into_an_empty_table_meanwhile_stay",
             _PROMISE + "test_rows_that_come_into_a_table_of_version_1_meanwhile_stay",
             _SNAPSHOTS + "test_request_is_refused_if_the_branch_has_moved_or_the_table_is_another",
-            _TOGETHER + "test_second_driver_of_the_same_epoch_is_fenced_in_every_table",
         ),
     ),
     Mutation(

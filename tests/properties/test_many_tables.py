@@ -42,7 +42,7 @@ EVENTS = (
 )
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(30))
 @given(
     steps=st.lists(
         st.tuples(st.sets(st.sampled_from(NAMES), min_size=1), st.sampled_from(EVENTS)), min_size=1, max_size=4

@@ -416,7 +416,7 @@ def test_reader_of_both_pointers_never_sees_half_an_epoch(faulty: Tables, faulty
             seen.add(tuple(epoch_of(StaticTable.from_metadata(row[0])) for row in found.all()))
 
     def poll() -> None:
-        while not is_over.is_set():
+        while not is_over.wait(0.005):
             look()
 
     def look_after_each_move(*arguments: object) -> None:
