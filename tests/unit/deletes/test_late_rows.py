@@ -19,9 +19,9 @@ from support.keys.upserts import SEQUENCED_SCHEMA, apart, commit_upsert, upsert_
 from support.tables.sink import Sink
 
 from iceberg_ds.cdc import task_changes
+from iceberg_ds.commit import together as committing
 from iceberg_ds.deletes import match as key_sets
 from iceberg_ds.deletes import match as matching
-from iceberg_ds.deletes import upsert
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.planning.plan_write import WriteMode
 
@@ -194,14 +194,14 @@ def test_marked_deletes_keep_their_sequence(sink: Sink) -> None:
 def meanwhile(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object]) -> None:
     """Let others act one after the other, each between a search and the commit that rests on it."""
     left = list(acts)
-    original = upsert.commit_write
+    original = committing.commit_write
 
     def commit(*arguments: Any, **named: Any) -> Any:
         if left:
             left.pop(0)()
         return original(*arguments, **named)
 
-    monkeypatch.setattr(upsert, "commit_write", commit)
+    monkeypatch.setattr(committing, "commit_write", commit)
 
 
 def test_rows_that_came_meanwhile_win_if_they_are_newer(sequenced: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
