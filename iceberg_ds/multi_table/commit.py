@@ -23,6 +23,7 @@ from iceberg_ds.commit.together import TableWrite
 from iceberg_ds.errors import IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import LooseRows, RowCounts, TablesCommit, TaskCommit, check_tables, complete_messages
 from iceberg_ds.multi_table.by_driver import ON_DRIVER, plan_and_write
+from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys
@@ -61,7 +62,9 @@ def commit_routed(
             if table in written:
                 written[table].append(_one_more(catalog, own, written[table], _filled(options, parts)))
             else:
-                written[table] = [plan_and_write(catalog, own, *_filled(options, parts), commits[0].epoch)]
+                columns, batches = _filled(options, parts)
+                own = fitting(own, columns)
+                written[table] = [plan_and_write(catalog, own, columns, batches, commits[0].epoch)]
     except IcebergSinkError:
         for found in written.values():
             delete_reported_files(catalog, found)
@@ -149,7 +152,7 @@ def _one_more(
     """Add the columns of rows to a table, and write the rows as one more task of the write that wrote its others."""
     columns, batches = filled
     write = commits[0].write
-    plan = plan_write(catalog, options, columns, is_stream=write.epoch is not None)
+    plan = plan_write(catalog, fitting(options, columns), columns, is_stream=write.epoch is not None)
     # Rows that are handed over have the columns that the other tasks know.
     plan = replace(plan, write=write, small_task_size_bytes=0)
     return report_task(plan, batches, replace(ON_DRIVER, partition_id=len(commits)))

@@ -8,9 +8,10 @@ there yet have no plan: their rows go to the driver, which creates the table wit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pyiceberg.table import Table
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
@@ -64,27 +65,48 @@ def plan_routed(
 
 def _plan_table(catalog: CatalogClient, fits: _Columns, table: Table, mode: WriteMode, *, is_stream: bool) -> TablePlan:
     columns = fits.of(table)
+    own = fitting(fits.options, columns)
     return TablePlan(
-        plan=plan_write(catalog, fits.options, columns, mode, is_stream=is_stream, table=table),
+        plan=plan_write(catalog, own, columns, mode, is_stream=is_stream, table=table),
         columns=tuple(columns.names),
         absent=fits.absent_of(columns),
         may_gain=fits.options.schema_evolution != "strict",
     )
 
 
+def fitting(options: SinkOptions, columns: StructType) -> SinkOptions:
+    """Return the options of a table, without the column of event times if the table does not get that column."""
+    asked = options.event_time_column
+    if asked is None or find_position(asked, columns.names, case_sensitive=options.case_sensitive) is not None:
+        return options
+    return replace(options, event_time_column=None)
+
+
 def _route_column(options: RouteOptions, dataframe: StructType) -> str:
+    """Return the DataFrame's name of the column that names the table of each row; check the column of event times."""
+    if (timed := options.of_all.event_time_column) is not None:
+        _find(options, dataframe, "event-time-column", timed)
+    column = _find(options, dataframe, "route-by", options.column)
+    if not isinstance(column.dataType, StringType):
+        raise OptionError(
+            f"Cannot write to several tables: option 'route-by' names '{options.column}': it is "
+            f"{column.dataType.simpleString()}, and text is needed, which names a table."
+        )
+    return column.name
+
+
+def _find(options: RouteOptions, dataframe: StructType, option: str, name: str) -> StructField:
     names = dataframe.names
     try:
-        position = find_position(options.column, names, case_sensitive=options.of_all.case_sensitive)
+        position = find_position(name, names, case_sensitive=options.of_all.case_sensitive)
     except AmbiguousNameError as problem:
-        raise OptionError(f"Cannot write to several tables: option 'route-by' {problem}.") from problem
+        raise OptionError(f"Cannot write to several tables: option '{option}': {problem}.") from problem
     if position is None:
-        reason = f"the DataFrame has no such column: it has {', '.join(names)}"
-    elif not isinstance(dataframe[position].dataType, StringType):
-        reason = f"it is {dataframe[position].dataType.simpleString()}, and text is needed, which names a table"
-    else:
-        return names[position]
-    raise OptionError(f"Cannot write to several tables: option 'route-by' names '{options.column}': {reason}.")
+        raise OptionError(
+            f"Cannot write to several tables: option '{option}' names '{name}': the DataFrame has no such column: it has "
+            f"{', '.join(names)}."
+        )
+    return dataframe[position]
 
 
 def _tables_there(catalog: CatalogClient, options: RouteOptions) -> Iterator[tuple[str, ...]]:

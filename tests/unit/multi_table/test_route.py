@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 from support.tables.routed import FEED, RoutedSink, customer, order
 
 from iceberg_ds.errors import (
@@ -434,6 +435,25 @@ def test_route_options_need_route_by(tmp_path: Path) -> None:
             parse_options({**raw, option: "db.t"})
     with pytest.raises(OptionError, match="needs 'route-tables' or 'route-namespace'"):
         parse_options({"route-by": "kind", "warehouse": str(tmp_path)})
+
+
+def test_only_tables_with_the_column_of_event_times_tell_how_fresh_they_are(tmp_path: Path) -> None:
+    """Else a table without it could not be written."""
+    timed = StructType([*FEED, StructField("at", TimestampType())])
+    sink = RoutedSink.of(tmp_path, event_time_column="at")
+    rows = [{**order(1), "at": datetime(2026, 11, 24, tzinfo=timezone.utc)}, customer(7)]
+    sink.commit(sink.write(rows, schema=timed))
+
+    plan = sink.plan(timed)
+    sink.commit(sink.write(rows, schema=timed, plan=plan))
+
+    assert {name: table.plan.event_time for name, table in plan.tables.items()} == {
+        "db.customers": None,
+        "db.orders": "at",
+    }
+    assert (sink.ids("db.orders"), sink.ids("db.customers")) == ([1, 1], [7, 7])
+    with pytest.raises(OptionError, match="'event-time-column' names 'when'"):
+        RoutedSink.of(tmp_path, event_time_column="when").plan(timed)
 
 
 def test_route_column_must_be_text_of_the_dataframe(tmp_path: Path) -> None:
