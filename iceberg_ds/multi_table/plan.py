@@ -103,8 +103,8 @@ def _find(options: RouteOptions, dataframe: StructType, option: str, name: str) 
         raise OptionError(f"Cannot write to several tables: option '{option}': {problem}.") from problem
     if position is None:
         raise OptionError(
-            f"Cannot write to several tables: option '{option}' names '{name}': the DataFrame has no such column: it has "
-            f"{', '.join(names)}."
+            f"Cannot write to several tables: option '{option}' names '{name}': the DataFrame has no such column: it "
+            f"has {', '.join(names)}."
         )
     return dataframe[position]
 
