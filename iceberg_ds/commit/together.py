@@ -30,12 +30,12 @@ from iceberg_ds.catalog.answers import (
 )
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
-from iceberg_ds.commit.commit import begin_commit, commit_write, end_commit
+from iceberg_ds.commit.commit import begin_commit, commit_write, delete_reported_files, end_commit
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
 from iceberg_ds.commit.retry import Pace, RetryPolicy, bring_in, would_fail_again
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
-from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError
+from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError, OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit, complete_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out
@@ -104,6 +104,7 @@ def commit_tables(
     """
     if len(writes) == 1:
         return [_commit_one(catalog, writes[0], epoch_id)]
+    check_apart(catalog, writes)
     is_together = catalog.takes_many_tables and not any(_begins_a_branch(write) for write in writes)
     _tell_once(
         catalog,
@@ -113,6 +114,31 @@ def commit_tables(
         else "Tables of one epoch are committed one after the other in %r, which takes no request for several tables",
     )
     return (_commit_together if is_together else _commit_one_by_one)(catalog, writes, epoch_id)
+
+
+def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite]) -> None:
+    """Refuse two writes to one table, and delete the files: one would be taken for a repetition of the other.
+
+    Raises:
+        OptionError: Names the table; nothing was committed.
+    """
+    first: dict[tuple[str, str | None], str] = {}
+    for write in writes:
+        identity = write.commits[0].write
+        writer = None if identity.numbered is None else identity.numbered.writer
+        if not catalog.takes_many_tables and writer is None:
+            continue  # one lands after the other, and nothing tells them to be one
+        by = None if catalog.takes_many_tables else writer
+        for key in (write.table, identity.table_uuid):
+            if (key, by) in first:
+                for given_up in writes:
+                    delete_reported_files(catalog, given_up.commits, given_up.rewrite)
+                raise OptionError(
+                    f"Cannot write to {write.table}, nothing was committed: rows come to this table in two ways, also "
+                    f"as {first[key, by]}, and it gets one snapshot of an epoch. A quarantine table takes no other "
+                    "rows, and a table is to be named in one way."
+                )
+        first[write.table, by] = first[identity.table_uuid, by] = write.table
 
 
 def _begins_a_branch(write: TableWrite) -> bool:

@@ -6,6 +6,7 @@ The driver writes what all tasks sent as one task of a write of its own, so that
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -41,5 +42,18 @@ def plan_and_write(
     Raises:
         IcebergSinkError: As `plan_write`, and as a task of the write.
     """
-    plan = plan_write(catalog, options, columns, WriteMode.APPEND, is_stream=epoch is not None)
+    plan = plan_write(catalog, appending(options), columns, WriteMode.APPEND, is_stream=epoch is not None)
     return report_task(plan.in_epoch(epoch), batches, ON_DRIVER)
+
+
+def appending(options: SinkOptions) -> SinkOptions:
+    """Return the options without those that say which rows of a table are replaced: a new table has none."""
+    none = SinkOptions()
+    return replace(
+        options,
+        overwrite_mode=none.overwrite_mode,
+        replace_where=none.replace_where,
+        isolation_level=none.isolation_level,
+        validate_from_snapshot_id=none.validate_from_snapshot_id,
+        overwrite_schema=none.overwrite_schema,
+    )

@@ -22,11 +22,12 @@ from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite
 from iceberg_ds.errors import IcebergSinkError, RefusedRowsError
 from iceberg_ds.messages import LooseRows, RowCounts, TablesCommit, TaskCommit, check_tables, complete_messages
-from iceberg_ds.multi_table.by_driver import ON_DRIVER, plan_and_write
+from iceberg_ds.multi_table.by_driver import ON_DRIVER, appending, plan_and_write
 from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys
+from iceberg_ds.planning.columns import columns_named
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.planning.quarantine import commit_with_quarantines
 from iceberg_ds.writers.loose import batches_of
@@ -134,11 +135,14 @@ def _loose(commits: Sequence[TablesCommit]) -> dict[str, list[LooseRows]]:
 
 
 def _filled(options: RouteOptions, parts: Sequence[LooseRows]) -> tuple[StructType, list[pa.RecordBatch]]:
-    """Return the columns in which rows of a table have values, or those that options name, and the rows."""
+    """Return the columns in which rows of a table have values, and those that options name, and the rows."""
     rows = pa.Table.from_batches(batches_of(parts))
     is_picked = parts[0].table.lower() in options.columns
-    names = {name for name in rows.column_names if is_picked or rows.column(name).null_count < len(rows)}
     frame = StructType.fromJson(json.loads(parts[0].columns))
+    named = columns_named(options.of(parts[0].table), frame)
+    names = {
+        name for name in rows.column_names if is_picked or name in named or rows.column(name).null_count < len(rows)
+    }
     columns = StructType([column for column in frame if column.name in names])
     return columns, rows.select(columns.names).to_batches()
 
@@ -152,7 +156,8 @@ def _one_more(
     """Add the columns of rows to a table, and write the rows as one more task of the write that wrote its others."""
     columns, batches = filled
     write = commits[0].write
-    plan = plan_write(catalog, fitting(options, columns), columns, is_stream=write.epoch is not None)
+    own = appending(fitting(options, columns))
+    plan = plan_write(catalog, own, columns, is_stream=write.epoch is not None).in_epoch(write.epoch)
     # Rows that are handed over have the columns that the other tasks know.
     plan = replace(plan, write=write, small_task_size_bytes=0)
     return report_task(plan, batches, replace(ON_DRIVER, partition_id=len(commits)))

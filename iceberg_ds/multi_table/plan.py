@@ -59,7 +59,7 @@ def plan_routed(
         tables=tables,
         frame=dataframe.json(),
         refused=refused,
-        picked=dict(options.columns),
+        picked={table: _Columns(options, table, dataframe, column).named() for table in options.columns},
     )
 
 
@@ -147,7 +147,7 @@ class _Columns:
     def of(self, table: Table) -> StructType:
         """Return the columns that the table has, and those that only the write reads, or those that options name."""
         if self._picked is not None:
-            return StructType([self._dataframe[name] for name in self._named()])
+            return StructType([self._dataframe[name] for name in self.named()])
         read = {(self.options.operation_column or "").lower()}
         there = [field.name for field in table.schema().fields]
         try:
@@ -169,7 +169,12 @@ class _Columns:
         known = {*columns.names, self._column}
         return tuple(name for name in self._dataframe.names if name not in known)
 
-    def _named(self) -> list[str]:
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that options name, as the DataFrame writes them.
+
+        Raises:
+            OptionError: The DataFrame lacks one.
+        """
         assert self._picked is not None  # noqa: S101  # checked by the caller
         try:
             positions = find_positions(self._picked, self._dataframe.names, case_sensitive=self.options.case_sensitive)
@@ -180,4 +185,4 @@ class _Columns:
                 f"Cannot write to {self._name}: option 'route-columns.{self._name}' names {', '.join(missing)}, and "
                 f"the DataFrame has {', '.join(self._dataframe.names)}."
             )
-        return [self._dataframe.names[position] for position in positions if position is not None]
+        return tuple(self._dataframe.names[position] for position in positions if position is not None)

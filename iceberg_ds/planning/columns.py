@@ -108,6 +108,32 @@ def find_column(  # noqa: PLR0913  # each is another thing
     return None
 
 
+def columns_named(options: SinkOptions, dataframe: StructType) -> set[str]:
+    """Return the columns of a DataFrame that options name, so that a write reads them, with values in them or not.
+
+    Raises:
+        OptionError: `delete-when` cannot be read.
+    """
+    sources = [
+        *(term.source for term in options.partition_by or ()),
+        *(term.source for term in options.sort_by or ()),
+    ]
+    named = {
+        *(options.keys or ()),
+        *options.sequence_by,
+        *(name for name in (options.operation_column, options.soft_delete_column) if name),
+        *(source.partition(".")[0] for source in sources),
+    }
+    found = {column.name for column in dataframe if column.name.lower() in {name.lower() for name in named}}
+    if options.delete_when is not None:
+        try:
+            read = WrittenColumns(options, dataframe).bound_columns()
+        except ValueError as problem:
+            raise OptionError(f"Cannot write to {identifier_text(options.table)}: {problem}.") from problem
+        found |= {field.name for field in (read.fields if read else ())}
+    return found
+
+
 class WrittenColumns:
     """The columns of one write.
 

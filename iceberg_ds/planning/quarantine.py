@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.commit import check_bad_rows, commit_write, delete_reported_files
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.together import TableWrite, check_apart, commit_tables
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
@@ -79,6 +79,7 @@ def commit_with_quarantines(
             table gets rows if a quarantine table did not get its rows.
     """
     quarantines, writes = quarantine_writes(catalog, writes, options_of)
+    check_apart(catalog, [*quarantines, *writes])
     return commit_beside(catalog, quarantines, writes, epoch_id=epoch_id)
 
 

@@ -66,4 +66,13 @@ class Routes:
 
 
 def _pattern(text: str) -> list[re.Pattern[str]]:
-    return [re.compile(".*".join(map(re.escape, level.split(ANY))), re.DOTALL) for level in parse_identifier(text)]
+    """Return what the levels of a table's name must be.
+
+    `*` stands for no dot in a namespace: some catalogs take one with a dot for several levels.
+    """
+    *levels, name = parse_identifier(text)
+    return [*(_expression(level, "[^.]*") for level in levels), _expression(name, ".*")]
+
+
+def _expression(level: str, any_text: str) -> re.Pattern[str]:
+    return re.compile(any_text.join(map(re.escape, level.split(ANY))), re.DOTALL)

@@ -10,7 +10,7 @@ Knows neither Spark nor the catalog.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +54,9 @@ def report_routed_task(plan: RoutedPlan, batches: Iterable[pa.RecordBatch], atte
     try:
         while (table := rows.next_table()) is not None:
             commits.append(report_task(table.plan, rows.of(table), attempt))
+        # The driver writes its rows as one more task of the write that was planned, such as an overwrite.
+        loose = rows.tables_of_loose_rows({commit.write.table for commit in commits})
+        commits += [report_task(table.plan, [], attempt) for table in loose]
         message = TablesCommit(
             attempt.partition_id,
             rows.received,
@@ -127,6 +130,11 @@ class _RowsByTable:
             loose_rows(self._tables[number], self._frame_of(self._tables[number]), list(self._loose.take(number)))
             for number in self._loose.numbers
         )
+
+    def tables_of_loose_rows(self, written: Collection[str]) -> list[TablePlan]:
+        """Return the tables with a plan that have rows for the driver and are not among those that were written."""
+        names = [self._tables[number] for number in self._loose.numbers]
+        return [self._plan.tables[name] for name in names if name in self._plan.tables and name not in written]
 
     def close(self) -> None:
         """Forget all rows."""
@@ -205,7 +213,7 @@ class _RowsByTable:
         if self._first is None:
             self._first = number
         if number == self._first:
-            self._pushed.append(rows)
+            self._pushed.append(_apart(rows))
         else:
             self._waiting.add(number, rows)
 
@@ -225,6 +233,9 @@ class _RowsByTable:
         if columns is None:
             named = self._plan.picked.get(table.lower())
             known = [column["name"] for column in json.loads(self._plan.frame)["fields"]]
+            there = self._plan.tables.get(table)
+            if there is not None:
+                named = (*there.columns, *there.absent)
             columns = [name for name in known if (name != self._plan.column if named is None else name in named)]
             self._columns[table] = columns
         return columns
@@ -267,6 +278,7 @@ class _Waiting:
 
     def add(self, number: int, rows: pa.RecordBatch) -> None:
         """Take rows of a table."""
+        rows = _apart(rows)
         self._rows.setdefault(number, []).append(rows)
         self.size_bytes += rows.nbytes
         if self.size_bytes > WAITING_BYTES and not self._is_kept:
@@ -293,6 +305,11 @@ class _Waiting:
             for rows in _joined(waiting):
                 self._chunks.setdefault(number, []).append(self._spill.write(rows))
         self._rows, self.size_bytes = {}, 0
+
+
+def _apart(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a copy in memory of its own: a slice, or some columns, would hold the memory of a whole batch."""
+    return pa.ipc.read_record_batch(rows.serialize(), rows.schema)
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -81,4 +81,20 @@ ROUTING = (
         after="        abort_write(catalog, found)",
         tests=(_ROUTE + "test_aborted_write_leaves_no_file_of_any_table",),
     ),
+    Mutation(
+        name="of two writes into one table the second is taken for a repetition",
+        file="planning/quarantine.py",
+        before="    check_apart(catalog, [*quarantines, *writes])\n",
+        after="",
+        tests=(
+            "unit/multi_table/test_route_edges.py::test_rows_that_name_the_quarantine_table_of_another_are_not_lost",
+        ),
+    ),
+    Mutation(
+        name="an overwrite whose rows add a column appends",
+        file="writers/routed.py",
+        before="        commits += [report_task(table.plan, [], attempt) for table in loose]\n",
+        after="",
+        tests=("unit/multi_table/test_route_edges.py::test_overwrite_whose_rows_add_a_column_replaces_the_rows",),
+    ),
 )

@@ -1,0 +1,157 @@
+"""Rows that name their tables where ways meet: one table named twice, new columns in overwrites, names that escape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType, TimestampType
+from support.tables.bad_rows import SENT, TABLE
+from support.tables.routed import FEED, RoutedSink, customer, order
+from support.tables.sink import arrow_batch
+
+from iceberg_ds.errors import OptionError, RefusedRowsError
+from iceberg_ds.planning.plan_write import WriteMode
+from iceberg_ds.writers import routed
+
+WIDE = StructType(
+    [
+        *FEED,
+        StructField("deleted", BooleanType()),
+        StructField("ts", TimestampType()),
+        StructField("op", StringType()),
+        StructField("seq", LongType()),
+    ]
+)
+BAD = StructType([StructField("kind", StringType()), *SENT, StructField("row", StringType())])
+
+
+def bad(kind: str, **more: Any) -> dict[str, Any]:
+    """Return a row of `BAD` with nulls in all other columns."""
+    return {"kind": kind, "id": None, "amount": None, "token": None, "row": None, **more}
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_overwrite_whose_rows_add_a_column_replaces_the_rows(tmp_path: Path, *, is_alone: bool) -> None:
+    """The old rows would stay, because only the driver had rows of the table."""
+    sink = RoutedSink.of(tmp_path, schema_evolution="add-columns")
+    sink.append(order(1), customer(7))
+    others = [] if is_alone else [[order(3)]]
+
+    sink.commit(sink.write([{**order(2), "name": "Bob"}], *others, plan=sink.plan(mode=WriteMode.OVERWRITE)))
+
+    assert sink.ids("db.orders") == ([2] if is_alone else [2, 3])
+
+
+@pytest.mark.parametrize(
+    "option", [{"overwrite-mode": "dynamic"}, {"replace-where": "id > 0"}, {"isolation-level": "snapshot"}]
+)
+def test_overwrite_creates_tables_whatever_it_replaces(tmp_path: Path, option: dict[str, str]) -> None:
+    """An overwrite would fail as soon as a row names a new table."""
+    sink = RoutedSink.of(tmp_path, option)
+
+    sink.commit(sink.write([order(2)], plan=sink.plan(mode=WriteMode.OVERWRITE)))
+
+    assert sink.ids("db.orders") == [2]
+
+
+def test_rows_that_add_a_column_keep_the_others_and_the_epoch(tmp_path: Path) -> None:
+    """The route column, or the number of the epoch, would be null in the rows that the driver writes."""
+    RoutedSink.of(tmp_path, {"route-columns.orders": "kind, id"}, metadata_columns="_epoch_id").append(order(1))
+    sink = RoutedSink.of(tmp_path, schema_evolution="add-columns", metadata_columns="_epoch_id")
+
+    sink.commit(sink.write([{"kind": "orders", "id": 2}], [order(3)], epoch_id=2), 2)
+
+    found = sink.rows("db.orders")
+    assert [row["kind"] for row in found] == ["orders"] * 3
+    assert [row["_epoch_id"] for row in found] == [None, 2, 2]
+
+
+def test_columns_of_a_new_table_are_named_as_elsewhere(tmp_path: Path) -> None:
+    """A name in another case, or a mistyped one, would leave a column out."""
+    RoutedSink.of(tmp_path, {"route-columns.orders": "ID, Total"}).append(order(1, 2.5))
+
+    assert RoutedSink.of(tmp_path).rows("db.orders") == [{"id": 1, "total": 2.5}]
+    with pytest.raises(OptionError, match="totl"):
+        RoutedSink.of(tmp_path, {"route-columns.other": "id, totl"}).plan()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keys": "id", "delete-when": "deleted = true"},
+        {"keys": "id", "sequence-by": "seq"},
+        {"sort-by": "ts"},
+        {"partition-by": "day(ts)"},
+    ],
+    ids=["delete-when", "sequence-by", "sort-by", "partition-by"],
+)
+def test_new_table_gets_the_columns_that_its_options_name(tmp_path: Path, options: dict[str, str]) -> None:
+    """The first epoch, whose rows have no values there, would fail."""
+    sink = RoutedSink.of(tmp_path, {f"route-options.orders.{name}": text for name, text in options.items()})
+
+    for number in (0, 1):
+        sink.commit(sink.write([order(number)], schema=WIDE, epoch_id=number), number)
+
+    assert sink.ids("db.orders") == [0, 1]
+
+
+@pytest.mark.parametrize("way", ["together", "one_by_one"])
+def test_rows_that_name_the_quarantine_table_of_another_are_not_lost(
+    tmp_path: Path, request: pytest.FixtureRequest, way: str
+) -> None:
+    """One of the two writes into the quarantine table would be taken for a repetition of the other, and skipped."""
+    if way == "one_by_one":
+        request.getfixturevalue(way)
+    sink = RoutedSink.of(tmp_path, {"on-bad-row": "quarantine"})
+    sink.catalog.raw.create_namespace_if_not_exists("db")
+    sink.catalog.raw.create_table(("db", "a"), TABLE)
+    sink.commit(sink.write([bad("a", id="1", amount="x")], schema=BAD, epoch_id=0), 0)
+    before = set(tmp_path.rglob("*.parquet"))
+    rows = [bad("a", id="2", amount="y"), bad("a__quarantine", row="mine")]
+
+    with pytest.raises(OptionError, match=r"db\.a__quarantine.*nothing was committed.*in two ways"):
+        sink.commit(sink.write(rows, schema=BAD, epoch_id=1), 1)
+
+    assert len(sink.catalog.raw.load_table("db.a__quarantine").scan().to_arrow()) == 1
+    assert set(tmp_path.rglob("*.parquet")) == before
+
+
+@pytest.mark.parametrize("pattern", ["shop*.events", "*.events"])
+def test_star_of_a_namespace_stands_for_no_dot(tmp_path: Path, pattern: str) -> None:
+    """A value in backticks would reach a table below a namespace that is not allowed."""
+    RoutedSink.of(tmp_path, route_tables="shop.private.events").append({**order(1), "kind": "shop.private.events"})
+    sink = RoutedSink.of(tmp_path, route_tables=pattern)
+
+    with pytest.raises(RefusedRowsError):
+        sink.append({**order(2), "kind": "`shop.private`.events"})
+
+    assert sink.ids("shop.private.events") == [1]
+
+
+def test_waiting_rows_hold_no_memory_but_their_own(tmp_path: Path) -> None:
+    """A few rows of many tables would keep whole batches in memory, uncounted."""
+    sink = RoutedSink.of(tmp_path)
+    sink.append(order(1), customer(7))
+    schema = arrow_batch([order(1)], FEED).schema
+    count = 20_000
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(40):
+            kinds = pa.array(["orders"] * (count - 1) + ["customers"])
+            names = pa.array([None] * (count - 1) + ["x" * 500])
+            totals = pa.array([1.0] * (count - 1) + [None], pa.float64())
+            columns = [kinds, pa.array(range(count), pa.int64()), names, totals]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    before = pa.total_allocated_bytes()
+    rows = routed._RowsByTable(sink.plan(), batches())
+    first = rows.next_table()
+    assert first is not None
+    for _ in rows.of(first):
+        pass
+
+    assert pa.total_allocated_bytes() - before < 4_000_000
