@@ -31,7 +31,7 @@ from harness import (
     spread_of,
     write_report,
 )
-from peer_place import NAMESPACE, Place
+from peer_place import CATALOG, NAMESPACE, Place
 from pyiceberg.catalog import load_catalog
 from remote import Remote
 
@@ -83,7 +83,7 @@ def _append(session: Remote, place: Place, side: str, tables: list[str]) -> floa
 
 
 def _check(place: Place, tables: list[str], totals: object) -> None:
-    catalog = load_catalog(NAMESPACE, **place.properties)
+    catalog = load_catalog(CATALOG, **place.properties)
     keys = [catalog.load_table(table).scan(selected_fields=("l_orderkey",)).to_arrow() for table in tables]
     found = pa.concat_tables(keys).column(0)
     if [len(found), pc.sum(found).as_py()] != totals:

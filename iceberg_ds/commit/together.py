@@ -123,22 +123,25 @@ def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite]) -> None:
         OptionError: Names the table; nothing was committed.
     """
     first: dict[tuple[str, str | None], str] = {}
+    # Some catalogs take names for one that differ in case alone; a table that is not there yet has no UUID to tell.
+    new = {write.table.lower() for write in writes if write.commits[0].write.new_table is not None}
     for write in writes:
+        name = write.table.lower() if write.table.lower() in new else write.table
         identity = write.commits[0].write
         writer = None if identity.numbered is None else identity.numbered.writer
         if not catalog.takes_many_tables and writer is None:
             continue  # one lands after the other, and nothing tells them to be one
         by = None if catalog.takes_many_tables else writer
-        for key in (write.table, identity.table_uuid):
+        for key in (name, identity.table_uuid):
             if (key, by) in first:
                 for given_up in writes:
                     delete_reported_files(catalog, given_up.commits, given_up.rewrite)
                 raise OptionError(
                     f"Cannot write to {write.table}, nothing was committed: rows come to this table in two ways, also "
                     f"as {first[key, by]}, and it gets one snapshot of an epoch. A quarantine table takes no other "
-                    "rows, and a table is to be named in one way."
+                    "rows, and a new table is to be named in one way, in upper and lower case, too."
                 )
-        first[write.table, by] = first[identity.table_uuid, by] = write.table
+        first[name, by] = first[identity.table_uuid, by] = write.table
 
 
 def _begins_a_branch(write: TableWrite) -> bool:

@@ -16,6 +16,7 @@ from iceberg_ds.messages import TaskCommit
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
+from iceberg_ds.spark.session_settings import in_zone_of_option
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -43,7 +44,7 @@ def plan_and_write(
         IcebergSinkError: As `plan_write`, and as a task of the write.
     """
     plan = plan_write(catalog, appending(options), columns, WriteMode.APPEND, is_stream=epoch is not None)
-    return report_task(plan.in_epoch(epoch), batches, ON_DRIVER)
+    return report_task(plan.in_epoch(epoch), in_zone_of_option(plan, batches), ON_DRIVER)
 
 
 def appending(options: SinkOptions) -> SinkOptions:

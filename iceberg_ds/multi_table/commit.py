@@ -21,7 +21,15 @@ from iceberg_ds.commit.commit import abort_write, delete_reported_files
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite
 from iceberg_ds.errors import IcebergSinkError, RefusedRowsError
-from iceberg_ds.messages import LooseRows, RowCounts, TablesCommit, TaskCommit, check_tables, complete_messages
+from iceberg_ds.messages import (
+    LooseRows,
+    RowCounts,
+    TablesCommit,
+    TaskCommit,
+    check_rows,
+    check_tables,
+    complete_messages,
+)
 from iceberg_ds.multi_table.by_driver import ON_DRIVER, appending, plan_and_write
 from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.options.routes import RouteOptions
@@ -30,6 +38,7 @@ from iceberg_ds.plan import TaskKeys
 from iceberg_ds.planning.columns import columns_named
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.planning.quarantine import commit_with_quarantines
+from iceberg_ds.spark.session_settings import in_zone_of_option
 from iceberg_ds.writers.loose import batches_of
 from iceberg_ds.writers.reporting import report_task
 
@@ -137,6 +146,8 @@ def _loose(commits: Sequence[TablesCommit]) -> dict[str, list[LooseRows]]:
 def _filled(options: RouteOptions, parts: Sequence[LooseRows]) -> tuple[StructType, list[pa.RecordBatch]]:
     """Return the columns in which rows of a table have values, and those that options name, and the rows."""
     rows = pa.Table.from_batches(batches_of(parts))
+    count = sum(part.record_count for part in parts)
+    check_rows(f"write to {parts[0].table}", "tasks sent to the driver", count, {"read by it": rows.num_rows})
     is_picked = parts[0].table.lower() in options.columns
     frame = StructType.fromJson(json.loads(parts[0].columns))
     named = columns_named(options.of(parts[0].table), frame)
@@ -160,4 +171,4 @@ def _one_more(
     plan = plan_write(catalog, own, columns, is_stream=write.epoch is not None).in_epoch(write.epoch)
     # Rows that are handed over have the columns that the other tasks know.
     plan = replace(plan, write=write, small_task_size_bytes=0)
-    return report_task(plan, batches, replace(ON_DRIVER, partition_id=len(commits)))
+    return report_task(plan, in_zone_of_option(plan, batches), replace(ON_DRIVER, partition_id=len(commits)))

@@ -152,7 +152,7 @@ class SinkOptions:
     route_tables: tuple[str, ...] = _option(
         parse_table_patterns,
         "With `route-by`: the tables that may be written and created, such as `shop.orders, raw.*`; `*` stands for any "
-        "characters of a level. Rows that name another one are refused.",
+        "characters of a level, but for no dot in a namespace. Rows that name another one are refused.",
         default=(),
         shown="all tables of `route-namespace`",
     )

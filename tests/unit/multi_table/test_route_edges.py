@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from support.tables.bad_rows import SENT, TABLE
 from support.tables.routed import FEED, RoutedSink, customer, order
 from support.tables.sink import arrow_batch
 
-from iceberg_ds.errors import OptionError, RefusedRowsError
+from iceberg_ds.errors import OptionError, RefusedRowsError, RowCountError
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import routed
 
@@ -118,6 +119,31 @@ def test_rows_that_name_the_quarantine_table_of_another_are_not_lost(
 
     assert len(sink.catalog.raw.load_table("db.a__quarantine").scan().to_arrow()) == 1
     assert set(tmp_path.rglob("*.parquet")) == before
+
+
+def test_new_tables_whose_names_differ_in_case_alone_are_not_made_at_once(tmp_path: Path) -> None:
+    """A catalog that ignores case would skip the rows of the second as a repetition of the first."""
+    sink = RoutedSink.of(tmp_path)
+
+    with pytest.raises(OptionError, match="in upper and lower case"):
+        sink.append(order(1), {**order(2), "kind": "Orders"}, epoch_id=0)
+
+    assert sink.ids("db.orders") == []
+    for number, kind in enumerate(("orders", "Orders")):
+        sink.append({**order(number), "kind": kind}, epoch_id=number)
+    sink.append(order(2), {**order(3), "kind": "Orders"}, epoch_id=2)
+    assert (sink.ids("db.orders"), sink.ids("db.`Orders`")) == ([0, 2], [1, 3])
+
+
+def test_rows_that_the_driver_did_not_get_commit_nothing(tmp_path: Path) -> None:
+    """Rows of a new table that were lost on their way would be missed by nobody."""
+    sink = RoutedSink.of(tmp_path)
+    (message,) = sink.write([order(1)])
+    (part,) = message.loose
+    message = dataclasses.replace(message, received=2, loose=(dataclasses.replace(part, record_count=2),))
+
+    with pytest.raises(RowCountError, match="1 would be lost"):
+        sink.commit([message])
 
 
 @pytest.mark.parametrize("pattern", ["shop*.events", "*.events"])

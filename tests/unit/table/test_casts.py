@@ -25,7 +25,7 @@ CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
     (TEXT, DOUBLE, ["1.5", "1e3", "1e999", "-inf", "x"], [1.5, 1000.0, NO, -math.inf, NO]),
     (TEXT, pa.decimal128(5, 1), ["1.2", "1.25", "12345.1", "1E2"], [Decimal("1.2"), NO, NO, Decimal("100.0")]),
     (TEXT, pa.bool_(), ["true", "FALSE", "1", "yes"], [True, False, NO, NO]),
-    (TEXT, pa.date32(), ["2026-01-31", "2026-02-30", "2026-1-1"], [dt.date(2026, 1, 31), NO, NO]),
+    (TEXT, pa.date32(), ["2026-01-31", "2026-02-30", "0000-01-01"], [dt.date(2026, 1, 31), NO, NO]),
     (TEXT, LOCAL, ["2026-01-01 10:00", "2026-01-01T10:00:00Z"], [MIDNIGHT.replace(hour=10), NO]),
     (TEXT, INSTANT, ["2026-01-01T10:00:00+02:00", "2026-01-01 10:00"], [dt.datetime(2026, 1, 1, 8, tzinfo=UTC), NO]),
     (LONG, INT, [5, 2**31, -(2**31)], [5, NO, -(2**31)]),
