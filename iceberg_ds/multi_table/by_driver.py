@@ -17,11 +17,8 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.spark.session_settings import in_zone_of_option
+from iceberg_ds.writers.loose import ON_DRIVER
 from iceberg_ds.writers.reporting import report_task
-from iceberg_ds.writers.task_writer import TaskAttempt
-
-# The driver is no attempt of a Spark task, and has one part of the rows.
-ON_DRIVER = TaskAttempt(partition_id=0, task_attempt_id=0)
 
 
 def plan_and_write(

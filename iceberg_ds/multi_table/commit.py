@@ -30,7 +30,7 @@ from iceberg_ds.messages import (
     check_tables,
     complete_messages,
 )
-from iceberg_ds.multi_table.by_driver import ON_DRIVER, appending, plan_and_write
+from iceberg_ds.multi_table.by_driver import appending, plan_and_write
 from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
@@ -39,7 +39,7 @@ from iceberg_ds.planning.columns import columns_named
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.planning.quarantine import commit_with_quarantines
 from iceberg_ds.spark.session_settings import in_zone_of_option
-from iceberg_ds.writers.loose import batches_of
+from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
 
 logger = logging.getLogger(__name__)
@@ -69,11 +69,11 @@ def commit_routed(
             check_tables(commit)
         for table, parts in _loose(commits).items():
             own = options.of(table)
+            columns, batches = _filled(own, parts, is_picked=table.lower() in options.columns)
+            own = fitting(own, columns)
             if table in written:
-                written[table].append(_one_more(catalog, own, written[table], _filled(options, parts)))
+                written[table].append(_one_more(catalog, own, written[table], columns, batches))
             else:
-                columns, batches = _filled(options, parts)
-                own = fitting(own, columns)
                 written[table] = [plan_and_write(catalog, own, columns, batches, commits[0].epoch)]
     except IcebergSinkError:
         for found in written.values():
@@ -143,14 +143,21 @@ def _loose(commits: Sequence[TablesCommit]) -> dict[str, list[LooseRows]]:
     return parts
 
 
-def _filled(options: RouteOptions, parts: Sequence[LooseRows]) -> tuple[StructType, list[pa.RecordBatch]]:
-    """Return the columns in which rows of a table have values, and those that options name, and the rows."""
+def _filled(
+    options: SinkOptions, parts: Sequence[LooseRows], *, is_picked: bool
+) -> tuple[StructType, list[pa.RecordBatch]]:
+    """Return the columns in which rows of a table have values, and those that options name, and the rows.
+
+    Args:
+        options: The options of the table.
+        parts: The rows as tasks sent them.
+        is_picked: Whether options name the columns of the table, so that all that were sent are kept.
+    """
     rows = pa.Table.from_batches(batches_of(parts))
     count = sum(part.record_count for part in parts)
     check_rows(f"write to {parts[0].table}", "tasks sent to the driver", count, {"read by it": rows.num_rows})
-    is_picked = parts[0].table.lower() in options.columns
     frame = StructType.fromJson(json.loads(parts[0].columns))
-    named = columns_named(options.of(parts[0].table), frame)
+    named = columns_named(options, frame)
     names = {
         name for name in rows.column_names if is_picked or name in named or rows.column(name).null_count < len(rows)
     }
@@ -162,13 +169,12 @@ def _one_more(
     catalog: CatalogClient,
     options: SinkOptions,
     commits: Sequence[TaskCommit],
-    filled: tuple[StructType, list[pa.RecordBatch]],
+    columns: StructType,
+    batches: Sequence[pa.RecordBatch],
 ) -> TaskCommit:
     """Add the columns of rows to a table, and write the rows as one more task of the write that wrote its others."""
-    columns, batches = filled
     write = commits[0].write
-    own = appending(fitting(options, columns))
-    plan = plan_write(catalog, own, columns, is_stream=write.epoch is not None).in_epoch(write.epoch)
+    plan = plan_write(catalog, appending(options), columns, is_stream=write.epoch is not None).in_epoch(write.epoch)
     # Rows that are handed over have the columns that the other tasks know.
     plan = replace(plan, write=write, small_task_size_bytes=0)
     return report_task(plan, in_zone_of_option(plan, batches), replace(ON_DRIVER, partition_id=len(commits)))

@@ -27,12 +27,9 @@ from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import parse_identifier
-from iceberg_ds.writers.loose import batches_of
+from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
-from iceberg_ds.writers.task_writer import TaskAttempt
 
-# The driver is no attempt of a Spark task, and has one part of the rows.
-_ON_DRIVER = TaskAttempt(partition_id=0, task_attempt_id=0)
 _LONGEST_NAME = 120
 
 
@@ -156,7 +153,7 @@ def _written(
     first = min((write for write, _ in parts), key=lambda write: write.table)
     columns = StructType.fromJson(json.loads(parts[0][1].columns))
     plan = plan_write(catalog, _options(options, table, first), columns, is_stream=first.epoch is not None)
-    commit = report_task(plan.in_epoch(first.epoch), batches_of([rows for _, rows in parts]), _ON_DRIVER)
+    commit = report_task(plan.in_epoch(first.epoch), batches_of([rows for _, rows in parts]), ON_DRIVER)
     count = sum(rows.record_count for _, rows in parts)
     check_rows(f"commit to {table}", "tasks sent", count, {"written into the quarantine table": commit.counts.to_add})
     return commit

@@ -11,10 +11,13 @@ import pyarrow as pa
 
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.messages import LooseRows
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 # The most bytes, in memory, of such rows in the message of a task, because the driver has all messages at once.
 MOST_LOOSE_BYTES = 64 * 1024 * 1024
 
+# The driver, which writes such rows, is no attempt of a Spark task, and has one part of the rows.
+ON_DRIVER = TaskAttempt(partition_id=0, task_attempt_id=0)
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 

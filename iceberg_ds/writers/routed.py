@@ -167,7 +167,7 @@ class _RowsByTable:
         numbers = pa.array([self._number(value) for value in values.dictionary.to_pylist()], pa.int32())
         of_rows = numbers.take(values.indices)
         if len(set(numbers.to_pylist())) == 1:
-            self._take(numbers[0].as_py(), batch)
+            self._take(numbers[0].as_py(), batch, is_whole=True)
             return
         order = pc.sort_indices(of_rows)
         rows, runs = batch.take(order), pc.run_end_encode(of_rows.take(order))
@@ -191,8 +191,8 @@ class _RowsByTable:
             self._tables.append(table)
         return self._number_of[table]
 
-    def _take(self, number: int, rows: pa.RecordBatch) -> None:
-        """Bring rows of one table on their way."""
+    def _take(self, number: int, rows: pa.RecordBatch, *, is_whole: bool = False) -> None:
+        """Bring rows of one table on their way; `is_whole` if they are a whole batch, which is passed on uncopied."""
         if number == _REFUSED:
             self._refuse(rows)
             return
@@ -213,7 +213,7 @@ class _RowsByTable:
         if self._first is None:
             self._first = number
         if number == self._first:
-            self._pushed.append(_apart(rows))
+            self._pushed.append(rows if is_whole else _apart(rows))
         else:
             self._waiting.add(number, rows)
 
