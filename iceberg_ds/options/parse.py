@@ -122,7 +122,7 @@ def _take(parsed: dict[str, Any], option: Option, text: str) -> str | None:
 
 def _unknown(key: str) -> str:
     known = [option.name for option in OPTIONS if option.prefix is None]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key, [*known, *ALIASES, *NOT_OURS], n=1, cutoff=0.6)
     hint = (
         f"did you mean '{near[0]}'?" if near else f"known options: {', '.join([*known, *(f'{p}*' for p in _GROUPS)])}"
     )

@@ -101,6 +101,8 @@ def test_malformed_value_is_named_with_what_is_expected(name: str, value: str, r
         ("createtable", "create-table"),
         ("ware-house", "warehouse"),
         ("tabel", "table"),
+        ("fanout_enabled", "fanout-enabled"),
+        ("max-records-per-file", "maxrecordsperfile"),
     ],
 )
 def test_unknown_option_is_answered_with_the_nearest_name(misspelt: str, meant: str) -> None:

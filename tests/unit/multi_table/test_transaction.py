@@ -400,8 +400,11 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_option_that_does_not_fit_is_refused(shop: Shop, name: str) -> None:
+def test_option_that_does_not_fit_is_refused(
+    shop: Shop, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would be passed over, or the tables would not be shown together."""
+    monkeypatch.chdir(tmp_path)  # where the other catalog's relative warehouse is made
     options, told = REFUSED[name]
 
     with pytest.raises(OptionError, match=told), shop.begin() as epoch:  # noqa: PT012  # the block is what fails
