@@ -19,13 +19,11 @@ from harness import (
     Report,
     Sample,
     Settings,
-    Spread,
+    cost_lines,
     load_average,
     machine,
     parse_arguments,
-    ratios,
     scratch_folder,
-    spread_of,
     write_report,
 )
 from peer_place import NAMESPACE, Place
@@ -72,26 +70,13 @@ def _milliseconds(session: Remote, place: Place, case: str, variant: str, number
 
 def report(samples: Sequence[Sample]) -> Report:
     """Return all cases as a table."""
-    lines = []
-    for case in CASES:
-        found = ratios(samples, (case, "quarantine"), (case, "fail"))
-        noise = ratios(samples, (case, "fail-again"), (case, "fail"))
-        spreads = [spread_of(samples, case, variant) for variant in ("fail", "quarantine")]
-        lines.append(
-            [
-                case,
-                *(spread.show(0) if spread else "-" for spread in spreads),
-                Spread.of(found).show(3) if found else "-",
-                Spread.of(noise).show(3) if noise else "-",
-            ]
-        )
     return Report(
         name="bad_rows",
         question=QUESTION,
         unit="milliseconds",
         samples=samples,
         header=["case", "fail, ms", "quarantine, ms", "ratio", "ratio of fail to fail"],
-        lines=lines,
+        lines=cost_lines(samples, CASES, "fail", "quarantine"),
         notes=["Ratios are taken within each round. No row is bad."],
     )
 

@@ -25,11 +25,10 @@ from harness import (
     Report,
     Sample,
     Settings,
-    Spread,
+    cost_lines,
     load_average,
     machine,
     parse_arguments,
-    ratios,
     scratch_folder,
     spread_of,
     write_report,
@@ -135,26 +134,13 @@ def _milliseconds(
 
 def report(samples: Sequence[Sample]) -> Report:
     """Return all cases as a table."""
-    lines = []
-    for case in (APPEND, CPU, *LOADS):
-        found = ratios(samples, (case, "on"), (case, "off"))
-        noise = ratios(samples, (case, "off-again"), (case, "off"))
-        spreads = [spread_of(samples, case, variant) for variant in ("off", "on")]
-        lines.append(
-            [
-                case,
-                *(spread.show(0) if spread else "-" for spread in spreads),
-                Spread.of(found).show(3) if found else "-",
-                Spread.of(noise).show(3) if noise else "-",
-            ]
-        )
     return Report(
         name="metrics",
         question=QUESTION,
         unit="milliseconds",
         samples=samples,
         header=["case", "no report, ms", "every report, ms", "ratio", "ratio of no report to no report"],
-        lines=lines,
+        lines=cost_lines(samples, (APPEND, CPU, *LOADS), "off", "on"),
         notes=["Ratios are taken within each round. A micro-batch is a whole trigger, as Spark times it."],
     )
 

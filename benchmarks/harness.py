@@ -205,6 +205,25 @@ def ratios(samples: Sequence[Sample], above: tuple[str, str], below: tuple[str, 
     return [first / second for first, second in pairs if first is not None and second]
 
 
+def cost_lines(samples: Sequence[Sample], cases: Sequence[str], off: str, on: str) -> list[list[str]]:
+    """Return a line for each case: the spreads of `off` and `on`, their ratio, and the ratio of `off` to itself.
+
+    The last is the noise, from a variant of the name of `off` with `-again` behind it.
+    """
+    lines = []
+    for case in cases:
+        spreads = [spread_of(samples, case, variant) for variant in (off, on)]
+        found = [ratios(samples, (case, variant), (case, off)) for variant in (on, f"{off}-again")]
+        lines.append(
+            [
+                case,
+                *(spread.show(0) if spread else "-" for spread in spreads),
+                *(Spread.of(values).show(3) if values else "-" for values in found),
+            ]
+        )
+    return lines
+
+
 def machine() -> dict[str, object]:
     """Describe what the run runs on."""
     return {
