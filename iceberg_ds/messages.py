@@ -271,7 +271,7 @@ class TaskCommit(WriterCommitMessage):
         keys: The report on the keys that it met, even if there were none; None for a write without keys.
         wire_version: Layout of this message.
         counts: How many rows it got from Spark, and how many of them it left out.
-        metrics: What it took.
+        metrics: What it took; None for a task without rows of this table, where it has several.
         bad: The rows that it could not write as they came; None without such rows.
     """
 
@@ -285,7 +285,7 @@ class TaskCommit(WriterCommitMessage):
     keys: TaskKeys | None = None
     wire_version: int = WIRE_VERSION
     counts: RowCounts = field(kw_only=True)
-    metrics: TaskMetrics = field(default=TaskMetrics(), kw_only=True)
+    metrics: TaskMetrics | None = field(default=TaskMetrics(), kw_only=True)
     bad: BadRows | None = field(default=None, kw_only=True)
 
     @property

@@ -59,8 +59,9 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadataUtil
@@ -92,6 +93,9 @@ from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
+
+# Makes a write that has landed on its branch visible to readers, who use another branch.
+Publish: TypeAlias = Callable[[CommitResult], None]
 
 
 def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
@@ -177,8 +181,7 @@ def commit_write(
     messages: Sequence[object],
     *,
     epoch_id: int | None = None,
-    rewrite: RewriteFiles | None = None,
-    late_keys: pa.Table | None = None,
+    publish: Publish | None = None,
 ) -> CommitResult:
     """Commit what the tasks of one write report.
 
@@ -186,12 +189,9 @@ def commit_write(
         catalog: The catalog of the table.
         messages: What Spark hands to `commit`: a message per task.
         epoch_id: The micro-batch that Spark commits; None for a batch write.
-        rewrite: Further files to add, and the files that they replace; None for no replacement.
-        late_keys: Digests and keys whose rows in the write lose to rows in the table, in the form that
-            `cdc.cross_task.settle` takes; None for no late keys.
+        publish: As `end_commit` takes it.
 
     Raises:
-        StaleWorkError: The rewrite no longer fits the table; nothing was committed, and all files are still there.
         CommitMessageError: Messages are missing or contradict each other; nothing was committed.
         CommitConflictError: Nothing was committed, for certain.
         CommitStateUnknownError: It may have been committed; nothing was deleted.
@@ -205,9 +205,31 @@ def commit_write(
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
     with metered(catalog.reporting, commits[0].write, TaskFigures.of(commits)) as meter:
-        begun = begin_commit(catalog, commits, meter, rewrite, late_keys)
-        result = bring_in(begun) if isinstance(begun, SnapshotUpdate) else begun
-        return end_commit(catalog, commits[0].write, result)
+        return end_commit(catalog, commits[0].write, commit_to_branch(catalog, commits, meter), publish)
+
+
+def commit_to_branch(
+    catalog: CatalogClient,
+    commits: Sequence[TaskCommit],
+    meter: CommitMeter,
+    rewrite: RewriteFiles | None = None,
+    late_keys: pa.Table | None = None,
+) -> CommitResult:
+    """Commit what the tasks of one write report as `commit_write` does, and publish nothing.
+
+    Args:
+        catalog: The catalog of the table.
+        commits: The complete messages of the write's tasks.
+        meter: Notes what the commit takes.
+        rewrite: As `begin_commit`.
+        late_keys: As `begin_commit`.
+
+    Raises:
+        StaleWorkError: The rewrite no longer fits the table; nothing was committed, and all files are still there.
+        IcebergSinkError: As `commit_write`.
+    """
+    begun = begin_commit(catalog, commits, meter, rewrite, late_keys)
+    return bring_in(begun) if isinstance(begun, SnapshotUpdate) else begun
 
 
 def begin_commit(
@@ -223,8 +245,9 @@ def begin_commit(
         catalog: The catalog of the table.
         commits: The complete messages of its tasks.
         meter: Notes what the commit takes.
-        rewrite: As `commit_write`.
-        late_keys: As `commit_write`.
+        rewrite: Further files to add, and the files that they replace; None for no replacement.
+        late_keys: Digests and keys whose rows in the write lose to rows in the table, in the form that
+            `cdc.cross_task.settle` takes; None for no late keys.
 
     Raises:
         RefusedRowsError, RowCountError, DataFileError: As `commit_write`; the files of the tasks were deleted.
@@ -250,26 +273,39 @@ def begin_commit(
     return SnapshotUpdate(catalog, write, files, meter, rewrite)
 
 
-def end_commit(catalog: CatalogClient, write: WriteIdentity, result: CommitResult) -> CommitResult:
+def end_commit(
+    catalog: CatalogClient, write: WriteIdentity, result: CommitResult, publish: Publish | None = None
+) -> CommitResult:
     """Publish the branch that the write landed on, if that is asked for, and return the result.
+
+    Args:
+        catalog: The catalog of the table.
+        write: The write.
+        result: What became of it on its branch.
+        publish: Publishes a branch whose deletes are to be converted; None for other writes.
 
     Raises:
         IcebergSinkError: The rows are on the staging branch, and could not be published.
     """
     route = write.route
-    if route.publish_to is not None and not route.converts and result.snapshot_id is not None:
+    if publish is not None:
+        publish(result)
+    elif route.publish_to is not None and not route.converts and result.snapshot_id is not None:
         _publish(catalog, write, route.publish_to, result.snapshot_id)
     return result
 
 
 @tidying_metadata()
-def commit_rewrite(catalog: CatalogClient, write: WriteIdentity, rewrite: RewriteFiles) -> CommitResult:
+def commit_rewrite(
+    catalog: CatalogClient, write: WriteIdentity, rewrite: RewriteFiles, meter: CommitMeter
+) -> CommitResult:
     """Commit files that replace other files; the write has no rows of its own, no epoch and no number.
 
     Args:
         catalog: The catalog of the table.
         write: The write, with an id of its own for each call.
         rewrite: The files to add, and the files that they replace.
+        meter: Notes what the commit takes.
 
     Raises:
         StaleWorkError: Other writers have changed what the files were made from; nothing was committed, and the files
@@ -281,8 +317,7 @@ def commit_rewrite(catalog: CatalogClient, write: WriteIdentity, rewrite: Rewrit
     fault_point(FaultPoint.COMMIT_BEGUN)
     if (unseen := _unseen(rewrite.added)) is not None:
         raise DataFileError(f"Cannot commit to {write.table}: {unseen}")
-    with metered(catalog.reporting, write) as meter:
-        return bring_in(SnapshotUpdate(catalog, write, WriteFiles(Added(())), meter, rewrite))
+    return bring_in(SnapshotUpdate(catalog, write, WriteFiles(Added(())), meter, rewrite))
 
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:

@@ -30,7 +30,7 @@ from iceberg_ds.catalog.answers import (
 )
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
-from iceberg_ds.commit.commit import begin_commit, commit_write, delete_reported_files, end_commit
+from iceberg_ds.commit.commit import Publish, begin_commit, commit_to_branch, delete_reported_files, end_commit
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
 from iceberg_ds.commit.retry import Pace, RetryPolicy, bring_in, would_fail_again
@@ -38,7 +38,7 @@ from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError, OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit, complete_commits
-from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out
+from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered, reporting_failures
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import parse_identifier
@@ -56,7 +56,8 @@ class TableWrite:
     Attributes:
         commits: What its tasks report; a message for each partition.
         rewrite: Further files to add, and the files that they replace; None for no replacement.
-        late_keys: As `commit_write` takes it.
+        late_keys: As `begin_commit` takes it.
+        publish: As `end_commit` takes it.
         renew: Makes the write anew, with a new operation, once its rewrite has become stale and no request for it can
             land any more. If it raises, it has deleted the files of this write. None if a stale rewrite is a failure.
     """
@@ -64,6 +65,7 @@ class TableWrite:
     commits: Sequence[TaskCommit]
     rewrite: RewriteFiles | None = None
     late_keys: pa.Table | None = None
+    publish: Publish | None = None
     renew: Callable[[StaleWorkError], TableWrite] | None = None
 
     @property
@@ -104,7 +106,8 @@ def commit_tables(
     """
     if len(writes) == 1:
         return [_commit_one(catalog, writes[0], epoch_id)]
-    check_apart(catalog, writes)
+    with reporting_failures(catalog.reporting, [write.commits for write in writes]):
+        check_apart(catalog, writes)
     is_together = catalog.takes_many_tables and not any(_begins_a_branch(write) for write in writes)
     _tell_once(
         catalog,
@@ -161,15 +164,19 @@ def _tell_once(catalog: CatalogClient, level: int, text: str, *arguments: object
         logger.log(level, text, catalog, *arguments)
 
 
+@tidying_metadata()
 def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None) -> CommitResult:
     """Commit the write of one table, made anew as often as others make its rewrite stale."""
-    while True:
-        try:
-            return commit_write(
-                catalog, write.commits, epoch_id=epoch_id, rewrite=write.rewrite, late_keys=write.late_keys
-            )
-        except StaleWorkError as stale:
-            write = write.renewed(stale)
+    with metered(catalog.reporting, write.commits[0].write, TaskFigures.of(write.commits)) as meter:
+        while True:
+            commits = complete_commits(write.commits, epoch_id=epoch_id)
+            try:
+                result = commit_to_branch(catalog, commits, meter, write.rewrite, write.late_keys)
+            except StaleWorkError as stale:
+                write = write.renewed(stale)
+                meter.begin(write.commits[0].write)
+            else:
+                return end_commit(catalog, commits[0].write, result, write.publish)
 
 
 def _commit_one_by_one(
@@ -352,7 +359,7 @@ class _Part:
         """Make the write anew; no request for it can land any more."""
         self._write = self._write.renewed(stale)
         self._identity = self._write.commits[0].write
-        self._meter = CommitMeter(self._identity, TaskFigures.of(self._write.commits))
+        self._meter.begin(self._identity)
         self._update, self.base = None, None
         self.begin(self._epoch_id)
 
@@ -376,7 +383,7 @@ class _Part:
         """Publish the rows if that is asked for."""
         if self.result is not None:
             with self._failing():
-                self.result = end_commit(self._catalog, self._identity, self.result)
+                self.result = end_commit(self._catalog, self._identity, self.result, self._write.publish)
 
     def report(self, failure: BaseException | None) -> None:
         """Hand out the report on this table's commit."""

@@ -25,6 +25,7 @@ from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
 from iceberg_ds.deletes.work import RowEncoding, SearchPlan
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -155,6 +156,7 @@ class Conversion:
         options: The table, the branch, and how files are written.
         spark: Runs the tasks; None to run them in this process.
         encoding: How the rows that equality deletes hide are removed.
+        shown_on: The branch that readers use, if the converted branch is published to it; None for the branch itself.
 
     Attributes:
         clean_id: After `run`, the id of a snapshot of the branch without equality deletes; None if others committed
@@ -162,11 +164,18 @@ class Conversion:
     """
 
     def __init__(
-        self, catalog: CatalogClient, options: SinkOptions, spark: SparkSession | None, encoding: RowEncoding
+        self,
+        catalog: CatalogClient,
+        options: SinkOptions,
+        spark: SparkSession | None,
+        encoding: RowEncoding,
+        *,
+        shown_on: str | None = None,
     ) -> None:
         self._catalog = catalog
         self._options = options
         self._encoding: RowEncoding = encoding
+        self._shown_on = shown_on
         self._name = identifier_text(options.table)
         self._branch = options.branch or MAIN_BRANCH
         self._search = KeySearch(f"convert deletes of {self._name}", spark, self._head)
@@ -175,6 +184,10 @@ class Conversion:
 
     def run(self) -> ConvertResult:
         """Search and commit until all equality deletes that the branch had at the beginning are gone."""
+        with metered(self._catalog.reporting, shown_on=self._shown_on) as meter:
+            return self._run(meter)
+
+    def _run(self, meter: CommitMeter) -> ConvertResult:
         to_delete: KeysToDelete | None = None
         for number in itertools.count(1):
             table = self._catalog.load_table(self._options.table)
@@ -195,8 +208,9 @@ class Conversion:
                 self._search.discard(table.io)
                 raise
             rewrite, write = RewriteByKeys(to_delete, self._search), plan.writing.write
+            meter.begin(write)
             try:
-                committed = commit_rewrite(self._catalog, write, rewrite)
+                committed = commit_rewrite(self._catalog, write, rewrite, meter)
             except StaleWorkError as stale:
                 if number == _ROUNDS:
                     self._search.discard(table.io)

@@ -58,11 +58,13 @@ def commit_converted(
         IcebergSinkError: As `commit_write`. Or the rows are staged, and could not be converted or published; the
             message says so, and what to do.
     """
-    result = commit_with_quarantine(catalog, options, messages, epoch_id=epoch_id)
-    write = reported_commits(messages)[0].write
-    if (to := write.route.publish_to) is not None:
-        _Publication(catalog, options, write, to, result).run()
-    return result
+
+    def publish(staged: CommitResult) -> None:
+        write = reported_commits(messages)[0].write
+        if (to := write.route.publish_to) is not None:
+            _Publication(catalog, options, write, to, staged).run()
+
+    return commit_with_quarantine(catalog, options, messages, epoch_id=epoch_id, publish=publish)
 
 
 class _Publication:
@@ -110,7 +112,7 @@ class _Publication:
 
     def _converted_and_published(self) -> TableMetadata | None:
         """Return the table's metadata after the fast-forward, or None if others staged rows meanwhile."""
-        conversion = Conversion(self._catalog, self._options, None, "position")
+        conversion = Conversion(self._catalog, self._options, None, "position", shown_on=self._to)
         conversion.run()
         if conversion.clean_id is None:
             return None

@@ -37,6 +37,7 @@ from iceberg_ds.errors import CommitConflictError, DataFileError, IcebergSinkErr
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WritePlan, new_operation
@@ -154,15 +155,16 @@ class UpsertCommit:
             IcebergSinkError: As `upsert`.
         """
         try:
-            # Once: the write is made anew if its search has become stale.
-            quarantines, (own,) = quarantine_writes(
-                self._catalog, [TableWrite(commits=commits)], lambda _: self._options
-            )
-            try:
-                write = self.begin(own.commits)
-            except BaseException:
-                give_up_quarantines(self._catalog, quarantines)
-                raise
+            with reporting_failures(self._catalog.reporting, [commits]):
+                # Once: the write is made anew if its search has become stale.
+                quarantines, (own,) = quarantine_writes(
+                    self._catalog, [TableWrite(commits=commits)], lambda _: self._options
+                )
+                try:
+                    write = self.begin(own.commits)
+                except BaseException:
+                    give_up_quarantines(self._catalog, quarantines)
+                    raise
             return self.result(commit_beside(self._catalog, quarantines, [write])[0])
         finally:
             self.forget_keys()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
 from iceberg_ds.plan import WriteIdentity
@@ -22,8 +23,9 @@ class CommitMeter:
     """What one commit takes, as far as it has come.
 
     Args:
-        write: The write.
+        write: The write; None if `begin` is to tell it.
         tasks: What its tasks report of themselves.
+        shown_on: The branch that readers use; None for the one that the write is published to, or else goes to.
 
     Attributes:
         attempts: Snapshots made so far.
@@ -33,10 +35,13 @@ class CommitMeter:
         files_left: Files that could not be deleted, or must not be.
     """
 
-    def __init__(self, write: WriteIdentity, tasks: TaskFigures = NO_TASKS) -> None:
+    def __init__(
+        self, write: WriteIdentity | None = None, tasks: TaskFigures = NO_TASKS, *, shown_on: str | None = None
+    ) -> None:
         self.attempts = self.conflicts = self.answers_lost = self.answers_resolved = self.files_left = 0
         self._write = write
         self._tasks = tasks
+        self._shown_on = shown_on
         self._catalog_ms = self._store_ms = 0.0
         self._started = time.monotonic()
         self._outcome: Outcome = "empty"
@@ -48,6 +53,12 @@ class CommitMeter:
     def of_tasks(self) -> TaskFigures:
         """What the tasks of the write report of themselves."""
         return self._tasks
+
+    def begin(self, write: WriteIdentity) -> None:
+        """Note which write is committed; again once it is made anew, and then what it took before counts."""
+        if self._write is None:
+            self._started = time.monotonic()
+        self._write = write
 
     @contextmanager
     def catalog(self) -> Iterator[None]:
@@ -74,7 +85,7 @@ class CommitMeter:
             snapshot: Its snapshot; None if that has expired already.
             manifests: Counts of manifests by Iceberg's names, which a snapshot's summary may lack.
         """
-        self._outcome, self._snapshot, self._snapshot_id = "committed", snapshot, self._write.snapshot_id
+        self._outcome, self._snapshot, self._snapshot_id = "committed", snapshot, self._begun.snapshot_id
         self._counts = manifests
 
     def replayed(self, metadata: TableMetadata, snapshot_id: int | None) -> None:
@@ -82,27 +93,34 @@ class CommitMeter:
         self._outcome, self._snapshot_id = "replayed", snapshot_id
         self._snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
 
-    def report(self, failure: BaseException | None) -> CommitReport:
-        """Return the report on the commit, which raised `failure`, or nothing (None)."""
-        write, snapshot = self._write, self._snapshot
+    def report(self, failure: BaseException | None) -> CommitReport | None:
+        """Return the report on the commit, which raised `failure` or (None) did not; None if no write was begun.
+
+        A write that landed and could not be published has failed: readers do not see it.
+        """
+        if self._write is None:
+            return None
+        write, published_to = self._write, self._write.route.publish_to
+        outcome, snapshot, counts = self._outcome, self._snapshot, self._counts
+        if failure is not None and (outcome != "committed" or published_to is not None):
+            outcome, snapshot, counts = outcome_of(failure), None, {}
         summary = {} if snapshot is None else summary_entries(snapshot)
-        has_failed = failure is not None and self._outcome != "committed"
         return CommitReport(
             table=write.table,
             table_uuid=write.table_uuid,
-            branch=write.branch,
-            outcome=outcome_of(failure) if failure is not None and has_failed else self._outcome,
+            branch=self._shown_on or published_to or write.branch,
+            outcome=outcome,
             at_ms=int(time.time() * 1000),
             duration_ms=_ms_since(self._started),
             stream=write.stream.name if write.stream else write.txn.app_id if write.txn else None,
             query_id=write.epoch.query_id if write.epoch else None,
             number=write.numbered.number if write.numbered else None,
             error=type(failure).__name__ if failure is not None else None,
-            snapshot_id=self._snapshot_id,
+            snapshot_id=self._snapshot_id if outcome in ("committed", "replayed") else None,
             sequence_number=snapshot.sequence_number if snapshot else None,
             schema_id=snapshot.schema_id if snapshot else None,
             operation=snapshot.summary.operation.value if snapshot and snapshot.summary else None,
-            counts={**self._counts, **counts_of(summary)},
+            counts={**counts, **counts_of(summary)},
             attempts=self.attempts,
             conflicts=self.conflicts,
             answers_lost=self.answers_lost,
@@ -113,15 +131,30 @@ class CommitMeter:
             tasks=self._tasks,
         )
 
+    @property
+    def _begun(self) -> WriteIdentity:
+        if self._write is None:
+            raise AssertionError("unreachable: a write is begun before it is committed")
+        return self._write
+
 
 def _ms_since(began: float) -> float:
     return (time.monotonic() - began) * 1000
 
 
 @contextmanager
-def metered(reporting: Reporting, write: WriteIdentity, tasks: TaskFigures = NO_TASKS) -> Iterator[CommitMeter]:
-    """Yield a meter for the commit of `write` in the block, and hand out the report on the commit, however it ends."""
-    meter = CommitMeter(write, tasks)
+def metered(
+    reporting: Reporting,
+    write: WriteIdentity | None = None,
+    tasks: TaskFigures = NO_TASKS,
+    *,
+    shown_on: str | None = None,
+) -> Iterator[CommitMeter]:
+    """Yield a meter for the commit of `write` in the block, and hand out the report on the commit, however it ends.
+
+    The arguments are those of `CommitMeter`.
+    """
+    meter = CommitMeter(write, tasks, shown_on=shown_on)
     try:
         yield meter
     except BaseException as failure:
@@ -133,6 +166,23 @@ def metered(reporting: Reporting, write: WriteIdentity, tasks: TaskFigures = NO_
 def hand_out(reporting: Reporting, meter: CommitMeter, failure: BaseException | None) -> None:
     """Hand out the report on a commit that has ended with `failure`, or without one (None)."""
     try:
-        reporting.report(meter.report(failure))
+        if (report := meter.report(failure)) is not None:
+            reporting.report(report)
     except Exception:  # the outcome of the commit matters more than the report on it
         logger.warning("A commit is not reported", exc_info=True)
+
+
+@contextmanager
+def reporting_failures(reporting: Reporting, writes: Collection[Sequence[TaskCommit]]) -> Iterator[None]:
+    """Hand out a report on each write if the block raises, which comes before their commits.
+
+    Args:
+        reporting: Who gets the reports.
+        writes: The messages of the tasks of each write.
+    """
+    try:
+        yield
+    except BaseException as failure:
+        for commits in writes:
+            hand_out(reporting, CommitMeter(commits[0].write, TaskFigures.of(commits)), failure)
+        raise

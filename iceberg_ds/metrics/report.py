@@ -82,7 +82,7 @@ class TaskFigures:
     """What the tasks of a write report of themselves, together.
 
     Attributes:
-        tasks: Number of tasks.
+        tasks: Number of tasks that had rows for the table, or all tasks of a write of one table.
         rows: Rows that Spark sent to them.
         bytes: Bytes of these rows in memory, as Arrow batches.
         seconds_min: Seconds of the shortest task, from its first line to its message; 0 without tasks.
@@ -111,19 +111,20 @@ class TaskFigures:
     @classmethod
     def of(cls, commits: Sequence[TaskCommit]) -> TaskFigures:
         """Return the figures of the tasks that sent these messages."""
-        if not commits:
+        taken = [commit.metrics for commit in commits if commit.metrics is not None]
+        if not taken:
             return cls()
-        seconds = [commit.metrics.seconds for commit in commits]
-        newest = [commit.metrics.newest_event_us for commit in commits if commit.metrics.newest_event_us is not None]
+        seconds = [metrics.seconds for metrics in taken]
+        newest = [metrics.newest_event_us for metrics in taken if metrics.newest_event_us is not None]
         return cls(
-            tasks=len(commits),
+            tasks=len(taken),
             rows=sum(commit.counts.received for commit in commits),
-            bytes=sum(commit.metrics.received_bytes for commit in commits),
+            bytes=sum(metrics.received_bytes for metrics in taken),
             seconds_min=min(seconds),
             seconds_median=median(seconds),
             seconds_max=max(seconds),
             small_tasks=sum(commit.rows is not None for commit in commits),
-            spilled_bytes=sum(commit.metrics.spilled_bytes for commit in commits),
+            spilled_bytes=sum(metrics.spilled_bytes for metrics in taken),
             newest_event_ms=max(newest) // 1000 if newest else None,
             bad_rows=sum((Counter(commit.bad.counts) for commit in commits if commit.bad is not None), Counter()),
         )

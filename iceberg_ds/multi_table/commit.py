@@ -30,6 +30,7 @@ from iceberg_ds.messages import (
     check_tables,
     complete_messages,
 )
+from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.multi_table.by_driver import appending, plan_and_write
 from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.options.routes import RouteOptions
@@ -64,17 +65,18 @@ def commit_routed(
     commits = complete_messages(messages, epoch_id=epoch_id)
     written = _by_table(commits)
     try:
-        _check_refused(commits, options)
-        for commit in commits:
-            check_tables(commit)
-        for table, parts in _loose(commits).items():
-            own = options.of(table)
-            columns, batches = _filled(own, parts, is_picked=table.lower() in options.columns)
-            own = fitting(own, columns)
-            if table in written:
-                written[table].append(_one_more(catalog, own, written[table], columns, batches))
-            else:
-                written[table] = [plan_and_write(catalog, own, columns, batches, commits[0].epoch)]
+        with reporting_failures(catalog.reporting, written.values()):
+            _check_refused(commits, options)
+            for commit in commits:
+                check_tables(commit)
+            for table, parts in _loose(commits).items():
+                own = options.of(table)
+                columns, batches = _filled(own, parts, is_picked=table.lower() in options.columns)
+                own = fitting(own, columns)
+                if table in written:
+                    written[table].append(_one_more(catalog, own, written[table], columns, batches))
+                else:
+                    written[table] = [plan_and_write(catalog, own, columns, batches, commits[0].epoch)]
     except IcebergSinkError:
         for found in written.values():
             delete_reported_files(catalog, found)
@@ -118,7 +120,7 @@ def _without_rows(sent: dict[int, TaskCommit], partition_id: int) -> TaskCommit:
         told = next((commit.keys.evidence for commit in sent.values() if commit.keys and commit.keys.evidence), None)
         evidence = None if told is None else encode_evidence([], decode_evidence(told).schema)
         keys = TaskKeys(count=0, modulus=0, evidence=evidence)
-    return TaskCommit(example.write, partition_id, (), keys=keys, counts=RowCounts(received=0))
+    return TaskCommit(example.write, partition_id, (), keys=keys, counts=RowCounts(received=0), metrics=None)
 
 
 def _check_refused(commits: Sequence[TablesCommit], options: RouteOptions) -> None:

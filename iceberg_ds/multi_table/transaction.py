@@ -29,6 +29,7 @@ from iceberg_ds.deletes.upsert import UpsertCommit, row_encoding
 from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions
@@ -375,7 +376,8 @@ class Transaction:
             return
         discard = partial(give_up_write, catalog, line.name)
         commits = write_rows(df, plan, f"{_ACTIONS[mode]} {line.name}", discard)
-        check_reports(catalog, commits)
+        with reporting_failures(catalog.reporting, [commits]):
+            check_reports(catalog, commits)
         if mode is WriteMode.UPSERT:
             line.upsert = UpsertCommit(catalog, plan, row_encoding(options), df.sparkSession, options)
         with self._lock:
@@ -399,11 +401,12 @@ class Transaction:
         options = {line.name: line.options for line in due}
         quarantines: Sequence[TableWrite] = ()
         try:
-            sent = [TableWrite(commits=line.commits) for line in due]
-            quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
-            for line, write in zip(due, own, strict=True):
-                line.commits = write.commits
-            writes = [line.ready() for line in due]
+            with reporting_failures(catalog.reporting, [line.commits for line in due]):
+                sent = [TableWrite(commits=line.commits) for line in due]
+                quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
+                for line, write in zip(due, own, strict=True):
+                    line.commits = write.commits
+                writes = [line.ready() for line in due]
         except BaseException:
             give_up_quarantines(catalog, quarantines)
             self._give_up()

@@ -16,12 +16,13 @@ from dataclasses import replace
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.commit import check_bad_rows, commit_write, delete_reported_files
+from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, delete_reported_files
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, check_apart, commit_tables
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
+from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
@@ -34,7 +35,12 @@ _LONGEST_NAME = 120
 
 
 def commit_with_quarantine(
-    catalog: CatalogClient, options: SinkOptions, messages: Sequence[object], *, epoch_id: int | None = None
+    catalog: CatalogClient,
+    options: SinkOptions,
+    messages: Sequence[object],
+    *,
+    epoch_id: int | None = None,
+    publish: Publish | None = None,
 ) -> CommitResult:
     """Commit what the tasks of one write report, and their rows for the quarantine table.
 
@@ -43,14 +49,15 @@ def commit_with_quarantine(
         options: The options of the write.
         messages: What Spark hands to `commit`: a message per task.
         epoch_id: The micro-batch that Spark commits; None for a batch write.
+        publish: As `commit_write` takes it.
 
     Raises:
         IcebergSinkError: As `commit_write`; or the quarantine table did not get its rows.
     """
     if all(not isinstance(message, TaskCommit) or message.bad is None for message in messages):
-        return commit_write(catalog, messages, epoch_id=epoch_id)
-    commits = complete_commits(messages, epoch_id=epoch_id)
-    return commit_with_quarantines(catalog, [TableWrite(commits=commits)], lambda _: options, epoch_id=epoch_id)[0]
+        return commit_write(catalog, messages, epoch_id=epoch_id, publish=publish)
+    write = TableWrite(commits=complete_commits(messages, epoch_id=epoch_id), publish=publish)
+    return commit_with_quarantines(catalog, [write], lambda _: options, epoch_id=epoch_id)[0]
 
 
 def commit_with_quarantines(
@@ -75,8 +82,9 @@ def commit_with_quarantines(
         IcebergSinkError: As `quarantine_writes` and `commit_tables`. Where tables are committed one after the other, no
             table gets rows if a quarantine table did not get its rows.
     """
-    quarantines, writes = quarantine_writes(catalog, writes, options_of)
-    check_apart(catalog, [*quarantines, *writes])
+    with reporting_failures(catalog.reporting, [write.commits for write in writes]):
+        quarantines, writes = quarantine_writes(catalog, writes, options_of)
+        check_apart(catalog, [*quarantines, *writes])
     return commit_beside(catalog, quarantines, writes, epoch_id=epoch_id)
 
 
@@ -91,7 +99,8 @@ def commit_beside(
     if not quarantines or catalog.takes_many_tables:
         return commit_tables(catalog, [*quarantines, *writes], epoch_id=epoch_id)[len(quarantines) :]
     try:
-        commit_tables(catalog, quarantines, epoch_id=epoch_id)
+        with reporting_failures(catalog.reporting, [write.commits for write in writes]):
+            commit_tables(catalog, quarantines, epoch_id=epoch_id)
     except IcebergSinkError as failure:
         for write in writes:
             delete_reported_files(catalog, write.commits, write.rewrite)

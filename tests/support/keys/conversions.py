@@ -23,6 +23,7 @@ from iceberg_ds.deletes.index import only_path
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import branch_head, snapshots_since
 
@@ -169,4 +170,4 @@ def compact(sink: Sink, begun: Table | None = None, *, keeps_numbers: bool = Tru
         base=head,
         sequence_numbers={file.file_path: head.sequence_number or 0 for file in files} if keeps_numbers else {},
     )
-    commit_rewrite(sink.catalog, plan.write, rewrite)
+    commit_rewrite(sink.catalog, plan.write, rewrite, CommitMeter(plan.write))

@@ -40,6 +40,7 @@ from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import CommitConflictError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.messages import RowCounts, TaskCommit
+from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.table.specs import parse_sort_by
 
 GLOBAL = PartitionSpec(spec_id=1)
@@ -488,7 +489,7 @@ def test_search_is_not_repeated_for_files_that_stay(sink: Sink, encoding: RowEnc
         assert base is not None
         compaction = Compaction(files=[found], added=Added(tuple(files)), base=base, sequence_numbers=numbers)
         write = replace(plan.write, changes=None, delete_spec_id=None)
-        commit_rewrite(sink.catalog, write, compaction)
+        commit_rewrite(sink.catalog, write, compaction, CommitMeter(write))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "resolve", noting)

@@ -194,14 +194,14 @@ def test_marked_deletes_keep_their_sequence(sink: Sink) -> None:
 def meanwhile(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object]) -> None:
     """Let others act one after the other, each between a search and the commit that rests on it."""
     left = list(acts)
-    original = committing.commit_write
+    original = committing.commit_to_branch
 
     def commit(*arguments: Any, **named: Any) -> Any:
         if left:
             left.pop(0)()
         return original(*arguments, **named)
 
-    monkeypatch.setattr(committing, "commit_write", commit)
+    monkeypatch.setattr(committing, "commit_to_branch", commit)
 
 
 def test_rows_that_came_meanwhile_win_if_they_are_newer(sequenced: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from support.tables.sink import Sink, arrow_batch, local, paths_of
 
 from iceberg_ds.commit import commit as protocol
 from iceberg_ds.commit import together as committing
-from iceberg_ds.commit.commit import commit_write
+from iceberg_ds.commit.commit import commit_to_branch
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.deletes import search
 from iceberg_ds.deletes.search import RewriteByKeys
@@ -192,14 +192,14 @@ def test_old_deletes_by_keys_stay_right(keyed: Sink, encoding: RowEncoding) -> N
 def meanwhile(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object]) -> None:
     """Let others act one after the other, each between a search and the commit that rests on it."""
     left = list(acts)
-    original = committing.commit_write
+    original = committing.commit_to_branch
 
     def commit(*arguments: Any, **named: Any) -> Any:
         if left:
             left.pop(0)()
         return original(*arguments, **named)
 
-    monkeypatch.setattr(committing, "commit_write", commit)
+    monkeypatch.setattr(committing, "commit_to_branch", commit)
 
 
 def append(sink: Sink, *rows: tuple[int, str, int]) -> None:
@@ -314,12 +314,12 @@ def test_marks_and_rewritten_files_that_the_driver_does_not_see_are_not_committe
     messages = keyed_tasks(plan, *apart(SECOND))
     before = stored_files(keyed.table().location()) - set(paths_of(messages))
 
-    def commit(*arguments: Any, rewrite: RewriteByKeys, **others: Any) -> CommitResult:
+    def commit(catalog: Any, commits: Any, meter: Any, rewrite: RewriteByKeys, *others: Any) -> CommitResult:
         with local(rewrite.added.files[0].file_path).open("ab") as file:
             file.write(b"x")
-        return commit_write(*arguments, rewrite=rewrite, **others)
+        return commit_to_branch(catalog, commits, meter, rewrite, *others)
 
-    monkeypatch.setattr(committing, "commit_write", commit)
+    monkeypatch.setattr(committing, "commit_to_branch", commit)
 
     with pytest.raises(DataFileError, match="the driver sees"):
         commit_upsert(keyed, plan, encoding, messages)
@@ -334,7 +334,7 @@ def test_unknown_outcome_keeps_the_files(keyed: Sink, monkeypatch: pytest.Monkey
     def lost(*_: object, **__: object) -> None:
         raise CommitStateUnknownError("the answer was lost")
 
-    monkeypatch.setattr(committing, "commit_write", lost)
+    monkeypatch.setattr(committing, "commit_to_branch", lost)
     plan = upsert_plan(keyed)
     messages = keyed_tasks(plan, *apart(SECOND))
 
