@@ -12,13 +12,14 @@ from typing import Any, cast
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.table import StagedTable, Table
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import CursorResult, update
 from sqlalchemy.orm import Session
 
 from iceberg_ds.catalog.answers import RolledBackError
-from iceberg_ds.catalog.staged_metadata import note_rolled_back
+from iceberg_ds.catalog.staged_metadata import note_rolled_back, noting_rolled_back
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
@@ -33,7 +34,19 @@ class ManyTablesSql(SqlCatalog):
     @property
     def can_commit_tables(self) -> bool:
         """Whether one transaction can move several pointers: the database was tried, and commits are PyIceberg's."""
-        return self.engine.dialect.name in _TRIED and type(self).commit_table is SqlCatalog.commit_table
+        return self.engine.dialect.name in _TRIED and self._commits_as_pyiceberg
+
+    @property
+    def _commits_as_pyiceberg(self) -> bool:
+        return super(ManyTablesSql, type(self)).commit_table is SqlCatalog.commit_table
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Change or create a table as PyIceberg does; what it refuses its one transaction has rolled back."""
+        refusals = (CommitFailedException, TableAlreadyExistsError) if self._commits_as_pyiceberg else ()
+        with noting_rolled_back(*refusals):
+            return super().commit_table(table, requirements, updates)
 
     def commit_tables(self, changes: Sequence[tuple[Table, CommitRequest]]) -> None:
         """Change several existing tables, all or none.

@@ -8,7 +8,8 @@ A table's metadata file is the table: if its current file were deleted, all woul
 counts here, because a refusal may follow a first try that landed, and no state of the table counts that may be an old
 one. A file is deleted only if the table's own log holds the file that it was to follow, and not the file itself:
 another file has followed, the pointer has moved on, and a request that is still under way must fail. Or this process
-itself has rolled back the transaction that was to move the pointer. All others stay.
+itself has rolled back the transaction that was to move the pointer. All others stay: so does the file of a new table
+whose name another table has, because that one may have been given the name later.
 """
 
 from __future__ import annotations
@@ -68,8 +69,6 @@ def fate(staged: StagedMetadata, metadata: TableMetadata, location: str) -> Fate
     log = {entry.metadata_file for entry in metadata.metadata_log}
     if staged.path == location or staged.path in log:
         return Fate.TAKEN
-    if staged.follows is None:
-        return Fate.OPEN if str(metadata.table_uuid) == staged.table_uuid else Fate.PASSED_OVER
     return Fate.PASSED_OVER if staged.follows in log else Fate.OPEN
 
 
@@ -162,6 +161,19 @@ def note_rolled_back(paths: Collection[str]) -> None:
     staged = _current.get()
     if staged is not None:
         staged.note_rolled_back(paths)
+
+
+@contextmanager
+def noting_rolled_back(*refusals: type[Exception]) -> Iterator[None]:
+    """Take note, if the block raises one of `refusals`, that its transaction was rolled back in this process."""
+    staged = _current.get()
+    before = set() if staged is None else set(staged.paths)
+    try:
+        yield
+    except refusals:
+        if staged is not None:
+            staged.note_rolled_back(staged.paths - before)
+        raise
 
 
 @contextmanager

@@ -322,10 +322,11 @@ def commit_rewrite(
 
 def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id: int) -> None:
     try:
-        publish_branch(catalog, parse_identifier(write.table), write.branch, to)
+        publish_branch(catalog, parse_identifier(write.table), write.branch, to, with_snapshot=snapshot_id)
     except IcebergSinkError as failure:
         raise type(failure)(
-            f"The rows of {write} are on branch '{write.branch}' as snapshot {snapshot_id}, not on '{to}': {failure}"
+            f"The rows of {write} were committed to branch '{write.branch}' as snapshot {snapshot_id}, and are not on "
+            f"'{to}': {failure}"
         ) from failure
 
 

@@ -94,20 +94,40 @@ def publish(table: str, branch: str, *, options: Mapping[str, str] | None = None
     return publish_branch(connect(catalog_settings(parsed)), parsed.table, branch, to)
 
 
-def publish_branch(catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str) -> int:
+def publish_branch(
+    catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str, *, with_snapshot: int | None = None
+) -> int:
     """Move branch `to` forward to the snapshot of `branch`, and return the snapshot's id; raises as `publish` does.
 
     Nothing changes if `to` has the snapshot already, with or without newer ones.
+
+    Args:
+        catalog: The catalog of the table.
+        identifier: The table.
+        branch: The branch to publish.
+        to: The branch that readers use.
+        with_snapshot: A snapshot that `to` must have then, else nothing is changed; None for no certain one.
     """
     name = identifier_text(identifier)
 
+    def is_there(metadata: TableMetadata) -> bool:
+        return with_snapshot is not None and contains(metadata, to, with_snapshot)
+
     def propose(metadata: TableMetadata) -> CommitRequest | None:
+        if is_there(metadata):
+            return None
         target = _target(metadata, name, branch, to)
+        if with_snapshot is not None and not contains(metadata, branch, with_snapshot):
+            raise CommitConflictError(
+                f"Cannot publish branch '{branch}' of {name}: others have set it back, or made it anew, and it has no "
+                f"snapshot {with_snapshot} any more. Nothing was changed."
+            )
         if published(metadata, branch, to) is Place.WITHIN:
             return None
         return _request(metadata, branch, to, target, published_record(branch, to, target))
 
-    target = _target(alter_table(catalog, identifier, propose).metadata, name, branch, to)
+    metadata = alter_table(catalog, identifier, propose).metadata
+    target = with_snapshot if with_snapshot and is_there(metadata) else _target(metadata, name, branch, to)
     logger.info("Published %s: branch %s has snapshot %d of branch %s", name, to, target, branch)
     return target
 

@@ -135,6 +135,15 @@ def unknown(write: WriteIdentity, reason: str) -> str:
     )
 
 
+def gone(write: WriteIdentity) -> str:
+    """Return the message for a write whose answer was lost and whose table is not in the catalog any more."""
+    return (
+        f"Commit state of {write} is unknown: the catalog has no such table by now. If it was renamed, that table may "
+        f"have the rows: it does if it has or had snapshot {write.snapshot_id}. No files were deleted. Look there "
+        "before running the write again, which would create a new table."
+    )
+
+
 def renamed(write: WriteIdentity) -> str:
     """Return the message for a write whose answer was lost and whose table has since lost its name to another table."""
     return (

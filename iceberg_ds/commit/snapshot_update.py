@@ -19,6 +19,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.outcomes import (
     fate_of_files,
     given_up,
+    gone,
     needs_a_warning,
     neighbour_warning,
     renamed,
@@ -154,13 +155,13 @@ class SnapshotUpdate:
     def _load_existing(self) -> Table:
         try:
             return self._catalog.load_table(self._identifier)
-        except TableNotFoundError as gone:
+        except TableNotFoundError as gone_error:
             if any(attempt.reply is not Reply.REFUSED for attempt in self._attempts):
-                self._raise_unknown("the catalog has no such table by now; it may be renamed, and have the rows")
+                raise CommitStateUnknownError(gone(self._write)) from gone_error
             raise CommitConflictError(
                 f"Cannot commit {self._write}: the table was dropped while the rows were written. "
                 "Its files were left where they are."
-            ) from gone
+            ) from gone_error
 
     def look(self, table: Table, base: Table | None) -> CommitResult | None:
         """Return the result if the write has landed or is done, or None if it may be sent; raise if it cannot land."""

@@ -150,6 +150,31 @@ def test_messages_that_do_not_fit_together_make_no_report(sink: Sink, reports: l
     assert not reports
 
 
+def test_write_that_landed_and_could_not_be_published_is_told_as_failed(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, reports: list[CommitReport]
+) -> None:
+    """Sums would count rows that no reader sees, and no alert tell that they are missing."""
+    sink.append(1)
+    reports.clear()
+    faulty_catalog.before_commit(2, lambda: sink.append(3) and None)
+    messages = faulty_sink.write(rows(2), plan=faulty_sink.plan(staging_branch="staging"))
+
+    with pytest.raises(CommitConflictError, match="are not on 'main'"):
+        faulty_sink.commit(messages)
+
+    _, failed = reports
+    assert (failed.outcome, failed.branch, failed.snapshot_id, dict(failed.counts)) == ("conflict", "main", None, {})
+    assert failed.tasks.rows == 1
+
+
+def test_staged_write_is_told_of_the_branch_that_readers_use(sink: Sink, reports: list[CommitReport]) -> None:
+    """A board of `main` would not show it, and have a series for a branch that comes and goes."""
+    sink.append(1)
+    sink.commit(sink.write(rows(2), plan=sink.plan(staging_branch="staging")))
+
+    assert [(report.outcome, report.branch) for report in reports] == [("committed", "main")] * 2
+
+
 def test_reporter_that_raises_or_hangs_fails_no_commit(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
     """Rows would be lost for a metric."""
 

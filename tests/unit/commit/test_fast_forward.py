@@ -18,7 +18,7 @@ from support.catalogs.faulty_catalog import (
     timed_out,
 )
 from support.checks.invariants import check_clean
-from support.tables.changes_by_others import set_branch
+from support.tables.changes_by_others import drop_branch, head_of, set_branch
 from support.tables.regions import ids_by_region, in_region, partitioned, run, write
 from support.tables.sink import IDENTIFIER, NAME, Sink, rows
 
@@ -417,11 +417,50 @@ def test_main_that_moves_on_before_the_publishing_is_a_conflict(
     faulty_catalog.before_commit(2, lambda: sink.append(3) and None)
 
     with pytest.raises(
-        CommitConflictError, match=r"are on branch 'staging'.*has moved on.*Drop 'staging' and write it again"
+        CommitConflictError,
+        match=r"were committed to branch 'staging'.*has moved on.*Drop 'staging' and write it again",
     ):
         append(faulty_sink, 2, staging_branch="staging")
 
     assert sink.ids() == [1, 3]
+
+
+@pytest.mark.parametrize("holds_rows_of_others", [False, True])
+def test_staging_branch_that_others_made_anew_is_not_published_as_the_write(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, *, holds_rows_of_others: bool
+) -> None:
+    """Success would be reported, and the rows be nowhere a reader looks; rows of others would be published instead."""
+    sink.append(1)
+
+    def anew() -> None:
+        drop_branch(sink, "staging")
+        set_branch(sink, "staging", head_of(sink))
+        if holds_rows_of_others:
+            append(sink, 7, branch="staging")
+
+    faulty_catalog.after_commit(1, anew)
+
+    with pytest.raises(CommitConflictError, match=r"are not on 'main': .*made it anew.*Nothing was changed"):
+        append(faulty_sink, 2, staging_branch="staging")
+
+    assert sink.ids() == [1]
+
+
+def test_staged_rows_that_others_have_published_are_done(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """A write whose rows readers see would be reported as failed."""
+    sink.append(1)
+
+    def published() -> None:
+        move(sink, "staging")
+        drop_branch(sink, "staging")
+
+    faulty_catalog.after_commit(1, published)
+
+    append(faulty_sink, 2, staging_branch="staging")
+
+    assert sink.ids() == [1, 2]
 
 
 def test_staged_rows_that_were_not_published_are_not_written_again_beside_them(
@@ -431,7 +470,10 @@ def test_staged_rows_that_were_not_published_are_not_written_again_beside_them(
     sink.append(1)
     faulty_catalog.pass_next(1)
     faulty_catalog.fail_next(1, forbidden)
-    with pytest.raises(CatalogError, match=r"rows of db\.t .* are on branch 'staging' as snapshot \d+, not on 'main'"):
+    with pytest.raises(
+        CatalogError,
+        match=r"rows of db\.t .* were committed to branch 'staging' as snapshot \d+, and are not on 'main'",
+    ):
         append(faulty_sink, 2, staging_branch="staging")
 
     with pytest.raises(OptionError, match=r"'staging' holds snapshot .*, which 'main' has not.*iceberg_ds\.publish"):
