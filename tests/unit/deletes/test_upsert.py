@@ -37,6 +37,8 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.messages import RowCounts, TaskCommit
+from iceberg_ds.metrics.delivery import Reporting
+from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.spark import write_job
 from iceberg_ds.writers.keyed import report_keyed_task
@@ -217,6 +219,23 @@ def test_rows_that_came_meanwhile_give_way(keyed: Sink, encoding: RowEncoding, m
 
     assert values(keyed) == [*AFTER, (50, "DE", 50)]
     check_readable(keyed, encoding)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_upsert_that_is_made_anew_makes_one_report(
+    keyed: Sink, encoding: RowEncoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each search that others made stale would count as a failed commit, and raise an alert."""
+    taken: list[CommitReport] = []
+    meanwhile(monkeypatch, lambda: append(keyed, (9, "DE", -9)), lambda: append(keyed, (1, "DE", -1)))
+    keyed.catalog.reporting = Reporting([("the list", taken.append)])
+
+    upsert(keyed, encoding, *apart(SECOND))
+
+    own = [report for report in taken if report.tasks.rows == len(SECOND)]
+    assert [report.outcome for report in own] == ["committed"]
+    assert own[0].conflicts + own[0].attempts >= 1
+    assert len(taken) == 3
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

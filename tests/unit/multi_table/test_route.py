@@ -21,6 +21,8 @@ from iceberg_ds.errors import (
     UnsupportedTableError,
 )
 from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.metrics.delivery import Reporting
+from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import routed
@@ -53,6 +55,32 @@ def test_tables_that_are_there_are_written_by_tasks(tmp_path: Path) -> None:
     assert not any(message.loose for message in messages)
     assert sink.ids("db.orders") == [1, 2, 3]
     assert sink.ids("db.customers") == [7, 8, 9]
+
+
+def test_report_counts_the_tasks_that_had_rows_of_its_table(tmp_path: Path) -> None:
+    """Tasks of other tables would count, with a duration of zero seconds."""
+    sink = RoutedSink.of(tmp_path)
+    sink.append(order(1), customer(7))
+    taken: list[CommitReport] = []
+    sink.catalog.reporting = Reporting([("the list", taken.append)])
+
+    sink.commit(sink.write([order(2), customer(8)], [customer(9)], []))
+
+    assert {report.table: report.tasks.tasks for report in taken} == {"db.orders": 1, "db.customers": 2}
+    assert all(report.tasks.seconds_min > 0 for report in taken)
+
+
+def test_write_with_rows_that_name_no_table_is_told_as_failed(tmp_path: Path) -> None:
+    """No alert would tell of a stream that stops for such a row."""
+    sink = RoutedSink.of(tmp_path, route_tables="db.orders")
+    sink.append({**order(1), "kind": "db.orders"})
+    taken: list[CommitReport] = []
+    sink.catalog.reporting = Reporting([("the list", taken.append)])
+
+    with pytest.raises(RefusedRowsError):
+        sink.append({**order(2), "kind": "db.orders"}, {**customer(1), "kind": "db.customers"})
+
+    assert [(report.table, report.outcome) for report in taken] == [("db.orders", "failed")]
 
 
 def test_one_snapshot_a_table_and_none_for_a_table_without_rows(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import WIRE_VERSION
+from iceberg_ds.metrics.delivery import Reporting
+from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.planning import quarantine
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import bad_rows
@@ -487,6 +489,8 @@ def test_quarantine_whose_commit_fails_keeps_the_rows_out_of_the_table(
 def test_too_many_bad_rows_commit_nothing_anywhere(sink: Sink, mode: str, most: float, is_refused: bool) -> None:  # noqa: FBT001
     """A source that broke as a whole would be written into the quarantine as a whole."""
     sink = quarantining(sink, mode, max_bad_rows=most)
+    taken: list[CommitReport] = []
+    sink.catalog.reporting = Reporting([("the list", taken.append)])
     messages = tasks(sink, MIXED, [])
 
     if not is_refused:
@@ -495,6 +499,7 @@ def test_too_many_bad_rows_commit_nothing_anywhere(sink: Sink, mode: str, most: 
         return
     with pytest.raises(RefusedRowsError, match=r"nothing was committed: 4 of 6 rows cannot be written \(cast: 2, mal"):
         commit(sink, messages)
+    assert [(report.outcome, sum(report.tasks.bad_rows.values())) for report in taken] == [("failed", 4)]
     assert sink.ids() == []
     assert quarantined(sink) == []
     assert not any(path.exists() for path in paths_of(messages))
