@@ -94,8 +94,10 @@ MANY_TABLES = (
     Mutation(
         name="one table tells of the metadata file of another",
         file="catalog/staged_metadata.py",
-        before="fate(staged, metadata, location) if staged.name == name else Fate.OPEN",
-        after="fate(staged, metadata, location)",
+        before="        if not (staged := self._open.pop(name, None)):\n            return\n",
+        after=(
+            "        staged = [file for files in self._open.values() for file in files]\n        self._open.clear()\n"
+        ),
         tests=("unit/catalog/test_staged_metadata.py::test_one_table_tells_nothing_of_the_file_of_another",),
     ),
 )
