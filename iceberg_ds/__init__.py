@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         serve_metrics,
     )
     from iceberg_ds.metrics.report import CommitReport, TaskFigures
+    from iceberg_ds.multi_table.cut import Cut, last_complete
     from iceberg_ds.multi_table.requeue import RequeueResult, requeue
     from iceberg_ds.multi_table.transaction import TableResult, Transaction, TransactionResult, transaction
     from iceberg_ds.spark.distribution import distribute
@@ -64,6 +65,7 @@ _LATER = {
     "CheckResult": "iceberg_ds.inspect.checklist",
     "CommitReport": "iceberg_ds.metrics.report",
     "ConvertResult": "iceberg_ds.deletes.convert",
+    "Cut": "iceberg_ds.multi_table.cut",
     "Forecast": "iceberg_ds.inspect.forecast",
     "Metrics": "iceberg_ds.metrics.metrics",
     "MetricsCollector": "iceberg_ds.metrics.prometheus",
@@ -88,6 +90,7 @@ _LATER = {
     "distribute": "iceberg_ds.spark.distribution",
     "fast_forward": "iceberg_ds.commit.fast_forward",
     "follow_reports": "iceberg_ds.metrics.follow",
+    "last_complete": "iceberg_ds.multi_table.cut",
     "metrics_collector": "iceberg_ds.metrics.prometheus",
     "progress": "iceberg_ds.inspect.progress",
     "publish": "iceberg_ds.commit.fast_forward",
@@ -123,6 +126,7 @@ __all__ = [
     "CommitReport",
     "CommitStateUnknownError",
     "ConvertResult",
+    "Cut",
     "DataFileError",
     "Forecast",
     "IcebergSink",
@@ -157,6 +161,7 @@ __all__ = [
     "distribute",
     "fast_forward",
     "follow_reports",
+    "last_complete",
     "metrics_collector",
     "progress",
     "publish",

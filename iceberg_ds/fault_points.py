@@ -30,6 +30,8 @@ class FaultPoint(Enum):
     POINTERS_READY = "committer: the metadata files of all tables of a request are written, and no pointer has moved"
     TABLES_ANSWERED = "committer: the catalog has answered the request for all tables, and no table is looked at"
     QUARANTINED = "committer: the quarantine table has its rows, and the table itself does not have the others"
+    CUT_BEGUN = "committer: all tables of an epoch have their rows, and none has the tag of the epoch's cut"
+    CUT_TAGGED = "committer: one more table of an epoch has its tag, and the cut is not recorded"
     ABORT_BEGUN = "committer: Spark gives the write up"
 
 

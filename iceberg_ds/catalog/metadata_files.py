@@ -53,11 +53,13 @@ _MAX_PIECES = 100
 
 # Names that no two files ever share: those that PyIceberg, Iceberg and Trino give.
 _UNIQUE_NAME = re.compile(r"/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json(\.gz)?$")
-# About 5 kB each, beside what else the metadata of each table holds.
+# About 5 kB each. A table without snapshots and columns takes as much as four of them, two columns as much as one.
 _MAX_SNAPSHOTS = 20_000
-_TABLE_WEIGHT = 200
+_TABLE_WEIGHT = 4
+_COLUMNS_OF_SNAPSHOT = 2
 
 _HEAD_BYTES = 4096  # PyIceberg's files name their table within these
+_TABLE_UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
 
 _read_as_before = FromInputFile.table_metadata
 _write_as_before = ToOutputFile.table_metadata
@@ -225,7 +227,8 @@ class MetadataFiles:
     """The last seen metadata file of each table of a catalog; threads may share this object.
 
     Args:
-        max_snapshots: How many snapshots are kept in all; the least recently used tables are dropped first.
+        max_snapshots: How many snapshots are kept in all, or what takes their room; the least recently used tables are
+            dropped first.
     """
 
     def __init__(self, max_snapshots: int = _MAX_SNAPSHOTS) -> None:
@@ -253,7 +256,7 @@ class MetadataFiles:
         if metadata.format_version != SPOKEN_VERSION or read_configuration().get_bool("legacy-current-snapshot-id"):
             _write_as_before(metadata, file, overwrite)
             return
-        known = spoken(metadata, self._known.find_such(lambda known: known.metadata.table_uuid == metadata.table_uuid))
+        known = spoken(metadata, self._known.find_of(str(metadata.table_uuid)))
         content = Compressor.get_compressor(file.location).bytes_compressor()(text_of(known))
         with file.create(overwrite=overwrite) as stream:
             stream.write(content)
@@ -261,21 +264,22 @@ class MetadataFiles:
 
     def _parsed(self, content: bytes) -> KnownMetadata:
         """Return the content of a file; if it continues a known file, only what is new is parsed."""
-        head = content[:_HEAD_BYTES]
-        before = self._known.find_such(lambda known: str(known.metadata.table_uuid).encode() in head)
+        uuid = _TABLE_UUID.search(content, 0, _HEAD_BYTES)
+        before = None if uuid is None else self._known.find_of(uuid[1].decode().lower())
         with no_garbage_collection():
             known = None if before is None else continued(before, content)
             return read_whole(content) if known is None else known
 
     def _keep(self, location: str, known: KnownMetadata) -> None:
         """Keep `known` in place of what is kept of the same table."""
-        table_uuid = known.metadata.table_uuid
-        self._known.keep(location, known, replaces=lambda seen: seen.metadata.table_uuid == table_uuid)
+        self._known.keep(location, known, owner=str(known.metadata.table_uuid))
 
 
 def _weight(known: KnownMetadata) -> int:
     """Return the size of what is known, in snapshots."""
-    return _TABLE_WEIGHT + len(known.metadata.snapshots)
+    metadata = known.metadata
+    columns = len(metadata.schemas) * metadata.last_column_id
+    return _TABLE_WEIGHT + columns // _COLUMNS_OF_SNAPSHOT + len(metadata.snapshots)
 
 
 def _content(file: InputFile) -> bytes:

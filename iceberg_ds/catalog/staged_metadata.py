@@ -15,11 +15,13 @@ whose name another table has, because that one may have been given the name late
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import chain
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable
@@ -76,30 +78,32 @@ class _Staged:
     """The files that one commit has staged so far, attempt by attempt."""
 
     def __init__(self) -> None:
-        self._open: list[StagedMetadata] = []
+        # By table: a commit of several tables stages a file for each; one table tells nothing of another one's file.
+        self._open: dict[tuple[str, ...], list[StagedMetadata]] = defaultdict(list)
         self._passed_over: list[StagedMetadata] = []
         self.paths: set[str] = set()
 
     def note(self, staged: StagedMetadata) -> None:
         self.paths.add(staged.path)
-        self._open.append(staged)
+        self._open[staged.name].append(staged)
 
     def see(self, name: tuple[str, ...], metadata: TableMetadata, location: str) -> None:
-        # A commit of several tables stages a file for each: one table tells nothing of another one's file.
-        fates = [
-            (staged, fate(staged, metadata, location) if staged.name == name else Fate.OPEN) for staged in self._open
-        ]
-        self._open = [staged for staged, found in fates if found is Fate.OPEN]
-        self._passed_over += [staged for staged, found in fates if found is Fate.PASSED_OVER]
+        if not (staged := self._open.pop(name, None)):
+            return
+        fates = [(file, fate(file, metadata, location)) for file in staged]
+        if still_open := [file for file, found in fates if found is Fate.OPEN]:
+            self._open[name] = still_open
+        self._passed_over += [file for file, found in fates if found is Fate.PASSED_OVER]
 
     def note_rolled_back(self, paths: Collection[str]) -> None:
-        self._passed_over += [staged for staged in self._open if staged.path in paths]
-        self._open = [staged for staged in self._open if staged.path not in paths]
+        for name, staged in self._open.items():
+            self._passed_over += [file for file in staged if file.path in paths]
+            self._open[name] = [file for file in staged if file.path not in paths]
 
     def tidy(self) -> None:
         if self._passed_over:
             delete_files(self._passed_over[-1].io, [staged.path for staged in self._passed_over], Proof.REFUSED)
-        for staged in self._open:
+        for staged in chain.from_iterable(self._open.values()):
             logger.info("Left %s where it is, if it was written: the catalog may still take it", staged.path)
 
 

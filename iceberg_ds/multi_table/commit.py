@@ -32,6 +32,7 @@ from iceberg_ds.messages import (
 )
 from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.multi_table.by_driver import appending, plan_and_write
+from iceberg_ds.multi_table.cut import record_cut
 from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
@@ -84,7 +85,10 @@ def commit_routed(
     writes = [TableWrite(commits=written[table]) for table in sorted(written)]
     if not writes:
         logger.info("Nothing to add to any table of route-by=%s", options.column)
-    return commit_with_quarantines(catalog, writes, options.of, epoch_id=epoch_id)
+    results = commit_with_quarantines(catalog, writes, options.of, epoch_id=epoch_id)
+    if writes and options.of_all.consistent_cut is not None:
+        record_cut(catalog, options.of_all, [write.commits[0].write for write in writes])
+    return results
 
 
 def abort_routed(catalog: CatalogClient, messages: Sequence[object]) -> None:

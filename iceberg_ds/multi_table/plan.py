@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.multi_table.cut import refuse_unfit_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import RoutedPlan, TablePlan
@@ -38,10 +39,16 @@ def plan_routed(
         IcebergSinkError: As `plan_write`, for any of the tables.
     """
     column = _route_column(options, dataframe)
+    cut = options.of_all.consistent_cut
+    if cut is not None:
+        refuse_unfit_cut(catalog, options.of_all, is_numbered=is_stream or options.of_all.txn_app_id is not None)
     tables: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
     for identifier in _tables_there(catalog, options):
         name = identifier_text(identifier)
+        if identifier == cut:
+            refused[name] = f"Cannot write rows to {name}: option 'consistent-cut' names it, and it keeps the cuts."
+            continue
         table = catalog.find_table(identifier)
         if table is None:  # it is yet to be made
             continue

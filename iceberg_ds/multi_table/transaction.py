@@ -30,6 +30,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.commit_meter import reporting_failures
+from iceberg_ds.multi_table.cut import record_cut, refuse_unfit_cut
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions
@@ -177,6 +178,7 @@ class Transaction:
         self._begun: list[tuple[str, ...]] = []  # the tables of all lines, in their order
         self._lock = Lock()
         self._catalog: CatalogClient | None = None
+        self._of_cut: SinkOptions | None = None  # the options of the first line, if they ask for a cut
         self._is_open = False
         self._failure: BaseException | None = None
         self._result: TransactionResult | None = None
@@ -329,7 +331,12 @@ class Transaction:
         _check_numbering(own)
         given = options_of_call(table, {**self._options, **own, **named})
         parsed = parse_options({**given, **self._numbered(df, table)})
-        check_kind(parsed, Kind.TRANSACTION)
+        if "consistent-cut" in own:
+            raise OptionError(
+                "Cannot take option 'consistent-cut' for one table of a transaction: the cut is that of all of them. "
+                "Give it to iceberg_ds.transaction."
+            )
+        check_kind(replace(parsed, consistent_cut=None), Kind.TRANSACTION)
         with self._lock:
             if parsed.table in self._begun:
                 raise _twice(identifier_text(parsed.table))
@@ -363,6 +370,11 @@ class Transaction:
 
     def _write_line(self, catalog: CatalogClient, df: DataFrame, options: SinkOptions, mode: WriteMode) -> None:
         """Plan a write and write its files."""
+        if options.consistent_cut is not None:
+            if self._of_cut is None:
+                refuse_unfit_cut(catalog, options, is_numbered=self._version is not None)
+                self._of_cut = options
+            options = replace(options, consistent_cut=None)
         plan = plan_write(catalog, options, df.schema, mode)
         check_session(plan, df.sparkSession)
         line = _Line(options, plan)
@@ -393,6 +405,9 @@ class Transaction:
         if self._catalog is not None and due:
             with self._catalog.hiding_secrets():
                 self._commit_lines(self._catalog, due)
+        if self._catalog is not None and self._of_cut is not None and self._lines:
+            with self._catalog.hiding_secrets():
+                record_cut(self._catalog, self._of_cut, [line.plan.write for line in self._lines])
         tables = tuple(line.result for line in self._lines)
         self._result = TransactionResult(tables=tables, seconds=time.monotonic() - self._started)
         logger.info("%s", self._result)

@@ -23,8 +23,10 @@ _OF_ALL = frozenset(
     {
         *("table", "namespace", "catalog", "warehouse", "txn-app-id", "txnappid", "txn-version", "txnversion"),
         *("stream-name", "accept-new-checkpoint", "metrics-file", "metrics-reporter", "publish-converted"),
+        "consistent-cut",
     }
 )
+_NOT_OF_A_TABLE = SPARK_KEYS | {"consistent-cut"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
     """
     namespace = options.route_namespace or ()
     patterns = options.route_tables or (f"{identifier_text(namespace)}.*",)
-    plain = {key: value for key, value in raw.items() if not key.startswith(_OF_ROUTE) and key not in SPARK_KEYS}
+    plain = {key: value for key, value in raw.items() if not key.startswith(_OF_ROUTE) and key not in _NOT_OF_A_TABLE}
     return RouteOptions(
         of_all=options,
         rule=RouteRule(namespace=namespace, template=options.route_table_template, patterns=patterns),
@@ -95,6 +97,7 @@ def _plain(options: SinkOptions) -> SinkOptions:
     none = SinkOptions()
     return replace(
         options,
+        consistent_cut=none.consistent_cut,
         route_by=none.route_by,
         route_tables=none.route_tables,
         route_namespace=none.route_namespace,

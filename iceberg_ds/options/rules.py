@@ -176,6 +176,9 @@ RULES: tuple[Rule, ...] = (
     _contradict(
         "route-by", "publish-converted", "the tables of one epoch are committed together, and conversion takes one each"
     ),
+    _contradict(
+        "consistent-cut", "staging-branch", "a cut is what readers see, and staged rows are published by a later step"
+    ),
     # Rows that cannot be written.
     Rule(
         options=("on-bad-row=drop",),
@@ -320,6 +323,15 @@ RULES: tuple[Rule, ...] = (
             "iceberg_ds.publish, or drop the option",
         )
         for option in ("staging-branch", "publish-converted")
+    ),
+    *(
+        Rule(
+            options=("consistent-cut",),
+            kind=kind,
+            problem="option 'consistent-cut' is for writes into several tables, by 'route-by' or "
+            "iceberg_ds.transaction, and this write has one table. Drop it",
+        )
+        for kind in (Kind.DATA_SOURCE, Kind.UPSERT)
     ),
     Rule(
         options=("txn-app-id",),

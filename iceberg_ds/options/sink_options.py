@@ -98,6 +98,13 @@ def _group(prefix: str, doc: str, *, is_shown: bool = True) -> Mapping[str, str]
     return cast("Mapping[str, str]", field(default_factory=dict, repr=is_shown, metadata=metadata))
 
 
+def _parse_full_identifier(text: str) -> tuple[str, ...]:
+    levels = parse_identifier(text)
+    if len(levels) == 1:
+        raise ValueError("expected a namespace and a table, such as meta.cuts")
+    return levels
+
+
 def _predicate(text: str) -> str:
     """Return `text`, the text of a predicate; it is parsed again wherever the predicate is needed."""
     from iceberg_ds.expressions.parser import predicate_text  # noqa: PLC0415  # most writes need no predicates
@@ -260,6 +267,12 @@ class SinkOptions:
         values.integer,
         "When replacing: the snapshot from which changes of others count.",
         shown="the snapshot when the write began",
+    )
+    consistent_cut: tuple[str, ...] | None = _option(
+        _parse_full_identifier,
+        "Writes into several tables: the table, such as `meta.cuts`, that keeps which snapshots of all of them belong "
+        "together, for `iceberg_ds.last_complete`; created if it does not exist. See "
+        "[a cut of all tables](atomic.md#a-cut-of-all-tables).",
     )
     txn_app_id: str | None = _option(
         values.writer_name,

@@ -63,7 +63,7 @@ from iceberg_ds.table.locations import metadata_locations
 # The name of a file that cannot have been another file before, as PyIceberg, Iceberg and Trino form it.
 _UNIQUE_NAME = re.compile(r"/snap-\d+-\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.avro$")
 _MAX_ENTRIES = 20_000
-_LIST_WEIGHT = 100  # room that a list takes beside its own entries, in entries
+_LIST_WEIGHT = 10  # room that a list takes beside its own entries, in entries
 _BLOCK_ENTRIES = 100
 
 _WITH_DELETION_VECTORS: TableVersion = 3

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -101,6 +102,7 @@ class _RowsByTable:
         self._loose = _Waiting(is_kept=True)
         self._left: Iterator[int] | None = None
         self._pushed: list[pa.RecordBatch] = []
+        self._frame: dict[str, Any] = json.loads(plan.frame)
         self._columns: dict[str, list[str]] = {}
 
     def next_table(self) -> TablePlan | None:
@@ -232,7 +234,7 @@ class _RowsByTable:
         columns = self._columns.get(table)
         if columns is None:
             named = self._plan.picked.get(table.lower())
-            known = [column["name"] for column in json.loads(self._plan.frame)["fields"]]
+            known = [column["name"] for column in self._frame["fields"]]
             there = self._plan.tables.get(table)
             if there is not None:
                 named = (*there.columns, *there.absent)
@@ -241,8 +243,9 @@ class _RowsByTable:
         return columns
 
     def _frame_of(self, table: str) -> str:
-        frame, names = json.loads(self._plan.frame), set(self._picked(table))
-        return json.dumps({**frame, "fields": [column for column in frame["fields"] if column["name"] in names]})
+        names = set(self._picked(table))
+        fields = [column for column in self._frame["fields"] if column["name"] in names]
+        return json.dumps({**self._frame, "fields": fields})
 
 
 def _lacking(table: str, columns: Sequence[str]) -> str:

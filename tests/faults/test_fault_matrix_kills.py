@@ -38,6 +38,8 @@ OF_MANY_TABLES = {
     FaultPoint.TABLES_PREPARED,
     FaultPoint.POINTERS_READY,
     FaultPoint.TABLES_ANSWERED,
+    FaultPoint.CUT_BEGUN,
+    FaultPoint.CUT_TAGGED,
 }
 # To publishing come writes with `publish-converted` alone.
 STREAM_STEPS = [step for step in FaultPoint if step not in {FaultPoint.PUBLISHED, *OF_MANY_TABLES}]

@@ -6,6 +6,8 @@ from mutations.mutating import Mutation
 
 _TOGETHER = "unit/commit/test_together.py::"
 _REST = "integration/catalogs/test_rest_many_tables.py::"
+_CUT = "unit/multi_table/test_cut.py::"
+_CUTS = "properties/test_cuts.py::test_last_cut_is_always_one_of_whole_epochs"
 _SQL = "unit/catalog/test_sql.py::"
 
 MANY_TABLES = (
@@ -94,8 +96,80 @@ MANY_TABLES = (
     Mutation(
         name="one table tells of the metadata file of another",
         file="catalog/staged_metadata.py",
-        before="fate(staged, metadata, location) if staged.name == name else Fate.OPEN",
-        after="fate(staged, metadata, location)",
+        before="        if not (staged := self._open.pop(name, None)):\n            return\n",
+        after=(
+            "        staged = [file for files in self._open.values() for file in files]\n        self._open.clear()\n"
+        ),
         tests=("unit/catalog/test_staged_metadata.py::test_one_table_tells_nothing_of_the_file_of_another",),
+    ),
+    Mutation(
+        name="the cut of a later epoch is taken for recorded",
+        file="multi_table/cut.py",
+        before="        if marker is not None and marker.number >= numbered.number:\n",
+        after="        if marker is not None:\n",
+        tests=(_CUT + "test_death_before_the_record_leaves_the_cut_before", _CUTS),
+    ),
+    Mutation(
+        name="a table without rows in an epoch leaves the cut",
+        file="multi_table/cut.py",
+        before='        known = {row["table_name"]: row for row in _read(catalog, cuts, app_id).to_pylist()}\n',
+        after="        known = {}\n",
+        tests=(_CUT + "test_table_without_rows_keeps_its_snapshot", _CUTS),
+    ),
+    Mutation(
+        name="the cut names the newest snapshot in place of the epoch's",
+        file="multi_table/cut.py",
+        before="    if metadata.snapshot_by_id(marker.snapshot_id) is not None:\n",
+        after="    if False:\n",
+        tests=(_CUT + "test_rows_of_other_writers_are_not_in_the_cut",),
+    ),
+    Mutation(
+        name="an old version that runs again makes a cut",
+        file="multi_table/cut.py",
+        before="        if _has_gone_on(table.metadata, write):\n",
+        after="        if False:\n",
+        tests=(_CUT + "test_old_version_of_a_batch_makes_no_cut",),
+    ),
+    Mutation(
+        name="the tag of the last cut is dropped by the next epoch",
+        file="multi_table/cut.py",
+        before="    dropped = others[KEPT_TAGS - 1 :]\n",
+        after="    dropped = others\n",
+        tests=(_CUT + "test_last_tags_are_kept", _CUTS),
+    ),
+    Mutation(
+        name="a table property lets tags of a cut expire",
+        file="multi_table/cut.py",
+        before="        max_ref_age_ms=_FOR_EVER_MS,",
+        after="        max_ref_age_ms=None,",
+        tests=(_CUT + "test_snapshots_of_the_cut_do_not_expire",),
+    ),
+    Mutation(
+        name="a tag moves without the condition that it is as seen",
+        file="multi_table/cut.py",
+        before="            AssertRefSnapshotId(ref=own, snapshot_id=tags.get(own)),\n",
+        after="",
+        tests=(_CUT + "test_tag_is_set_under_the_condition_that_it_is_as_seen",),
+    ),
+    Mutation(
+        name="a table that was replaced is read in its cut",
+        file="multi_table/cut.py",
+        before="    if str(metadata.table_uuid) != table_uuid:\n",
+        after="    if False:\n",
+        tests=(_CUT + "test_table_that_was_dropped_or_replaced_is_named",),
+    ),
+    Mutation(
+        name="a repeated transaction whose tables have it leaves its cut out",
+        file="multi_table/transaction.py",
+        before="and self._of_cut is not None and self._lines:",
+        after="and self._of_cut is not None and due:",
+        tests=(_CUT + "test_transaction_records_its_cut",),
+    ),
+    Mutation(
+        name="a route leaves its cut out",
+        file="multi_table/commit.py",
+        before="    if writes and options.of_all.consistent_cut is not None:\n",
+        after="    if False:\n",
+        tests=(_CUT + "test_cut_names_the_snapshots_of_the_last_epoch", _CUTS),
     ),
 )

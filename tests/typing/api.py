@@ -151,6 +151,17 @@ def requeue(spark: SparkSession, options: Mapping[str, str]) -> int:
     return rows + len(text)
 
 
+def read_together(options: Mapping[str, str]) -> int:
+    """Read the snapshots of several tables that belong together."""
+    cuts: list[iceberg_ds.Cut | None] = [
+        iceberg_ds.last_complete(options=options),
+        iceberg_ds.last_complete(["db.a", "db.b"], options=options, app_id="feed"),
+    ]
+    text: str = "".join(f"{cut}: {cut.app_id}, {cut.to_json()}" for cut in cuts if cut is not None)
+    snapshots: list[int | None] = [found for cut in cuts if cut is not None for found in cut.snapshots.values()]
+    return sum(cut.epoch for cut in cuts if cut is not None) + len(snapshots) + len(text)
+
+
 def convert(spark: SparkSession, options: Mapping[str, str]) -> int:
     """Let every reader read a table."""
     results: list[iceberg_ds.ConvertResult] = [

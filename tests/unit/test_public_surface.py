@@ -23,7 +23,7 @@ PUBLIC: dict[str, Any] = {name: getattr(iceberg_ds, name) for name in iceberg_ds
 FUNCTIONS = {name: thing for name, thing in PUBLIC.items() if inspect.isfunction(thing)}
 RESULTS = {name: thing for name, thing in PUBLIC.items() if dataclasses.is_dataclass(thing)}
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
-OF_OTHERS = {"None", "int", "DataFrame", "Callable[[DataFrame, int], None]"}
+OF_OTHERS = {"None", "int", "DataFrame", "Callable[[DataFrame, int], None]", "Cut | None"}
 ABOUT_A_TABLE = ("check", "convert_deletes", "fast_forward", "publish", "table_health", "upsert_into", "verify")
 
 

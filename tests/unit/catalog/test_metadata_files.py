@@ -252,11 +252,11 @@ def test_file_whose_name_may_come_again_is_read_each_time(
 
 def test_no_more_is_kept_than_agreed(tmp_path: Path, reads: list[str]) -> None:
     """A process that writes to many tables would grow until it dies."""
-    files = MetadataFiles(max_snapshots=450)
+    table = metadata_of(line(1, 2))
+    files = MetadataFiles(max_snapshots=2 * metadata_files._weight(KnownMetadata(metadata=table)))
     paths = [new_path(tmp_path) for _ in range(3)]
     for path in paths:
-        table = metadata_of(line(1, 2)).model_copy(update={"table_uuid": uuid4()})
-        files.write(table, IO.new_output(path), overwrite=False)
+        files.write(table.model_copy(update={"table_uuid": uuid4()}), IO.new_output(path), overwrite=False)
 
     for path in reversed(paths):
         files.read(IO.new_input(path))
@@ -266,7 +266,7 @@ def test_no_more_is_kept_than_agreed(tmp_path: Path, reads: list[str]) -> None:
 
 def test_table_with_too_long_a_history_is_not_kept(tmp_path: Path, reads: list[str]) -> None:
     """It would be thrown away right after all others had been for its sake."""
-    files = MetadataFiles(max_snapshots=201)
+    files = MetadataFiles(max_snapshots=metadata_files._weight(KnownMetadata(metadata=metadata_of(line(1, 2)))) - 1)
     path = new_path(tmp_path)
     files.write(metadata_of(line(1, 2)), IO.new_output(path), overwrite=False)
 

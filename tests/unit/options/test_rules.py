@@ -18,6 +18,7 @@ from iceberg_ds.options.sink_options import OPTIONS, Option, SinkOptions
 # that are broken.
 _COLUMN = "_epoch_id"
 _TEXTS = {
+    "consistent-cut": "meta.cuts",
     **dict.fromkeys(("keys", "sequence-by", "operation-column", "soft-delete-column", "metadata-columns"), _COLUMN),
     "delete-encoding": "equality",
     "delete-when": "gone = true",

@@ -28,12 +28,10 @@ pytestmark = pytest.mark.usefixtures("waits")
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few commits fill several blocks, and let each test begin as a process does that knows no list."""
     monkeypatch.setattr(manifests, "_BLOCK_ENTRIES", BLOCK)
-    manifests.KNOWN_LISTS._known._by_path.clear()
-    yield
-    manifests.KNOWN_LISTS._known._by_path.clear()
+    monkeypatch.setattr(manifests.KNOWN_LISTS, "_known", ManifestLists()._known)
 
 
 @pytest.fixture
@@ -106,16 +104,23 @@ def test_stream_reads_no_list_and_encodes_what_it_adds(sink: Sink, reads: list[s
     assert sink.ids() == list(range(3 * BLOCK + 2))
 
 
+def blocks_of(path: str) -> tuple[manifests._Block, ...]:
+    """Return the blocks of a list that is known."""
+    known = manifests.KNOWN_LISTS._known.find(path)
+    assert known is not None
+    return known.blocks
+
+
 def test_full_blocks_go_into_the_next_list_as_they_are(sink: Sink) -> None:
     """Each commit would compress a long list anew, or readers would find entries missing or twice."""
     stream(sink, 0, 2 * BLOCK + 1)
     path = head(sink.table()).manifest_list
-    before = manifests.KNOWN_LISTS._known._by_path[path].blocks
+    before = blocks_of(path)
 
     sink.append(99, of_epoch=epoch(99))
 
     snapshot = head(sink.table())
-    after = manifests.KNOWN_LISTS._known._by_path[snapshot.manifest_list].blocks
+    after = blocks_of(snapshot.manifest_list)
     assert [len(block.entries) for block in after] == [2, BLOCK, BLOCK]
     assert after[1] is before[1]
     assert after[2] is before[2]

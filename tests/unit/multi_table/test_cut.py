@@ -1,0 +1,425 @@
+"""A cut of all tables: which snapshots belong together, whatever happens between the first table and the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from pyiceberg.table.update import AssertRefSnapshotId
+from support.spark.local_frame import without_moving_rows
+from support.tables import routed
+from support.tables.routed import RoutedSink, customer, order
+from support.tables.shop import ORDERS, TABLES, Shop, frame
+from support.tables.sink import QUERY
+
+import iceberg_ds
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.errors import DataFileError, OptionError, RefusedRowsError, TableNotFoundError, UnsupportedTableError
+from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.multi_table.cut import KEPT_TAGS, tag_prefix
+from iceberg_ds.table.names import parse_identifier
+
+pytestmark = pytest.mark.usefixtures("waits")
+
+CUTS = "meta.cuts"
+BOTH = ("db.customers", "db.orders")
+WAYS = pytest.mark.parametrize("way", [None, "one_by_one"])
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> RoutedSink:
+    """Return a write into `db.orders` and `db.customers` that records cuts."""
+    return RoutedSink.of(tmp_path, consistent_cut=CUTS)
+
+
+@pytest.fixture
+def last(tmp_path: Path) -> Callable[..., iceberg_ds.Cut | None]:
+    """Return what asks for the last complete cut."""
+
+    def ask(*tables: str, app_id: str | None = None, place: str = CUTS) -> iceberg_ds.Cut | None:
+        options = {"warehouse": str(tmp_path), "consistent-cut": place, "Route-By": "kind", "route-namespace": "db"}
+        return iceberg_ds.last_complete(tables or None, options=options, app_id=app_id)
+
+    return ask
+
+
+Ask = Callable[..., iceberg_ds.Cut | None]
+
+
+@pytest.fixture
+def _heard() -> Iterator[None]:
+    yield
+    listen(None)
+
+
+def ids_at(sink: RoutedSink, cut: iceberg_ds.Cut | None) -> Mapping[str, list[int]]:
+    """Return the ids of the rows that each table has in a cut."""
+    assert cut is not None
+    found = {}
+    for name, snapshot_id in cut.snapshots.items():
+        table = sink.catalog.load_table(parse_identifier(name))
+        rows = None if snapshot_id is None else table.scan(snapshot_id=snapshot_id).to_arrow()
+        found[name] = [] if rows is None else sorted(rows.column("id").to_pylist())
+    return found
+
+
+def dying_at(point: FaultPoint, time: int = 1) -> None:
+    """Let the driver die when it comes to a point for the nth time."""
+    left = time
+
+    def act(reached: FaultPoint) -> None:
+        nonlocal left
+        left -= reached is point
+        if reached is point and left == 0:
+            raise KeyboardInterrupt
+
+    listen(act)
+
+
+@WAYS
+def test_cut_names_the_snapshots_of_the_last_epoch(
+    sink: RoutedSink, last: Ask, way: str | None, request: pytest.FixtureRequest
+) -> None:
+    """A reader could not tell which snapshots belong together."""
+    if way is not None:
+        request.getfixturevalue(way)
+    assert last() is None
+
+    sink.append(order(1), customer(7), epoch_id=0)
+    sink.append(order(2), customer(8), epoch_id=1)
+
+    cut = last()
+    assert cut is not None
+    assert (cut.app_id, cut.epoch) == (QUERY, 1)
+    assert ids_at(sink, cut) == {"db.customers": [7, 8], "db.orders": [1, 2]}
+
+
+def test_table_without_rows_keeps_its_snapshot(sink: RoutedSink, last: Ask) -> None:
+    """The tables of a cut would be those of its last epoch alone, and joins would lose rows."""
+    sink.append(order(1), customer(7), epoch_id=0)
+    before = last()
+    sink.append(order(2), epoch_id=1)
+
+    after = last()
+    assert before is not None
+    assert after is not None
+    assert after.snapshots["db.customers"] == before.snapshots["db.customers"]
+    assert ids_at(sink, after) == {"db.customers": [7], "db.orders": [1, 2]}
+
+
+@pytest.mark.usefixtures("_heard")
+def test_rows_of_other_writers_are_not_in_the_cut(sink: RoutedSink, last: Ask, tmp_path: Path) -> None:
+    """A snapshot would be that of another writer."""
+    dying_at(FaultPoint.CUT_BEGUN)
+    with pytest.raises(KeyboardInterrupt):
+        sink.append(order(1), epoch_id=0)
+    listen(None)
+    RoutedSink.of(tmp_path).append(order(99))
+    sink.append(order(1), epoch_id=0)
+
+    assert ids_at(sink, last()) == {"db.orders": [1]}
+
+
+@WAYS
+@pytest.mark.usefixtures("_heard")
+@pytest.mark.parametrize(
+    ("point", "time"),
+    [
+        (FaultPoint.LANDED, 1),
+        (FaultPoint.LANDED, 2),
+        (FaultPoint.CUT_BEGUN, 1),
+        (FaultPoint.CUT_TAGGED, 1),
+        (FaultPoint.CUT_TAGGED, 2),
+        (FaultPoint.LANDED, 3),
+    ],
+)
+def test_death_before_the_record_leaves_the_cut_before(  # noqa: PLR0913, PLR0917  # each is a part of the case
+    sink: RoutedSink, last: Ask, way: str | None, request: pytest.FixtureRequest, point: FaultPoint, time: int
+) -> None:
+    """A reader would get the epoch in some tables, and no cut, or the wrong one, after a restart."""
+    if way is not None:
+        request.getfixturevalue(way)
+    sink.append(order(1), customer(7), epoch_id=0)
+    before = last()
+
+    dying_at(point, time)
+    with pytest.raises(KeyboardInterrupt):
+        sink.append(order(2), customer(8), epoch_id=1)
+    listen(None)
+
+    between = last()
+    if (point, time) == (FaultPoint.LANDED, 3):  # that of the record
+        assert between is not None
+        assert between.epoch == 1
+    else:
+        assert between == before
+    sink.append(order(2), customer(8), epoch_id=1)
+    after = last()
+    assert after is not None
+    assert after.epoch == 1
+    assert ids_at(sink, after) == {"db.customers": [7, 8], "db.orders": [1, 2]}
+
+
+def test_replayed_epoch_changes_nothing(sink: RoutedSink, last: Ask) -> None:
+    """A replay of the last epoch would make another cut."""
+    sink.append(order(1), customer(7), epoch_id=0)
+    before = last()
+    snapshots = len(sink.catalog.load_table(("meta", "cuts")).metadata.snapshots)
+
+    sink.append(order(1), customer(7), epoch_id=0)
+
+    assert last() == before
+    assert len(sink.catalog.load_table(("meta", "cuts")).metadata.snapshots) == snapshots
+
+
+def test_last_tags_are_kept(sink: RoutedSink) -> None:
+    """Tags would become as many as epochs, or the snapshots of the last cut would expire."""
+    for number in range(KEPT_TAGS + 2):
+        sink.append(order(number), *([customer(number)] if number == 0 else []), epoch_id=number)
+
+    prefix = tag_prefix(QUERY)
+    orders, customers = (set(sink.catalog.load_table(("db", name)).refs()) for name in ("orders", "customers"))
+    assert orders == {"main", *(f"{prefix}{number}" for number in range(2, KEPT_TAGS + 2))}
+    assert customers == {"main", f"{prefix}0"}
+
+
+def test_snapshots_of_the_cut_do_not_expire(sink: RoutedSink, last: Ask) -> None:
+    """A reader would get a cut that it cannot read."""
+    sink.append(order(1), customer(7), epoch_id=0)
+    cut = last()
+    table = sink.catalog.load_table(("db", "orders"))
+    with table.transaction() as change:
+        change.set_properties({"history.expire.max-ref-age-ms": "1"})
+    RoutedSink.of(Path(sink.options.of_all.warehouse or "")).append(order(9))
+
+    table = sink.catalog.load_table(("db", "orders"))
+    protected = {ref.snapshot_id for ref in table.refs().values() if ref.max_ref_age_ms == 2**63 - 1}
+    assert cut is not None
+    assert cut.snapshots["db.orders"] in protected
+
+
+def test_tag_is_set_under_the_condition_that_it_is_as_seen(sink: RoutedSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two drivers would set one tag to two snapshots."""
+    sent = []
+    send = CatalogClient.send
+
+    def sending(self: CatalogClient, table: object, requirements: tuple[object, ...], updates: object) -> object:
+        sent.extend(found.ref for found in requirements if isinstance(found, AssertRefSnapshotId))
+        return send(self, table, requirements, updates)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CatalogClient, "send", sending)
+    for number in range(KEPT_TAGS + 1):
+        sink.append(order(number), epoch_id=number)
+
+    prefix = tag_prefix(QUERY)
+    assert {f"{prefix}{number}" for number in range(KEPT_TAGS + 1)} <= set(sent)
+    assert sent.count(f"{prefix}0") == 2  # set, and dropped
+
+
+@pytest.mark.usefixtures("_heard")
+def test_old_version_of_a_batch_makes_no_cut(tmp_path: Path, last: Ask) -> None:
+    """A cut would go backwards, or have the number of one epoch and the rows of another."""
+
+    def run(version: int, *rows: Mapping[str, object]) -> None:
+        RoutedSink.of(tmp_path, consistent_cut=CUTS, txn_app_id="app", txn_version=str(version)).append(*rows)
+
+    run(1, order(1), customer(7))
+    before = last()
+    dying_at(FaultPoint.CUT_BEGUN)
+    with pytest.raises(KeyboardInterrupt):
+        run(3, order(3), customer(9))
+    listen(None)
+    run(2, order(2), customer(8))
+    assert before == last()
+
+    run(3, order(3), customer(9))
+    cut = last()
+    assert cut is not None
+    assert cut.epoch == 3
+    run(2, order(2), customer(8))
+    assert cut == last()
+
+
+def test_named_stream_goes_on_with_its_cut_under_a_new_checkpoint(
+    tmp_path: Path, last: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables without new rows would leave the cut, or the numbers of the old checkpoint would hide the new epochs."""
+    named = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales")
+    for number in range(3):
+        named.append(order(number), *([customer(7)] if number == 0 else []), epoch_id=number)
+
+    monkeypatch.setattr(routed, "QUERY", "0b9f2c1e-9999-4222-8333-444455556666")
+    RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales", accept_new_checkpoint="true").append(
+        order(9), epoch_id=0
+    )
+
+    cut = last(app_id="sales")
+    assert cut is not None
+    assert cut.epoch == 0
+    assert ids_at(named, cut) == {"db.customers": [7], "db.orders": [0, 1, 2, 9]}
+
+
+def test_name_without_a_namespace_is_refused(tmp_path: Path) -> None:
+    """The table would be looked for in no namespace, by the first epoch that has landed."""
+    with pytest.raises(OptionError, match=r"'consistent-cut' is 'cuts': expected a namespace and a table"):
+        RoutedSink.of(tmp_path, consistent_cut="cuts")
+
+
+def test_each_writer_has_its_own_cut(tmp_path: Path, last: Ask) -> None:
+    """One writer's cut would replace another's."""
+    for name in ("first", "second"):
+        sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, txn_app_id=name, txn_version="5", route_namespace=name)
+        sink.append(order(1))
+
+    with pytest.raises(OptionError, match=r"has cuts of first, second\. Say which"):
+        last()
+    first = last(app_id="first")
+    assert first is not None
+    assert list(first.snapshots) == ["first.orders"]
+    assert last(app_id="third") is None
+
+
+def test_table_that_no_epoch_has_written_has_no_snapshot(sink: RoutedSink, last: Ask) -> None:
+    """A reader could not tell such a table from one that it forgot."""
+    sink.append(order(1), epoch_id=0)
+
+    cut = last(*BOTH)
+    assert cut is not None
+    assert list(cut.snapshots) == [*BOTH]
+    assert cut.snapshots["db.customers"] is None
+
+
+def test_table_that_was_dropped_or_replaced_is_named(sink: RoutedSink, last: Ask, tmp_path: Path) -> None:
+    """A reader would get a snapshot of another table."""
+    sink.append(order(1), customer(7), epoch_id=0)
+    sink.catalog.raw.drop_table("db.orders")
+    with pytest.raises(TableNotFoundError, match=r"db\.orders does not exist"):
+        last()
+    assert last("db.customers") is not None
+
+    RoutedSink.of(tmp_path).append(order(2))
+    with pytest.raises(UnsupportedTableError, match=r"Cannot read db\.orders .* another table has its name"):
+        last()
+
+
+def test_snapshot_that_is_gone_is_named(sink: RoutedSink, last: Ask, tmp_path: Path) -> None:
+    """A reader would fail with an error of its own, in the middle of its work."""
+    sink.append(order(1), epoch_id=0)
+    cut = last()
+    RoutedSink.of(tmp_path).append(order(2))
+    table = sink.catalog.load_table(("db", "orders"))
+    table.manage_snapshots().remove_tag(f"{tag_prefix(QUERY)}0").commit()
+    assert cut is not None
+    table.maintenance.expire_snapshots().by_id(cut.snapshots["db.orders"] or 0).commit()
+
+    with pytest.raises(UnsupportedTableError, match=r"its snapshot .* is gone"):
+        last()
+
+
+def test_cut_that_cannot_be_read_is_told(sink: RoutedSink, last: Ask, tmp_path: Path) -> None:
+    """A user would get an error of a library, which does not say what was to be read."""
+    sink.append(order(1), epoch_id=0)
+    for path in (tmp_path / "meta").rglob("*.parquet"):
+        path.unlink()
+
+    with pytest.raises(DataFileError, match=r"Cannot read the cuts in meta\.cuts: "):
+        last()
+
+
+def test_batch_without_a_number_is_refused(sink: RoutedSink) -> None:
+    """A cut would have no number, and a repeated batch would make another one."""
+    with pytest.raises(OptionError, match="a cut is that of a numbered epoch, and this batch has no number"):
+        sink.append(order(1))
+    assert not sink.ids("db.orders")
+
+
+def test_catalog_without_tags_is_refused(sink: RoutedSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshots of a cut would expire."""
+    monkeypatch.setattr(CatalogClient, "holds_branches", False)
+    with pytest.raises(OptionError, match="Nessie holds no tags of single tables"):
+        sink.append(order(1), epoch_id=0)
+
+
+def test_table_of_something_else_is_refused_before_rows_are_written(tmp_path: Path, last: Ask) -> None:
+    """The first epoch would land, and its cut never."""
+    RoutedSink.of(tmp_path).append(customer(7))
+    with pytest.raises(UnsupportedTableError, match=r"Cannot use db\.customers .* lacks column 'app_id'"):
+        RoutedSink.of(tmp_path, consistent_cut="db.customers").append(order(1), epoch_id=0)
+    with pytest.raises(UnsupportedTableError, match="no table of cuts"):
+        last(place="db.customers")
+
+
+def test_rows_may_not_name_the_table_of_the_cut(tmp_path: Path, last: Ask) -> None:
+    """Rows of the feed would be taken for a cut."""
+    sink = RoutedSink.of(tmp_path, consistent_cut="db.cuts")
+    sink.append(order(1), epoch_id=0)
+    with pytest.raises(RefusedRowsError, match=r"Cannot write rows to db\.cuts: option 'consistent-cut' names it"):
+        sink.append(order(2), {"kind": "cuts", "id": 1}, epoch_id=1)
+
+    cut = last(place="db.cuts")
+    assert cut is not None
+    assert cut.epoch == 0
+
+
+def test_one_table_has_no_cut(tmp_path: Path) -> None:
+    """The option would do nothing, in silence."""
+    from iceberg_ds.options.rules import Kind, broken_rules  # noqa: PLC0415
+    from iceberg_ds.options.sink_options import SinkOptions  # noqa: PLC0415
+
+    options = SinkOptions(table=("db", "t"), consistent_cut=("meta", "cuts"))
+    assert "this write has one table" in broken_rules(options, Kind.DATA_SOURCE | Kind.BATCH | Kind.APPEND)[0]
+    with pytest.raises(OptionError, match="'consistent-cut' is one for all tables"):
+        RoutedSink.of(tmp_path, {"route-options.orders.consistent-cut": "a.b"})
+    with pytest.raises(OptionError, match="give option 'consistent-cut'"):
+        iceberg_ds.last_complete(options={})
+
+
+@WAYS
+@pytest.mark.usefixtures("_heard")
+def test_transaction_records_its_cut(tmp_path: Path, way: str | None, request: pytest.FixtureRequest) -> None:
+    """Tables of a transaction would have no cut, or a repeated one would leave it out."""
+    if way is not None:
+        request.getfixturevalue(way)
+    shop = Shop(folder=tmp_path)
+    options = {**shop.house.options, "consistent-cut": CUTS}
+
+    def run(version: int) -> None:
+        with without_moving_rows(), shop.begin(version, consistent_cut=CUTS) as epoch:
+            shop.write(epoch, version)
+
+    run(0)
+    dying_at(FaultPoint.CUT_BEGUN)
+    with pytest.raises(KeyboardInterrupt):
+        run(1)
+    listen(None)
+    before = iceberg_ds.last_complete(options=options)
+    run(1)
+
+    after = iceberg_ds.last_complete(TABLES, options=options)
+    assert before is not None
+    assert before.epoch == 0
+    assert after is not None
+    assert (after.app_id, after.epoch) == ("shop", 1)
+    assert all(after.snapshots.values())
+    heads = {name: shop.house.table(name).current_snapshot() for name in TABLES}
+    assert after.snapshots == {name: head and head.snapshot_id for name, head in heads.items()}
+
+
+def test_cut_is_that_of_a_whole_transaction(tmp_path: Path) -> None:
+    """One line would name another cut, or a transaction without number would record one."""
+    shop = Shop(folder=tmp_path)
+    with without_moving_rows(), pytest.raises(OptionError, match="has no number"), shop.begin(consistent_cut=CUTS) as e:
+        shop.write(e, 0)
+    with without_moving_rows(), pytest.raises(OptionError, match="for one table of a transaction"), shop.begin(0) as e:
+        e.append(frame(ORDERS, []), ORDERS, options={"consistent-cut": CUTS})
+
+
+@pytest.mark.parametrize("other", ["a b", "a/b", "ä", "x" * 100])
+def test_names_of_tags_are_safe_and_apart(other: str) -> None:
+    """Other engines could not name a tag, or two writers would drop each other's."""
+    prefix = tag_prefix(other)
+    assert prefix.isascii()
+    assert all(letter.isalnum() or letter in "_-" for letter in prefix)
+    assert len({prefix, tag_prefix(f"{other}b"), tag_prefix("a_b")}) == 3
+    assert tag_prefix("app-1") == "app-1-epoch-"
