@@ -280,9 +280,10 @@ def _some_failed(failures: Sequence[IcebergSinkError], writes: Sequence[TableWri
     failed, count = len(failures) - doubtful, len(writes)
     if failed == count:
         return f"None of {count} tables was committed"
-    found = [f"{failed} of {count} tables were not committed"] if failed else []
-    found += [f"of {doubtful} of {count} tables it is unknown whether they have their rows"] if doubtful else []
-    told = ", and ".join(found)
+    told = f"{failed} of {count} tables were not committed"
+    if doubtful:
+        unknown = f"t is unknown of {doubtful} of {count} tables whether they have their rows"
+        told = f"{told}, and i{unknown}" if failed else f"I{unknown}"
     if len(failures) == count:
         return told
     told = f"{told}; the others have their rows"

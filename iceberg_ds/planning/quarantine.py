@@ -157,9 +157,12 @@ class _Source:
         identity = write.commits[0].write
         rows = [commit.bad.rows for commit in write.commits if commit.bad is not None and commit.bad.rows is not None]
         numbered = rows if identity.numbered is not None else []
-        texts = (pair for batch in batches_of(numbered) for pair in zip(*map(batch.column, ("row", "table"))))
-        digest = RowsDigest.of((row.as_py(), table.as_py()) for row, table in texts)
-        return cls(write=identity, rows=rows, digest=digest)
+        texts = (
+            (row.as_py(), table.as_py())
+            for batch in batches_of(numbered)
+            for row, table in zip(batch.column("row"), batch.column("table"), strict=True)
+        )
+        return cls(write=identity, rows=rows, digest=RowsDigest.of(texts))
 
     @property
     def numbered(self) -> NumberedWrite | None:

@@ -675,7 +675,7 @@ def test_numbers_that_begin_anew_with_their_table_are_refused(sink: Sink) -> Non
     sink.create(TABLE)
 
     for version in (0, 1):
-        with pytest.raises(RefusedRowsError, match=r"Cannot commit version \d to db\.t, nothing was committed: quarant"):
+        with pytest.raises(RefusedRowsError, match=r"Cannot commit version \d to db\.t, nothing was committed: quar"):
             write(sink, sent(("1", f"new {version}", None)), txn_app_id="app", txn_version=version)
     write(sink, sent(("1", "new", None)), txn_app_id="app", txn_version=2)
 

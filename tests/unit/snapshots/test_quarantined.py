@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +20,11 @@ ROWS = st.lists(st.tuples(st.text(max_size=3), st.sampled_from(["db.a", "db.b"])
 
 @given(rows=ROWS, draw=st.randoms(use_true_random=False), cut=st.integers(0, 6))
 def test_digest_depends_on_the_rows_and_not_on_their_order_or_tasks(
-    rows: list[tuple[str, str]], draw: st.DrawFn, cut: int
+    rows: list[tuple[str, str]], draw: Random, cut: int
 ) -> None:
     """Spark gives the rows of a repeated epoch to other tasks: the repetition would be refused."""
     shuffled = list(rows)
-    draw.shuffle(shuffled)  # type: ignore[attr-defined]
+    draw.shuffle(shuffled)
 
     assert RowsDigest.over([RowsDigest.of(shuffled[:cut]), RowsDigest.of(shuffled[cut:])]) == RowsDigest.of(rows)
 
@@ -45,29 +47,29 @@ def quarantine(sink: Sink, *told: tuple[int, RowsDigest | None], of_txn: bool = 
 
 @pytest.mark.parametrize("of_txn", [False, True], ids=["epochs", "versions"])
 @pytest.mark.parametrize(
-    ("number", "of_all", "of_missing", "found"),
+    ("number", "rows", "found"),
     [
-        (1, BOTH, A, EarlierTry.SAME_ROWS),
-        (1, RowsDigest.over([BOTH, A]), BOTH, EarlierTry.SAME_ROWS),
-        (1, A, A, EarlierTry.OTHER_ROWS),
-        (1, NO_ROWS, NO_ROWS, EarlierTry.OTHER_ROWS),
-        (2, BOTH, BOTH, EarlierTry.UNTOLD),
-        (3, BOTH, BOTH, EarlierTry.UNTOLD),
-        (3, NO_ROWS, NO_ROWS, EarlierTry.NONE),
-        (4, B, B, EarlierTry.SAME_ROWS),
-        (5, BOTH, BOTH, EarlierTry.NONE),
-        (5, NO_ROWS, NO_ROWS, EarlierTry.NONE),
+        (1, (BOTH, A), EarlierTry.SAME_ROWS),
+        (1, (RowsDigest.over([BOTH, A]), BOTH), EarlierTry.SAME_ROWS),
+        (1, (A, A), EarlierTry.OTHER_ROWS),
+        (1, (NO_ROWS, NO_ROWS), EarlierTry.OTHER_ROWS),
+        (2, (BOTH, BOTH), EarlierTry.UNTOLD),
+        (3, (BOTH, BOTH), EarlierTry.UNTOLD),
+        (3, (NO_ROWS, NO_ROWS), EarlierTry.NONE),
+        (4, (B, B), EarlierTry.SAME_ROWS),
+        (5, (BOTH, BOTH), EarlierTry.NONE),
+        (5, (NO_ROWS, NO_ROWS), EarlierTry.NONE),
     ],
-    ids=["all", "missing", "fewer", "none-now", "no-digest", "passed-over", "passed-over-none", "last", "new", "new-none"],
+    ids="all missing fewer none-now no-digest passed-over passed-over-none last new new-none".split(),
 )
 def test_earlier_try_is_told_by_the_digest_of_its_snapshot(
-    sink: Sink, number: int, of_all: RowsDigest, of_missing: RowsDigest, found: EarlierTry, *, of_txn: bool
+    sink: Sink, number: int, rows: tuple[RowsDigest, RowsDigest], found: EarlierTry, *, of_txn: bool
 ) -> None:
     """Rows would be lost because the number alone is believed, or an epoch would be refused that is the same."""
     table = quarantine(sink, (1, BOTH), (2, None), (4, B), of_txn=of_txn)
     numbered = TxnId(app_id=QUERY, version=number) if of_txn else EpochId(query_id=QUERY, epoch_id=number, run_id="r2")
 
-    earlier = find_earlier_try(table.table().metadata, numbered, of_all=of_all, of_missing=of_missing)
+    earlier = find_earlier_try(table.table().metadata, numbered, of_all=rows[0], of_missing=rows[1])
 
     assert earlier is found
 
