@@ -60,7 +60,10 @@ def quarantine(sink: Sink, *told: tuple[int, RowsDigest | None], of_txn: bool = 
         (5, (BOTH, BOTH), EarlierTry.NONE),
         (5, (NO_ROWS, NO_ROWS), EarlierTry.NONE),
     ],
-    ids="all missing fewer none-now no-digest passed-over passed-over-none last new new-none".split(),
+    ids=[
+        *("all", "missing", "fewer", "none-now", "no-digest"),
+        *("passed-over", "passed-over-none", "last", "new", "new-none"),
+    ],
 )
 def test_earlier_try_is_told_by_the_digest_of_its_snapshot(
     sink: Sink, number: int, rows: tuple[RowsDigest, RowsDigest], found: EarlierTry, *, of_txn: bool
