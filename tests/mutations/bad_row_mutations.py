@@ -94,14 +94,17 @@ BAD_ROWS = (
         file="planning/quarantine.py",
         before="report_task(plan.in_epoch(epoch),",
         after="report_task(plan.in_epoch(epoch and replace(epoch, query_id=plan.write.operation_id)),",
-        tests=(_REPLAY, _QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward"),
+        tests=(_QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward",),
     ),
     Mutation(
         name="writers of one quarantine table are taken for each other",
         file="planning/quarantine.py",
         before='    full = f"{name} > {write.table}{branch}"\n',
         after="    full = name\n",
-        tests=(_QUARANTINE + "test_one_quarantine_of_several_tables_keeps_the_rows_of_all",),
+        tests=(
+            _QUARANTINE + "test_one_quarantine_of_several_tables_keeps_the_rows_of_all",
+            _BAD_ROWS + "test_repeated_version_keeps_the_bad_rows_of_each_table_apart",
+        ),
     ),
     Mutation(
         name="a table gets its rows although the quarantine table did not get the others",
@@ -120,6 +123,20 @@ BAD_ROWS = (
         before="    return catalog.is_atomic_over_tables and is_each_alone",
         after="    return catalog.takes_many_tables and is_each_alone",
         tests=(_BAD_ROWS + "test_catalog_that_loses_a_part_of_a_request_gets_the_bad_rows_before_it",),
+    ),
+    Mutation(
+        name="a second driver adds bad rows of an epoch that its table refuses",
+        file="planning/quarantine.py",
+        before="    if (reason := why_refused(write, finding)) is not None:\n",
+        after="    if (reason := why_refused(write, finding)) == 0:\n",
+        tests=(_QUARANTINE + "test_second_driver_adds_no_bad_rows",),
+    ),
+    Mutation(
+        name="bad rows of an epoch that the table has are added",
+        file="planning/quarantine.py",
+        before="    return finding.status in {CommitStatus.REPLAYED, CommitStatus.SUCCESS}\n",
+        after="    return False\n",
+        tests=(_QUARANTINE + "test_repeated_epoch_that_the_table_has_adds_no_bad_rows",),
     ),
     Mutation(
         name="the number alone tells that the bad rows of a repeated epoch are there",
