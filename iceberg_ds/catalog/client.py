@@ -303,6 +303,11 @@ class CatalogClient:
         # PyIceberg's catalogs have no such attribute; `sql` and `rest` give it to theirs.
         return bool(getattr(self._catalog, "can_commit_tables", False))
 
+    @property
+    def is_atomic_over_tables(self) -> bool:
+        """Whether such a request surely changes all of its tables or none, by one transaction of the database here."""
+        return self.takes_many_tables and bool(getattr(type(self._catalog), "commits_in_one_transaction", False))
+
     def send_together(self, changes: Sequence[tuple[Table, CommitRequest]]) -> None:
         """Send one request that changes several existing tables.
 

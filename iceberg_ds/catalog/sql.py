@@ -29,7 +29,13 @@ _TRIED = ("sqlite", "postgresql")
 
 
 class ManyTablesSql(SqlCatalog):
-    """A SQL catalog that changes several tables at once."""
+    """A SQL catalog that changes several tables at once.
+
+    Attributes:
+        commits_in_one_transaction: That no server in between may carry out a part of it alone.
+    """
+
+    commits_in_one_transaction = True
 
     @property
     def can_commit_tables(self) -> bool:

@@ -150,10 +150,12 @@ def delete_reported_files(
     return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
 
 
-def give_up_write(catalog: CatalogClient, table: str, commits: Sequence[TaskCommit]) -> None:
+def give_up_write(
+    catalog: CatalogClient, table: str, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None
+) -> None:
     """Delete files as `delete_reported_files` does; log if they stay because the catalog cannot be reached."""
     try:
-        delete_reported_files(catalog, commits)
+        delete_reported_files(catalog, commits, rewrite)
     except IcebergSinkError as unreachable:  # the caller already has a problem to report
         logger.warning("Left behind what tasks wrote for %s: %s", table, unreachable)
 

@@ -7,6 +7,11 @@ believed either: only what each table shows counts. A catalog that shows a reque
 log, and the other tables are committed one by one: the epoch is finished forward, never undone. If a table can never
 take its rows, and no table of the epoch shows that it has them, none gets them.
 
+Some writes have to land before the others do: those of quarantine tables, whose rows would be lost if the tables had
+the epoch without them. They take part in the request only where the catalog surely carries it out as a whole, by one
+transaction of its database. Else they are committed before it, one after the other, and if one fails, no table gets
+its rows.
+
 Elsewhere tables are committed one after the other. If the driver dies in between, or a table fails, a repeated epoch
 skips the tables that have their rows, and goes on with the others.
 """
@@ -30,12 +35,25 @@ from iceberg_ds.catalog.answers import (
 )
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
-from iceberg_ds.commit.commit import Publish, begin_commit, commit_to_branch, delete_reported_files, end_commit
+from iceberg_ds.commit.commit import (
+    Publish,
+    begin_commit,
+    commit_to_branch,
+    delete_reported_files,
+    end_commit,
+    give_up_write,
+)
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
 from iceberg_ds.commit.retry import Pace, RetryPolicy, bring_in, would_fail_again
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
-from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError, OptionError
+from iceberg_ds.errors import (
+    CatalogError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    IcebergSinkError,
+    OptionError,
+)
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit, complete_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered, reporting_failures
@@ -87,7 +105,11 @@ class TableWrite:
 
 
 def commit_tables(
-    catalog: CatalogClient, writes: Sequence[TableWrite], *, epoch_id: int | None = None
+    catalog: CatalogClient,
+    writes: Sequence[TableWrite],
+    *,
+    first: Sequence[TableWrite] = (),
+    epoch_id: int | None = None,
 ) -> list[CommitResult]:
     """Commit the writes of one epoch or batch, no two of them to one table, and return their results in their order.
 
@@ -97,17 +119,23 @@ def commit_tables(
     Args:
         catalog: The catalog of all tables.
         writes: The writes.
+        first: Writes that land before the others or together with them, and without which none of these may land; those
+            to one table have different writers. They have rows, and were not there when they were made.
         epoch_id: The micro-batch that Spark commits; None for a batch.
 
     Raises:
         CommitStateUnknownError: Of a table it is unknown whether it has its rows; names every table that failed.
         IcebergSinkError: Names every table that failed, and is of the type of the first failure, as `commit_write`
-            raises it.
+            raises it. If one of `first` failed, no other one was committed, and their files were deleted.
     """
-    if len(writes) == 1:
+    if len(writes) == 1 and not first:
         return [_commit_one(catalog, writes[0], epoch_id)]
-    with reporting_failures(catalog.reporting, [write.commits for write in writes]):
-        check_apart(catalog, writes)
+    with reporting_failures(catalog.reporting, [write.commits for write in [*first, *writes]]):
+        check_apart(catalog, writes, first)
+    if first and not _may_go_along(catalog, writes, first):
+        _commit_first(catalog, writes, first, epoch_id)
+        fault_point(FaultPoint.QUARANTINED)
+        return commit_tables(catalog, writes, epoch_id=epoch_id)
     is_together = catalog.takes_many_tables and not any(_begins_a_branch(write) for write in writes)
     _tell_once(
         catalog,
@@ -116,35 +144,88 @@ def commit_tables(
         if catalog.takes_many_tables
         else "Tables of one epoch are committed one after the other in %r, which takes no request for several tables",
     )
-    return (_commit_together if is_together else _commit_one_by_one)(catalog, writes, epoch_id)
+    if is_together:
+        return _commit_together(catalog, writes, first, epoch_id)
+    return _commit_one_by_one(catalog, writes, epoch_id)
 
 
-def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite]) -> None:
+def _may_go_along(catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite]) -> bool:
+    """Return whether the writes that are to land first may land in one request with the others."""
+    names = {write.table.lower() for write in first}
+    uuids = {write.commits[0].write.table_uuid for write in first}
+    is_each_alone = len(names) == len(uuids) == len(first)
+    return catalog.is_atomic_over_tables and is_each_alone and not any(map(_begins_a_branch, writes))
+
+
+def _commit_first(
+    catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite], epoch_id: int | None
+) -> None:
+    """Commit the writes that are to land first; if one fails, delete the files of those after it and of the others.
+
+    Raises:
+        IcebergSinkError: One did not land, and nothing is committed after it.
+    """
+    for number, write in enumerate(first, start=1):
+        try:
+            with reporting_failures(catalog.reporting, [other.commits for other in writes]):
+                _check_first(write.table, _commit_one(catalog, write, epoch_id))
+        except IcebergSinkError as failure:
+            for given_up in [*first[number:], *writes]:
+                give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
+            raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
+
+
+def _check_first(table: str, result: CommitResult) -> CommitResult:
+    """Return the result of a write that is to land first.
+
+    Raises:
+        CommitConflictError: The table has its number by now, maybe with other rows.
+    """
+    if result.was_replayed:
+        raise CommitConflictError(
+            f"Cannot commit to {table}: another run of the same epoch or version committed to it at the same moment, "
+            "maybe other rows. Let one of them run at a time, and run this again."
+        )
+    return result
+
+
+def _none_without_first(writes: Sequence[TableWrite]) -> str:
+    return (
+        f"Nothing was committed to {', '.join(write.table for write in writes)}, because the rows that cannot be "
+        "written there did not get into their quarantine table"
+    )
+
+
+def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite] = ()) -> None:
     """Refuse two writes to one table, and delete the files: one would be taken for a repetition of the other.
+
+    Of the writes that land first, only those of one writer are refused.
 
     Raises:
         OptionError: Names the table; nothing was committed.
     """
-    first: dict[tuple[str, str | None], str] = {}
+    seen: dict[tuple[str, str | None], str] = {}
+    everything = [*first, *writes]
     # Some catalogs take names for one that differ in case alone; a table that is not there yet has no UUID to tell.
-    new = {write.table.lower() for write in writes if write.commits[0].write.new_table is not None}
-    for write in writes:
+    new = {write.table.lower() for write in everything if write.commits[0].write.new_table is not None}
+    for number, write in enumerate(everything):
         name = write.table.lower() if write.table.lower() in new else write.table
         identity = write.commits[0].write
         writer = None if identity.numbered is None else identity.numbered.writer
         if not catalog.takes_many_tables and writer is None:
             continue  # one lands after the other, and nothing tells them to be one
-        by = None if catalog.takes_many_tables else writer
+        by = writer if number < len(first) or not catalog.takes_many_tables else None
         for key in (name, identity.table_uuid):
-            if (key, by) in first:
-                for given_up in writes:
+            if (key, by) in seen:
+                for given_up in everything:
                     delete_reported_files(catalog, given_up.commits, given_up.rewrite)
                 raise OptionError(
                     f"Cannot write to {write.table}, nothing was committed: rows come to this table in two ways, also "
-                    f"as {first[key, by]}, and it gets one snapshot of an epoch. A quarantine table takes no other "
+                    f"as {seen[key, by]}, and it gets one snapshot of an epoch. A quarantine table takes no other "
                     "rows, and a new table is to be named in one way, in upper and lower case, too."
                 )
-        first[name, by] = first[identity.table_uuid, by] = write.table
+        for told in {by, None} if catalog.takes_many_tables else {by}:
+            seen[name, told] = seen[identity.table_uuid, told] = write.table
 
 
 def _begins_a_branch(write: TableWrite) -> bool:
@@ -195,9 +276,17 @@ def _commit_one_by_one(
 
 
 def _some_failed(failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
-    if len(failures) == len(writes):
-        return f"None of {len(writes)} tables was committed"
-    told = f"{len(failures)} of {len(writes)} tables were not committed; the others have their rows"
+    doubtful = sum(isinstance(failure, CommitStateUnknownError) for failure in failures)
+    failed, count = len(failures) - doubtful, len(writes)
+    if failed == count:
+        return f"None of {count} tables was committed"
+    told = f"{failed} of {count} tables were not committed"
+    if doubtful:
+        unknown = f"t is unknown of {doubtful} of {count} tables whether they have their rows"
+        told = f"{told}, and i{unknown}" if failed else f"I{unknown}"
+    if len(failures) == count:
+        return told
+    told = f"{told}; the others have their rows"
     if writes[0].commits[0].write.numbered is None:
         return f"{told}, and get them a second time if this runs again, because it has no epoch and no version"
     return f"{told}, and are skipped when this runs again under the same epoch or version"
@@ -213,8 +302,10 @@ def _of_several(failures: Sequence[IcebergSinkError], summary: str) -> IcebergSi
 
 
 @tidying_metadata()
-def _commit_together(catalog: CatalogClient, writes: Sequence[TableWrite], epoch_id: int | None) -> list[CommitResult]:
-    parts = [_Part(catalog, write) for write in writes]
+def _commit_together(
+    catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite], epoch_id: int | None
+) -> list[CommitResult]:
+    parts = [_Part(catalog, write, is_first=number < len(first)) for number, write in enumerate([*first, *writes])]
     try:
         for part in parts:
             part.begin(epoch_id)
@@ -231,7 +322,7 @@ def _commit_together(catalog: CatalogClient, writes: Sequence[TableWrite], epoch
         part.report(failures[0] if part.is_abandoned and part.failure is None else part.failure)
     if failures:
         raise _of_several(failures, together.summary(failures, writes))
-    return [part.result for part in parts if part.result is not None]
+    return [part.result for part in parts[len(first) :] if part.result is not None]
 
 
 class _Part:
@@ -244,9 +335,10 @@ class _Part:
         result: The outcome, once the table shows it.
         failure: Why the table did not get its rows, or may not have them.
         is_abandoned: Whether it was given up because of another table.
+        is_first: Whether no other table may get its rows unless this one does.
     """
 
-    def __init__(self, catalog: CatalogClient, write: TableWrite) -> None:
+    def __init__(self, catalog: CatalogClient, write: TableWrite, *, is_first: bool = False) -> None:
         self._catalog = catalog
         self._write = write
         self._identity = write.commits[0].write
@@ -259,6 +351,7 @@ class _Part:
         self.result: CommitResult | None = None
         self.failure: IcebergSinkError | None = None
         self.is_abandoned = False
+        self.is_first = is_first
 
     @property
     def is_due(self) -> bool:
@@ -301,7 +394,7 @@ class _Part:
             self.table = self._update_due.load()
         if self.is_due:
             with self._failing():
-                self.result = self._update_due.look(self.table_seen, self.base)
+                self._take(self._update_due.look(self.table_seen, self.base))
         if not self.is_due:
             self.table = self.base = None  # of many tables, only those that are due need memory
 
@@ -351,9 +444,12 @@ class _Part:
         while self.is_due:
             with self._failing():
                 try:
-                    self.result = bring_in(self._update_due)
+                    self._take(bring_in(self._update_due))
                 except StaleWorkError as stale:
                     self._renew(stale)
+
+    def _take(self, result: CommitResult | None) -> None:
+        self.result = _check_first(self.name, result) if self.is_first and result is not None else result
 
     def _renew(self, stale: StaleWorkError) -> None:
         """Make the write anew; no request for it can land any more."""
@@ -443,9 +539,17 @@ class _Together:
         return any(part.has_rows for part in self._parts)
 
     @property
+    def _lacks_first(self) -> bool:
+        """Whether a table failed without whose rows no other one may get its own."""
+        return any(part.is_first and part.failure is not None for part in self._parts)
+
+    @property
     def _is_hopeless(self) -> bool:
-        """Whether a table can never get its rows, and no table of the epoch shows that it has them."""
-        return any(part.failure is not None for part in self._parts) and not self._shows_rows
+        """Whether no table that is due may get its rows.
+
+        A table can never get its rows, and no table of the epoch shows that it has them, or they had to be there first.
+        """
+        return self._lacks_first or (any(part.failure is not None for part in self._parts) and not self._shows_rows)
 
     def bring_in(self) -> None:
         """Load, look and send repeatedly until no table is due any more; each part then knows what became of it."""
@@ -467,6 +571,8 @@ class _Together:
 
     def summary(self, failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
         """Return what became of the epoch, of whose writes some have failed."""
+        if self._lacks_first and not any(part.has_rows for part in self._parts if not part.is_first):
+            return _none_without_first(writes)
         if self._shows_rows:
             return _some_failed(failures, writes)
         if any(isinstance(failure, CommitStateUnknownError) for failure in failures):
@@ -493,8 +599,11 @@ class _Together:
             for part in due:
                 part.abandon()
         elif self._must_go_singly() or len(due) == 1:
-            for part in due:
-                part.finish_singly()
+            for part in due:  # those that are to land first come first
+                if self._lacks_first:
+                    part.abandon()
+                else:
+                    part.finish_singly()
         elif is_exhausted or would_fail_again(self._problem) or all(part.stays_refused(self._problem) for part in due):
             for part in due:
                 part.give_up(self._problem)

@@ -29,7 +29,7 @@ from iceberg_ds.commit.commit import give_up_write, has_landed
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.overwrite import StaleWorkError
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite
+from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.deletes.index import KeySource, key_types
 from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
 from iceberg_ds.deletes.work import RowEncoding, SearchPlan
@@ -42,7 +42,7 @@ from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WritePlan, new_operation
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.planning.quarantine import commit_beside, give_up_quarantines, quarantine_writes
+from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.snapshots.refs import write_base
 from iceberg_ds.spark.write_job import check_session, query_id_of, write_rows
@@ -163,9 +163,10 @@ class UpsertCommit:
                 try:
                     write = self.begin(own.commits)
                 except BaseException:
-                    give_up_quarantines(self._catalog, quarantines)
+                    for given_up in quarantines:
+                        give_up_write(self._catalog, given_up.table, given_up.commits)
                     raise
-            return self.result(commit_beside(self._catalog, quarantines, [write])[0])
+            return self.result(commit_tables(self._catalog, [write], first=quarantines)[0])
         finally:
             self.forget_keys()
 

@@ -24,7 +24,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import check_reports, give_up_write, has_landed
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite
+from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.deletes.upsert import UpsertCommit, row_encoding
 from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
@@ -36,7 +36,7 @@ from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.planning.quarantine import commit_beside, give_up_quarantines, quarantine_writes
+from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.spark.write_job import check_session, query_id_of, write_rows
 from iceberg_ds.table.names import identifier_text
@@ -423,11 +423,12 @@ class Transaction:
                     line.commits = write.commits
                 writes = [line.ready() for line in due]
         except BaseException:
-            give_up_quarantines(catalog, quarantines)
+            for given_up in quarantines:
+                give_up_write(catalog, given_up.table, given_up.commits)
             self._give_up()
             raise
         try:
-            results = commit_beside(catalog, quarantines, writes)
+            results = commit_tables(catalog, writes, first=quarantines)
         finally:
             for line in due:
                 line.forget_keys()

@@ -1,8 +1,19 @@
 """Rows that cannot be written go into the quarantine table, in the same epoch as the others go into theirs.
 
 Tasks send such rows to the driver, which plans and writes them as a write of its own, with a transaction marker of its
-own. Where the catalog takes one request for several tables, it takes both; elsewhere the quarantine table comes first,
-and the table only after it: a driver that dies in between leaves no row behind, and the repeated epoch goes on.
+own. Four rules hold:
+
+* A table never gets the rows of a write whose rows for the quarantine are not there. So writes of quarantine tables
+  land first (`commit_tables`): in one request with the tables only where that is surely carried out as a whole.
+* Before anything is written or sent, each table with such rows is looked at. If it has the epoch or version already, by
+  the first rule the quarantine has what it had then, and its rows are dropped. If the write may not land in the table
+  at all, as that of a second driver, nothing is written.
+* The quarantine table tells by a digest which rows an earlier try of the same epoch or version put there
+  (`quarantined`). The same rows are not written again. If there are others, or the table does not tell any more, the
+  write is refused: rows would be lost, or be both in the quarantine and in the table.
+* Of batches that an application numbers, each table has a write of its own into the quarantine, and a writer of its
+  own there, because a repeated transaction skips tables one by one. An epoch of a stream repeats all rows: it has one
+  write for each quarantine table, under the query's own id.
 """
 
 from __future__ import annotations
@@ -11,22 +22,27 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, delete_reported_files
+from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write
+from iceberg_ds.commit.outcomes import why_refused
+from iceberg_ds.commit.retry import Pace
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, check_apart, commit_tables
-from iceberg_ds.errors import IcebergSinkError
-from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
 from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.plan import NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
-from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
+from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY, EarlierTry, RowsDigest, find_earlier_try
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_property
+from iceberg_ds.snapshots.txn import kind_of
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
@@ -54,7 +70,7 @@ def commit_with_quarantine(
     Raises:
         IcebergSinkError: As `commit_write`; or the quarantine table did not get its rows.
     """
-    if all(not isinstance(message, TaskCommit) or message.bad is None for message in messages):
+    if not any(isinstance(message, TaskCommit) and _concerns_a_quarantine(message) for message in messages):
         return commit_write(catalog, messages, epoch_id=epoch_id, publish=publish)
     write = TableWrite(commits=complete_commits(messages, epoch_id=epoch_id), publish=publish)
     return commit_with_quarantines(catalog, [write], lambda _: options, epoch_id=epoch_id)[0]
@@ -79,37 +95,11 @@ def commit_with_quarantines(
         The results of the writes, in their order.
 
     Raises:
-        IcebergSinkError: As `quarantine_writes` and `commit_tables`. Where tables are committed one after the other, no
-            table gets rows if a quarantine table did not get its rows.
+        IcebergSinkError: As `quarantine_writes` and `commit_tables`.
     """
     with reporting_failures(catalog.reporting, [write.commits for write in writes]):
         quarantines, writes = quarantine_writes(catalog, writes, options_of)
-        check_apart(catalog, [*quarantines, *writes])
-    return commit_beside(catalog, quarantines, writes, epoch_id=epoch_id)
-
-
-def commit_beside(
-    catalog: CatalogClient,
-    quarantines: Sequence[TableWrite],
-    writes: Sequence[TableWrite],
-    *,
-    epoch_id: int | None = None,
-) -> list[CommitResult]:
-    """Commit what `quarantine_writes` returns, and return the results of `writes`; raises as `commit_tables`."""
-    if not quarantines or catalog.takes_many_tables:
-        return commit_tables(catalog, [*quarantines, *writes], epoch_id=epoch_id)[len(quarantines) :]
-    try:
-        with reporting_failures(catalog.reporting, [write.commits for write in writes]):
-            commit_tables(catalog, quarantines, epoch_id=epoch_id)
-    except IcebergSinkError as failure:
-        for write in writes:
-            delete_reported_files(catalog, write.commits, write.rewrite)
-        raise type(failure)(
-            f"Nothing was committed to {', '.join(write.table for write in writes)}, because the rows that cannot be "
-            f"written there did not get into their quarantine table: {failure}"
-        ) from failure
-    fault_point(FaultPoint.QUARANTINED)
-    return commit_tables(catalog, writes, epoch_id=epoch_id)
+    return commit_tables(catalog, writes, first=quarantines, epoch_id=epoch_id)
 
 
 def quarantine_writes(
@@ -122,67 +112,196 @@ def quarantine_writes(
         writes: The writes of one epoch or batch.
         options_of: Returns the options of a write from the identifier of its table.
 
+    Returns:
+        The writes that `commit_tables` takes as `first`, and the others. Rows that a quarantine table has already, by
+        an earlier try of the same epoch or version, are not written again.
+
     Raises:
-        RefusedRowsError: More rows than `max-bad-rows` allows cannot be written. All reported files were deleted.
+        RefusedRowsError: More rows than `max-bad-rows` allows cannot be written; or an earlier try put other rows into
+            the quarantine, or which ones is unknown. All reported files were deleted.
+        CommitConflictError: A table with such rows may not get this epoch or version. All reported files were deleted.
         IcebergSinkError: As `plan_write` for a quarantine table. All reported files were deleted.
     """
-    parts: dict[tuple[str, str], list[tuple[WriteIdentity, LooseRows]]] = defaultdict(list)
-    for write in writes:
-        for commit in write.commits:
-            if commit.bad is not None and commit.bad.rows is not None:
-                # A transaction that is repeated skips tables that landed, one by one, and their bad rows with them; an
-                # epoch has one marker in a table, and repeats all rows.
-                is_apart = commit.write.epoch is None and not catalog.takes_many_tables
-                key = (commit.bad.rows.table, write.table if is_apart else "")
-                parts[key].append((commit.write, commit.bad.rows))
     made: list[TableWrite] = []
     try:
         for write in writes:
             check_bad_rows(catalog, write.commits)
-        for (table, _), found in parts.items():
-            own = options_of(min(identity.table for identity, _ in found))
-            made.append(TableWrite(commits=[_written(catalog, own, table, found)]))
+        for table, sources in _by_quarantine(writes).items():
+            if due := _due(catalog, table[0], sources):
+                own = options_of(min(source.write.table for source in due))
+                made.append(TableWrite(commits=[_written(catalog, own, table[0], due)]))
     except BaseException:
         for given_up in [*made, *writes]:
-            delete_reported_files(catalog, given_up.commits, given_up.rewrite)
+            give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
         raise
     return made, [replace(write, commits=[_taken(commit) for commit in write.commits]) for write in writes]
 
 
-def give_up_quarantines(catalog: CatalogClient, quarantines: Sequence[TableWrite]) -> None:
-    """Delete the files of writes of quarantine tables whose commit was never sent."""
-    for write in quarantines:
-        delete_reported_files(catalog, write.commits)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The rows of one table's write for the quarantine.
+
+    Attributes:
+        write: The write.
+        rows: The rows, as tasks sent them; none if all could be written.
+        digest: Their digest; that of no rows if the write has no number.
+    """
+
+    write: WriteIdentity
+    rows: Sequence[LooseRows]
+    digest: RowsDigest
+
+    @classmethod
+    def of(cls, write: TableWrite) -> _Source:
+        """Return what the tasks of a write report."""
+        identity = write.commits[0].write
+        rows = [commit.bad.rows for commit in write.commits if commit.bad is not None and commit.bad.rows is not None]
+        numbered = rows if identity.numbered is not None else []
+        texts = (
+            (row.as_py(), table.as_py())
+            for batch in batches_of(numbered)
+            for row, table in zip(batch.column("row"), batch.column("table"), strict=True)
+        )
+        return cls(write=identity, rows=rows, digest=RowsDigest.of(texts))
+
+    @property
+    def numbered(self) -> NumberedWrite | None:
+        """The writer in the quarantine table, and its number; None for a batch without a number."""
+        txn = self.write.txn
+        if txn is None:
+            return self.write.epoch
+        return TxnId(app_id=_writer(txn.app_id, self.write), version=txn.version)
 
 
-def _written(
-    catalog: CatalogClient, options: SinkOptions, table: str, parts: Sequence[tuple[WriteIdentity, LooseRows]]
-) -> TaskCommit:
+def _by_quarantine(writes: Sequence[TableWrite]) -> dict[tuple[str, str], list[_Source]]:
+    """Return the sources of each write of a quarantine table, by that table and what sets such writes apart."""
+    found: dict[tuple[str, str], list[_Source]] = defaultdict(list)
+    for write in writes:
+        policy = write.commits[0].write.bad_rows
+        if policy is None or policy.quarantine is None or not any(map(_concerns_a_quarantine, write.commits)):
+            continue
+        is_apart = write.commits[0].write.txn is not None
+        found[policy.quarantine, write.table if is_apart else ""].append(_Source.of(write))
+    return found
+
+
+def _concerns_a_quarantine(commit: TaskCommit) -> bool:
+    """Return whether there are rows for a quarantine, or an earlier try of the same number may have put rows there."""
+    if commit.bad is not None and commit.bad.rows is not None:
+        return True
+    policy = commit.write.bad_rows
+    return policy is not None and policy.quarantine is not None and commit.write.numbered is not None
+
+
+def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequence[_Source]:
+    """Return the sources whose rows are to be written into a quarantine table.
+
+    Raises:
+        RefusedRowsError: An earlier try put other rows there, or it is unknown which.
+        CommitConflictError: A table may not get this epoch or version.
+        CatalogError: The catalog cannot be reached.
+    """
+    numbered = sources[0].numbered
+    if numbered is None:
+        return sources
+    missing = [source for source in sources if source.rows and not _has_number(catalog, source.write)]
+    quarantine = _find(catalog, table)
+    if quarantine is None:
+        return missing
+    earlier = find_earlier_try(
+        quarantine.metadata,
+        numbered,
+        of_all=RowsDigest.over(source.digest for source in sources),
+        of_missing=RowsDigest.over(source.digest for source in missing),
+    )
+    if earlier is EarlierTry.NONE:
+        return missing
+    if earlier is EarlierTry.SAME_ROWS:
+        return []
+    if not missing and all(_has_number(catalog, source.write) for source in sources if not source.rows):
+        return []
+    raise RefusedRowsError(_refusal(table, sources, numbered, earlier))
+
+
+def _has_number(catalog: CatalogClient, write: WriteIdentity) -> bool:
+    """Return whether the table has this epoch or version already.
+
+    Raises:
+        CommitConflictError: The table may not get it.
+        CatalogError: The catalog cannot be reached.
+    """
+    table = _find(catalog, write.table)
+    if table is None:
+        return False
+    finding = check_commit_status(table.metadata, write, [], bool)
+    if (reason := why_refused(write, finding)) is not None:
+        raise CommitConflictError(reason)
+    return finding.status in {CommitStatus.REPLAYED, CommitStatus.SUCCESS}
+
+
+def _find(catalog: CatalogClient, table: str) -> Table | None:
+    """Load a table, or return None without one; ask a catalog that cannot be reached again, as commits do."""
+    pace = Pace()
+    while True:
+        is_exhausted = pace.begin_attempt()
+        try:
+            return catalog.find_table(parse_identifier(table))
+        except CatalogError as unreachable:
+            if is_exhausted:
+                raise
+            pace.wait_after(unreachable)
+
+
+def _refusal(table: str, sources: Sequence[_Source], numbered: NumberedWrite, earlier: EarlierTry) -> str:
+    given = sources[0].write
+    number = f"version {numbered.number}" if given.epoch is None else f"epoch {numbered.number}"
+    known = (
+        f"an earlier try of {number} put other rows there than this one would: others have changed a column of the "
+        "table since, or the source gives other rows each time"
+        if earlier is EarlierTry.OTHER_ROWS
+        else f"it cannot be told whether an earlier try of {number} put the rows of this one there, because the "
+        "snapshot that would tell has expired, or is of another version of iceberg_ds"
+    )
+    key = branch_property(kind_of(numbered).property_prefix, MAIN_BRANCH, numbered.writer)
+    return (
+        f"Cannot commit {number} to {', '.join(sorted(source.write.table for source in sources))}, nothing was "
+        f"committed: quarantine table {table} has it already, and the tables do not; and {known}. Rows would be lost, "
+        f"or be in both. Look at the rows of {number} in {table}. If they are to come again as they are now, delete "
+        f"them there, let the snapshots before that expire, remove table property '{key}' of {table}, and run this "
+        "again; or run it with another 'quarantine-table'."
+    )
+
+
+def _written(catalog: CatalogClient, options: SinkOptions, table: str, sources: Sequence[_Source]) -> TaskCommit:
     """Write the rows of one quarantine table, as the one task of a write of its own."""
-    first = min((write for write, _ in parts), key=lambda write: write.table)
-    columns = StructType.fromJson(json.loads(parts[0][1].columns))
-    plan = plan_write(catalog, _options(options, table, first), columns, is_stream=first.epoch is not None)
-    commit = report_task(plan.in_epoch(first.epoch), batches_of([rows for _, rows in parts]), ON_DRIVER)
-    count = sum(rows.record_count for _, rows in parts)
+    rows = [part for source in sources for part in source.rows]
+    columns = StructType.fromJson(json.loads(rows[0].columns))
+    epoch = sources[0].write.epoch
+    plan = plan_write(catalog, _options(options, table, sources), columns, is_stream=epoch is not None)
+    commit = report_task(plan.in_epoch(epoch), batches_of(rows), ON_DRIVER)
+    count = sum(part.record_count for part in rows)
     check_rows(f"commit to {table}", "tasks sent", count, {"written into the quarantine table": commit.counts.to_add})
     return commit
 
 
-def _options(options: SinkOptions, table: str, write: WriteIdentity) -> SinkOptions:
-    """Return the options of the write of a quarantine table beside that of a table.
+def _options(options: SinkOptions, table: str, sources: Sequence[_Source]) -> SinkOptions:
+    """Return the options of the write of a quarantine table beside those of tables.
 
-    Several tables may have one quarantine table, and their writes the same number: each has a writer of its own there.
+    The name of a stream is checked in its tables, which are looked at first. A record of it in the quarantine table
+    would miss epochs without such rows, and with them a query that took the place of another one.
     """
+    numbered = sources[0].numbered
+    txn = numbered if isinstance(numbered, TxnId) else None
+    digest = RowsDigest.over(source.digest for source in sources)
+    told = {} if numbered is None else {QUARANTINED_ROWS_KEY: str(digest)}
     return SinkOptions(
         table=parse_identifier(table),
         catalog=options.catalog,
         catalog_properties=options.catalog_properties,
         warehouse=options.warehouse,
-        txn_app_id=None if write.txn is None else _writer(write.txn.app_id, write),
-        txn_version=None if write.txn is None else write.txn.version,
-        stream_name=None if write.stream is None else _writer(write.stream.name, write),
-        accept_new_checkpoint=options.accept_new_checkpoint,
-        snapshot_properties=options.snapshot_properties,
+        txn_app_id=None if txn is None else txn.app_id,
+        txn_version=None if txn is None else txn.version,
+        snapshot_properties={**options.snapshot_properties, **told},
         metrics_file=options.metrics_file,
         metrics_reporter=options.metrics_reporter,
         snapshot_metrics=options.snapshot_metrics,
@@ -190,6 +309,7 @@ def _options(options: SinkOptions, table: str, write: WriteIdentity) -> SinkOpti
 
 
 def _writer(name: str, write: WriteIdentity) -> str:
+    """Return the name of the application in a quarantine table, which other tables of the application share."""
     branch = "" if write.branch == MAIN_BRANCH else f"@{write.branch}"
     full = f"{name} > {write.table}{branch}"
     if len(full) <= _LONGEST_NAME and full.isascii():

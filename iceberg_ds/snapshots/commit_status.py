@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.plan import EpochId, NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY
 from iceberg_ds.snapshots.refs import (
     BranchHistory,
     base_branch,
@@ -272,9 +273,10 @@ def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMar
 
     Returns:
         The query that committed last to the branch; for a stream with a new name, the last among queries without a
-        name. None without such a query, or if this query was accepted in place of another one.
+        name. None without such a query, or if this query was accepted in place of another one. None for a quarantine
+        table, which many queries share: the tables whose rows it has tell.
     """
-    if write.epoch is None:
+    if write.epoch is None or QUARANTINED_ROWS_KEY in write.snapshot_properties:
         return None
     base, query_id = _base(metadata, write), write.epoch.query_id
     if write.stream is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _QUARANTINE = "unit/planning/test_quarantine.py::"
+_BAD_ROWS = "unit/multi_table/test_bad_rows.py::"
 _CASTS = "unit/table/test_casts.py::test_value_is_kept_or_told"
 _REQUEUE = "unit/multi_table/test_requeue.py::"
 _REPLAY = _QUARANTINE + "test_replay_changes_nothing"
@@ -77,8 +78,8 @@ BAD_ROWS = (
     Mutation(
         name="rows for the quarantine table are left behind by the commit",
         file="planning/quarantine.py",
-        before="            made.append(TableWrite(commits=[_written(catalog, own, table, found)]))\n",
-        after="            _written(catalog, own, table, found)\n",
+        before="                made.append(TableWrite(commits=[_written(catalog, own, table[0], due)]))\n",
+        after="                _written(catalog, own, table[0], due)\n",
         tests=(_KINDS, _REPLAY),
     ),
     Mutation(
@@ -91,26 +92,61 @@ BAD_ROWS = (
     Mutation(
         name="the quarantine table does not know the epoch",
         file="planning/quarantine.py",
-        before="report_task(plan.in_epoch(first.epoch),",
-        after="report_task(plan.in_epoch(first.epoch and replace(first.epoch, query_id=plan.write.operation_id)),",
-        tests=(_REPLAY, _QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward"),
+        before="report_task(plan.in_epoch(epoch),",
+        after="report_task(plan.in_epoch(epoch and replace(epoch, query_id=plan.write.operation_id)),",
+        tests=(_QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward",),
     ),
     Mutation(
         name="writers of one quarantine table are taken for each other",
         file="planning/quarantine.py",
         before='    full = f"{name} > {write.table}{branch}"\n',
         after="    full = name\n",
-        tests=(_QUARANTINE + "test_one_quarantine_of_several_tables_keeps_the_rows_of_all",),
+        tests=(
+            _QUARANTINE + "test_one_quarantine_of_several_tables_keeps_the_rows_of_all",
+            _BAD_ROWS + "test_repeated_version_keeps_the_bad_rows_of_each_table_apart",
+        ),
     ),
     Mutation(
         name="a table gets its rows although the quarantine table did not get the others",
-        file="planning/quarantine.py",
-        before="    try:\n        commit_tables(catalog, quarantines, epoch_id=epoch_id)\n",
-        after="    commit_tables(catalog, writes, epoch_id=epoch_id)\n    try:\n"
-        "        commit_tables(catalog, quarantines, epoch_id=epoch_id)\n",
+        file="commit/together.py",
+        before="        _commit_first(catalog, writes, first, epoch_id)\n",
+        after="        commit_tables(catalog, writes, epoch_id=epoch_id)\n"
+        "        _commit_first(catalog, writes, first, epoch_id)\n",
         tests=(
             _QUARANTINE + "test_quarantine_whose_commit_fails_keeps_the_rows_out_of_the_table",
             _QUARANTINE + "test_driver_that_dies_between_the_commits_finishes_forward",
+        ),
+    ),
+    Mutation(
+        name="a server is believed to carry out a request for the quarantine table and the others as a whole",
+        file="commit/together.py",
+        before="    return catalog.is_atomic_over_tables and is_each_alone",
+        after="    return catalog.takes_many_tables and is_each_alone",
+        tests=(_BAD_ROWS + "test_catalog_that_loses_a_part_of_a_request_gets_the_bad_rows_before_it",),
+    ),
+    Mutation(
+        name="a second driver adds bad rows of an epoch that its table refuses",
+        file="planning/quarantine.py",
+        before="    if (reason := why_refused(write, finding)) is not None:\n",
+        after="    if (reason := why_refused(write, finding)) == 0:\n",
+        tests=(_QUARANTINE + "test_second_driver_adds_no_bad_rows",),
+    ),
+    Mutation(
+        name="bad rows of an epoch that the table has are added",
+        file="planning/quarantine.py",
+        before="    return finding.status in {CommitStatus.REPLAYED, CommitStatus.SUCCESS}\n",
+        after="    return False\n",
+        tests=(_QUARANTINE + "test_repeated_epoch_that_the_table_has_adds_no_bad_rows",),
+    ),
+    Mutation(
+        name="the number alone tells that the bad rows of a repeated epoch are there",
+        file="snapshots/quarantined.py",
+        before="            is_same = told in {str(of_all), str(of_missing)}\n",
+        after="            is_same = told is not None\n",
+        tests=(
+            "unit/snapshots/test_quarantined.py::test_earlier_try_is_told_by_the_digest_of_its_snapshot",
+            _QUARANTINE + "test_repeated_epoch_with_other_bad_rows_is_refused_until_the_user_decides",
+            _QUARANTINE + "test_numbers_that_begin_anew_with_their_table_are_refused",
         ),
     ),
     Mutation(

@@ -83,9 +83,9 @@ ROUTING = (
     ),
     Mutation(
         name="of two writes into one table the second is taken for a repetition",
-        file="planning/quarantine.py",
-        before="    check_apart(catalog, [*quarantines, *writes])\n",
-        after="",
+        file="commit/together.py",
+        before="        check_apart(catalog, writes, first)\n",
+        after="        pass\n",
         tests=(
             "unit/multi_table/test_route_edges.py::test_rows_that_name_the_quarantine_table_of_another_are_not_lost",
         ),

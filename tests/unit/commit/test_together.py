@@ -136,6 +136,42 @@ def test_answers_that_stay_away_leave_files_and_the_next_run_lands_them(
     assert faulty.ids() == BOTH
 
 
+def test_table_whose_outcome_is_unknown_is_not_said_to_be_without_its_rows(
+    faulty: Tables, faulty_catalog: FaultyCatalog
+) -> None:
+    """The user would write the rows again, which a table that was renamed has."""
+
+    def rename_one() -> None:
+        faulty_catalog.inner.rename_table("db.b", "db.b_old")
+
+    faulty_catalog.after_commit(faulty_catalog.commits + 1, rename_one)
+
+    with pytest.raises(
+        CommitStateUnknownError,
+        match=r"^It is unknown of 1 of 2 tables whether they have their rows; the others have their rows, and are",
+    ) as unknown:
+        faulty.commit(faulty.to_all(0, 1))
+
+    assert "not committed" not in str(unknown.value)
+    assert faulty.sink("a").ids() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ("cc", "None of 2 tables was committed"),
+        ("uu", "It is unknown of 2 of 2 tables whether they have their rows"),
+        ("cu", "1 of 2 tables were not committed, and it is unknown of 1 of 2 tables whether they have their rows"),
+        ("c", "1 of 2 tables were not committed; the others have their rows, and are skipped"),
+    ],
+)
+def test_summary_counts_tables_without_rows_and_those_in_doubt(tables: Tables, kinds: str, said: str) -> None:
+    """The user would take a table in doubt for one without its rows."""
+    failures = [CommitConflictError("no") if kind == "c" else CommitStateUnknownError("perhaps") for kind in kinds]
+
+    assert together._some_failed(failures, tables.to_all(0, 1)).startswith(said)
+
+
 def few_retries(tables: Tables) -> None:
     """Let commits be tried twice only."""
     for name in tables.names:

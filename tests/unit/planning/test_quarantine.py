@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg import types as ice
+from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, TruncateTransform
@@ -22,12 +23,16 @@ from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.tables.bad_rows import SENT, TABLE, UUID, commit, quarantined, quarantining, reasons, sent, tasks, write
+from support.tables.changes_by_others import expire, plain_table, set_columns
 from support.tables.sink import Row, Sink, embedded_options, epoch, paths_of
 
+from iceberg_ds.catalog.answers import ManyTablesRefusedError
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.commit import together
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite
+from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.errors import (
+    CatalogError,
     CommitConflictError,
     CommitMessageError,
     DataFileError,
@@ -41,8 +46,8 @@ from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import WIRE_VERSION
 from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import CommitReport
-from iceberg_ds.planning import quarantine
 from iceberg_ds.planning.plan_write import WriteMode
+from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.writers import bad_rows
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS
 from iceberg_ds.writers.reporting import report_task
@@ -465,14 +470,14 @@ def test_quarantine_whose_commit_fails_keeps_the_rows_out_of_the_table(
     """The bad rows would be lost, because the replay skips the table."""
     sink = quarantining(sink)
     monkeypatch.setattr(type(sink.catalog), "takes_many_tables", property(lambda _: False))
-    commit_tables = quarantine.commit_tables
+    commit_one = together._commit_one
 
-    def failing(catalog: CatalogClient, writes: Sequence[TableWrite], **choices: Any) -> list[CommitResult]:
-        if writes[0].table == "db.t__quarantine":
+    def failing(catalog: CatalogClient, given: TableWrite, epoch_id: int | None) -> CommitResult:
+        if given.table == "db.t__quarantine":
             raise CommitConflictError("others are faster")
-        return commit_tables(catalog, writes, **choices)
+        return commit_one(catalog, given, epoch_id)
 
-    monkeypatch.setattr(quarantine, "commit_tables", failing)
+    monkeypatch.setattr(together, "_commit_one", failing)
     messages = tasks(sink, MIXED, of_epoch=epoch(0))
 
     with pytest.raises(CommitConflictError, match=r"Nothing was committed to db\.t, because"):
@@ -480,6 +485,242 @@ def test_quarantine_whose_commit_fails_keeps_the_rows_out_of_the_table(
 
     assert sink.ids() == []
     assert not any(path.exists() for path in paths_of(messages))
+
+
+def test_quarantine_lands_before_the_first_rows_of_a_branch(sink: Sink, dies_at: Callable[[FaultPoint], None]) -> None:
+    """Such a write goes table by table in every catalog: the bad rows would be lost if the table landed alone."""
+    sink = quarantining(sink)
+    write(sink, MIXED)
+    new = {"table": ("db", "new"), "branch": "dev", "create_branch": True, "quarantine_table": ("db", "bad")}
+    new |= {"txn_app_id": "app", "txn_version": 1}
+    other = replace(sink, options=replace(sink.options, **new, keys=("id",)))
+    other = replace(other, options=replace(other.options, evolve_keys=True))
+
+    dies_at(FaultPoint.QUARANTINED)
+    with pytest.raises(KeyboardInterrupt):
+        write(other, sent(GOOD, (None, "1", None)))
+    assert (len(quarantined(sink, "bad")), sink.catalog.find_table(("db", "new"))) == (1, None)
+    write(other, sent(GOOD, (None, "1", None)))
+
+    assert [row["id"] for row in rows_of(other.table(), "dev")] == ["1"]
+    assert [row["table"] for row in quarantined(sink, "bad")] == ["db.new"]
+
+
+def test_quarantine_that_is_gone_when_tables_go_singly_keeps_the_rows_out_of_the_table(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table would land alone: the bad rows would be lost, because the replay skips the table."""
+    sink = quarantining(sink, txn_app_id="app", txn_version=1)
+    write(sink, MIXED, txn_app_id=None, txn_version=None)
+    messages = tasks(sink, sent(("7", "1", None), ("8", "x", None)))
+
+    def refuse(catalog: CatalogClient, _: object) -> None:
+        catalog.raw.drop_table(("db", "t__quarantine"))
+        raise ManyTablesRefusedError("there is no such route", is_lasting=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CatalogClient, "send_together", refuse)
+        with pytest.raises(IcebergSinkError, match=r"Nothing was committed to db\.t, because the rows that cannot be"):
+            commit(sink, messages)
+    assert sink.ids() == [1, 6]
+    write(sink, sent(("7", "1", None), ("8", "x", None)))
+
+    assert sink.ids() == [1, 6, 7]
+    assert [json.loads(row["row"])["id"] for row in quarantined(sink)] == ["8"]
+
+
+def test_another_run_that_comes_between_keeps_the_rows_out_of_the_table(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bad rows may be others: those of this run would be lost."""
+    sink = quarantining(sink, txn_app_id="app", txn_version=1)
+    for can, number in ((False, "8"), (True, "9")):
+        monkeypatch.setattr(type(sink.catalog), "takes_many_tables", property(lambda _, can=can: can))
+        options = {"txn_version": int(number)}
+        mine = tasks(sink, sent(("7", "1", None), (number, "x", None)), **options)
+        theirs = tasks(sink, sent(("7", "1", None), (number, "y", None)), **options)
+        quarantines, writes = quarantine_writes(sink.catalog, [TableWrite(commits=mine)], lambda _: sink.options)
+        faster, _ = quarantine_writes(sink.catalog, [TableWrite(commits=theirs)], lambda _: sink.options)
+        commit_tables(sink.catalog, faster)
+
+        with pytest.raises(CommitConflictError, match="another run of the same epoch or version committed to it"):
+            commit_tables(sink.catalog, writes, first=quarantines)
+
+        assert not any(path.exists() for path in paths_of(mine))
+    assert sink.ids() == []
+    assert [json.loads(row["row"])["amount"] for row in quarantined(sink)] == ["y", "y"]
+
+
+def other_type(sink: Sink, amount: Any) -> None:
+    """Let others drop column `amount` and add it as another type."""
+    schema = sink.table().schema()
+    kept = [column for column in schema.fields if column.name != "amount"]
+    set_columns(sink, *kept)
+    set_columns(sink, *kept, NestedField(schema.highest_field_id + 1, "amount", amount))
+
+
+BIG = sent(GOOD, ("2", "x", None), ("3", str(2**40), None))
+
+
+@pytest.mark.parametrize("numbers", ["epochs", "versions"])
+def test_repeated_epoch_that_the_table_has_adds_no_bad_rows(sink: Sink, numbers: str) -> None:
+    """Rows that the table has would be in the quarantine, too, because others changed a column between the tries."""
+    sink = quarantining(sink, **({"txn_app_id": "app", "txn_version": 1} if numbers == "versions" else {}))
+    other_type(sink, ice.LongType())
+    of_epoch = epoch(0) if numbers == "epochs" else None
+    write(sink, BIG[::2], of_epoch=of_epoch)
+    other_type(sink, ice.IntegerType())
+
+    messages = tasks(sink, BIG[::2], of_epoch=of_epoch)
+    result = commit(sink, messages)
+
+    assert [message.counts.quarantined for message in messages] == [1]
+    assert result.was_replayed
+    assert sink.ids() == [1, 3]
+    assert quarantined(sink) == []
+
+
+@pytest.mark.parametrize("can", [True, False], ids=["together", "one-by-one"])
+def test_second_driver_adds_no_bad_rows(sink: Sink, monkeypatch: pytest.MonkeyPatch, can: bool) -> None:  # noqa: FBT001
+    """A row that the first driver wrote would be in the quarantine, too."""
+    sink = quarantining(sink)
+    monkeypatch.setattr(type(sink.catalog), "takes_many_tables", property(lambda _: can))
+    write(sink, sent(GOOD), of_epoch=replace(epoch(0), run_id="A"))
+    mine = tasks(sink, MIXED, of_epoch=replace(epoch(1), run_id="A"))
+    write(sink, sent(("9", "1", None)), of_epoch=replace(epoch(1), run_id="B"))
+
+    with pytest.raises(CommitConflictError, match="another live driver"):
+        commit(sink, mine)
+
+    assert sink.ids() == [1, 9]
+    assert quarantined(sink) == []
+    assert not any(path.exists() for path in paths_of(mine))
+
+
+def die_after_the_quarantine(sink: Sink, dies_at: Callable[[FaultPoint], None], rows: list[Row]) -> None:
+    """Let the quarantine table alone have an epoch."""
+    dies_at(FaultPoint.QUARANTINED)
+    with pytest.raises(KeyboardInterrupt):
+        write(sink, rows, of_epoch=epoch(0))
+    assert (sink.ids(), bool(quarantined(sink))) == ([], True)
+
+
+@pytest.mark.parametrize("to", [ice.IntegerType(), ice.StringType()], ids=["more", "none"])
+def test_repeated_epoch_with_other_bad_rows_is_refused_until_the_user_decides(
+    sink: Sink, one_by_one: None, dies_at: Callable[[FaultPoint], None], to: Any
+) -> None:
+    """A row would be lost, or be both in the quarantine and in the table, because others changed a column."""
+    sink = quarantining(sink)
+    other_type(sink, ice.LongType())
+    die_after_the_quarantine(sink, dies_at, BIG)
+    before = quarantined(sink)
+    other_type(sink, to)
+    messages = tasks(sink, BIG, of_epoch=epoch(0))
+
+    with pytest.raises(RefusedRowsError, match=r"other rows there.*'icebergsink\.last-epoch\.main\.") as refused:
+        commit(sink, messages)
+    assert (sink.ids(), quarantined(sink)) == ([], before)
+    assert not any(path.exists() for path in paths_of(messages))
+
+    # What the error says.
+    name = replace(sink, options=replace(sink.options, table=("db", "t__quarantine")))
+    plain_table(name).delete(EqualTo("epoch", 0))
+    expire(name)
+    with pytest.raises(RefusedRowsError, match="it cannot be told whether"):
+        write(sink, BIG, of_epoch=epoch(0))
+    with plain_table(name).transaction() as change:
+        change.remove_properties(str(refused.value).partition("table property '")[2].partition("'")[0])
+    write(sink, BIG, of_epoch=epoch(0))
+    write(sink, BIG, of_epoch=epoch(0))
+    assert one_by_one is None
+
+    bad = [json.loads(row["row"])["id"] for row in quarantined(sink)]
+    assert (sink.ids(), bad) == (([1], ["2", "3"]) if to == ice.IntegerType() else ([1, 2, 3], []))
+
+
+def test_refused_epoch_goes_on_with_another_quarantine(
+    sink: Sink, one_by_one: None, dies_at: Callable[[FaultPoint], None]
+) -> None:
+    """The user would have to change the history of the quarantine table."""
+    sink = quarantining(sink)
+    other_type(sink, ice.LongType())
+    die_after_the_quarantine(sink, dies_at, BIG)
+    other_type(sink, ice.IntegerType())
+
+    write(sink, BIG, of_epoch=epoch(0), quarantine_table=("db", "more"))
+
+    assert one_by_one is None
+    assert sink.ids() == [1]
+    assert len(quarantined(sink, "more")) == 2
+
+
+def test_repeated_epoch_with_the_same_bad_rows_in_other_tasks_goes_on(
+    sink: Sink, one_by_one: None, dies_at: Callable[[FaultPoint], None]
+) -> None:
+    """Spark divides the rows of a repeated epoch otherwise: a healthy stream would stop."""
+    sink = quarantining(sink)
+    die_after_the_quarantine(sink, dies_at, MIXED)
+
+    write(sink, MIXED[3:], MIXED[:3], of_epoch=epoch(0))
+
+    assert one_by_one is None
+    assert sink.ids() == [1, 6]
+    assert len(quarantined(sink)) == 4
+
+
+def test_numbers_that_begin_anew_with_their_table_are_refused(sink: Sink) -> None:
+    """The bad rows would be skipped in silence: the quarantine table knows the numbers of the table before."""
+    sink = quarantining(sink)
+    for version in (0, 1):
+        write(sink, sent(("1", f"old {version}", None)), txn_app_id="app", txn_version=version)
+    sink.catalog.raw.drop_table(("db", "t"))
+    sink.create(TABLE)
+
+    for version in (0, 1):
+        with pytest.raises(RefusedRowsError, match=r"Cannot commit version \d to db\.t, nothing was committed: quar"):
+            write(sink, sent(("1", f"new {version}", None)), txn_app_id="app", txn_version=version)
+    write(sink, sent(("1", "new", None)), txn_app_id="app", txn_version=2)
+
+    assert sorted(json.loads(row["row"])["amount"] for row in quarantined(sink)) == ["new", "old 0", "old 1"]
+
+
+def test_new_checkpoint_is_accepted_for_the_quarantine_without_its_rows(
+    sink: Sink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream would stop at its first bad row, long after the run that accepted the checkpoint."""
+    sink = quarantining(sink, stream_name="feed")
+    old, new = "11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
+    write(sink, MIXED, of_epoch=epoch(0, old))
+    write(sink, sent(GOOD), of_epoch=epoch(0, new), accept_new_checkpoint=True)
+    write(sink, sent(GOOD), of_epoch=epoch(1, new))
+    with caplog.at_level(logging.WARNING):
+        write(sink, MIXED, of_epoch=epoch(2, new))
+
+    assert len(quarantined(sink)) == 8
+    assert "has rows of another query" not in caplog.text
+    with pytest.raises(CommitConflictError, match="the stream 'feed' is written by another query"):
+        write(sink, MIXED, of_epoch=epoch(1, old))
+    assert len(quarantined(sink)) == 8
+
+
+def test_catalog_that_cannot_be_reached_for_a_moment_is_asked_again(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> None:
+    """A stream would stop where a commit waits for the catalog."""
+    sink = quarantining(sink)
+    messages = tasks(sink, MIXED, of_epoch=epoch(0))
+    find, left = CatalogClient.find_table, iter([True, True])
+
+    def failing(catalog: CatalogClient, identifier: Sequence[str]) -> Any:
+        if next(left, False):
+            raise CatalogError("no route to host")
+        return find(catalog, identifier)
+
+    monkeypatch.setattr(CatalogClient, "find_table", failing)
+    commit(sink, messages)
+
+    assert len(waits) == 2
+    assert (sink.ids(), len(quarantined(sink))) == ([1, 6], 4)
 
 
 @pytest.mark.parametrize(
