@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from iceberg_ds.errors import CommitMessageError, RowCountError
 from iceberg_ds.plan import EpochId, TaskKeys, WriteIdentity
 
-WIRE_VERSION = 11
+WIRE_VERSION = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -384,12 +384,17 @@ class Fingerprint:
 
     def is_of_schema(self, schema: Schema) -> bool:
         """Return whether this is the schema that was the current one."""
-        return _digest(schema) == self.schema
+        return is_digest_of(self.schema, schema)
 
     def is_of_spec(self, spec: PartitionSpec) -> bool:
         """Return whether the spec means what its id meant, or its id is new."""
         known = self.specs.get(spec.spec_id)
         return known is None or known == _digest(spec)
+
+
+def is_digest_of(digest: str, schema: Schema) -> bool:
+    """Return whether a digest, as `Fingerprint.schema` is one, is that of a schema."""
+    return _digest(schema) == digest
 
 
 def _digest(definition: Schema | PartitionSpec) -> str:
@@ -420,6 +425,8 @@ class WriteIdentity:
         location_provider: The class that decides where files go, None for Iceberg's own layouts.
         fingerprint: That of the table before `schema_change`; None if the commit creates the table.
         bad_rows: What happens to rows that cannot be written, None if they fail the write.
+        later_schemas: Further schemas that files were written with, because rows added columns: the digest of each, as
+            `fingerprint` has it, by its id.
     """
 
     table: str
@@ -441,6 +448,7 @@ class WriteIdentity:
     location_provider: str | None = None
     fingerprint: Fingerprint | None = None
     bad_rows: BadRowPolicy | None = None
+    later_schemas: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def branch(self) -> str:

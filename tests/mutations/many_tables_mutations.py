@@ -6,6 +6,7 @@ from mutations.mutating import Mutation
 
 _TOGETHER = "unit/commit/test_together.py::"
 _REST = "integration/catalogs/test_rest_many_tables.py::"
+_COLUMNS = "unit/multi_table/test_new_columns.py::"
 _SQL = "unit/catalog/test_sql.py::"
 
 MANY_TABLES = (
@@ -97,5 +98,12 @@ MANY_TABLES = (
         before="fate(staged, metadata, location) if staged.name == name else Fate.OPEN",
         after="fate(staged, metadata, location)",
         tests=("unit/catalog/test_staged_metadata.py::test_one_table_tells_nothing_of_the_file_of_another",),
+    ),
+    Mutation(
+        name="the commit does not know the columns that rows have added",
+        file="multi_table/commit.py",
+        before="        later_schemas={planned.schema_id: after.schema},\n",
+        after="",
+        tests=(_COLUMNS + "test_column_that_rows_add_and_others_make_anew_is_a_conflict",),
     ),
 )
