@@ -310,6 +310,7 @@ class TablesCommit(WriterCommitMessage):
         loose: The rows of other tables.
         refused: Rows that name no table that may be written, so that nothing may be committed; None without such rows.
         epoch: The micro-batch, None for a batch.
+        is_overwrite: Whether the write replaces rows of the tables.
         wire_version: Layout of this message.
     """
 
@@ -319,6 +320,7 @@ class TablesCommit(WriterCommitMessage):
     loose: tuple[LooseRows, ...] = ()
     refused: RefusedRows | None = None
     epoch: EpochId | None = None
+    is_overwrite: bool = False
     wire_version: int = WIRE_VERSION
 
 

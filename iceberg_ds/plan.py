@@ -619,9 +619,10 @@ class RoutedPlan:
         frame: The columns of the DataFrame, as the JSON of a Spark `StructType`.
         refused: Tables that cannot be written, by identifier, with the reason; only patterns allow them, and rows may
             name none of them.
-        picked: Names of the columns of tables that are not there yet, by identifier in lower case, as options give
-            them; of others, all columns but `column`.
+        picked: Names of the columns that the driver gets of rows of tables without a plan, by identifier in lower case;
+            of others, all columns but `column`.
         epoch: The micro-batch, None for a batch and before its tasks begin.
+        is_overwrite: Whether the write replaces rows of the tables; the driver must know it for tables without a plan.
     """
 
     column: str
@@ -631,6 +632,7 @@ class RoutedPlan:
     refused: Mapping[str, str] = field(default_factory=dict)
     picked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     epoch: EpochId | None = None
+    is_overwrite: bool = False
 
     def in_epoch(self, epoch: EpochId | None) -> RoutedPlan:
         """Return the plan for the tasks of a micro-batch, with its number; the plan itself for a batch (None)."""

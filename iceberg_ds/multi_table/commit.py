@@ -37,7 +37,7 @@ from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WriteIdentity
 from iceberg_ds.planning.columns import columns_named
-from iceberg_ds.planning.plan_write import plan_write
+from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.planning.quarantine import commit_with_quarantines
 from iceberg_ds.spark.session_settings import in_zone_of_option
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
@@ -64,6 +64,7 @@ def commit_routed(
     """
     commits = complete_messages(messages, epoch_id=epoch_id)
     written = _by_table(commits)
+    mode = WriteMode.OVERWRITE if commits[0].is_overwrite else WriteMode.APPEND
     try:
         with reporting_failures(catalog.reporting, written.values()):
             _check_refused(commits, options)
@@ -74,9 +75,10 @@ def commit_routed(
                 columns, batches = _filled(own, parts, is_picked=table.lower() in options.columns)
                 own = fitting(own, columns)
                 if table in written:
-                    written[table] = _with_more(written[table], _one_more(catalog, own, written[table], columns, batches))
+                    more = _one_more(catalog, own, written[table], columns, batches)
+                    written[table] = _with_more(written[table], more)
                 else:
-                    written[table] = [plan_and_write(catalog, own, columns, batches, commits[0].epoch)]
+                    written[table] = [plan_and_write(catalog, own, columns, batches, mode=mode, epoch=commits[0].epoch)]
     except IcebergSinkError:
         for found in written.values():
             delete_reported_files(catalog, found)
@@ -150,6 +152,8 @@ def _filled(
 ) -> tuple[StructType, list[pa.RecordBatch]]:
     """Return the columns in which rows of a table have values, and those that options name, and the rows.
 
+    All columns that were sent, as any write takes them, if there is no value in any, and options name none.
+
     Args:
         options: The options of the table.
         parts: The rows as tasks sent them.
@@ -163,7 +167,7 @@ def _filled(
     names = {
         name for name in rows.column_names if is_picked or name in named or rows.column(name).null_count < len(rows)
     }
-    columns = StructType([column for column in frame if column.name in names])
+    columns = StructType([column for column in frame if column.name in names] or list(frame))
     return columns, rows.select(columns.names).to_batches()
 
 

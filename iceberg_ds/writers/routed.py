@@ -64,6 +64,7 @@ def report_routed_task(plan: RoutedPlan, batches: Iterable[pa.RecordBatch], atte
             loose=rows.loose(),
             refused=rows.refused,
             epoch=plan.epoch,
+            is_overwrite=plan.is_overwrite,
         )
         check_tables(message)
     except BaseException:

@@ -106,4 +106,14 @@ MANY_TABLES = (
         after="",
         tests=(_COLUMNS + "test_column_that_rows_add_and_others_make_anew_is_a_conflict",),
     ),
+    Mutation(
+        name="the driver appends where tasks overwrite",
+        file="writers/routed.py",
+        before="            is_overwrite=plan.is_overwrite,\n",
+        after="",
+        tests=(
+            _COLUMNS + "test_new_table_gets_no_rows_outside_the_range_that_an_overwrite_replaces",
+            _COLUMNS + "test_table_without_any_column_of_the_dataframe_gets_those_of_its_rows",
+        ),
+    ),
 )
