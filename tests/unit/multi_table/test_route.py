@@ -6,9 +6,11 @@ import dataclasses
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 from support.tables.routed import FEED, RoutedSink, customer, order
+from support.tables.sink import arrow_batch
 
 from iceberg_ds.errors import (
     CommitConflictError,
@@ -24,6 +26,7 @@ from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import routed
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 
 def data_files(warehouse: Path) -> set[Path]:
@@ -93,6 +96,21 @@ def test_rows_that_name_no_allowed_table_are_refused_and_nothing_is_written(tmp_
 
     assert sink.ids("db.orders") == [1]
     assert data_files(tmp_path) == before
+
+
+def test_value_that_is_no_utf_8_names_no_table(tmp_path: Path) -> None:
+    """The write would fail by an error of Python, which names neither the value nor what to do."""
+    sink = RoutedSink.of(tmp_path)
+    kinds = pa.array([b"orders", b"\xffx", b"\xffx"]).view(pa.string())
+    schema = arrow_batch([order(1)], FEED).schema
+    columns = [kinds, pa.array([1, 2, 3]), pa.nulls(3, pa.string()), pa.nulls(3, pa.float64())]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    attempt = TaskAttempt(partition_id=0, task_attempt_id=0)
+
+    message = routed.report_routed_task(sink.plan(), [batch], attempt)
+
+    with pytest.raises(RefusedRowsError, match=r"2 rows name no table.*b'\\xffx' in column 'kind'"):
+        sink.commit([message])
 
 
 def test_route_tables_says_which_tables_may_be_written(tmp_path: Path) -> None:
