@@ -113,6 +113,17 @@ def test_value_that_is_no_utf_8_names_no_table(tmp_path: Path) -> None:
         sink.commit([message])
 
 
+@pytest.mark.parametrize("size", ["0", "262144"])
+def test_name_that_the_store_does_not_take_is_refused_with_that_reason(tmp_path: Path, size: str) -> None:
+    """The write would be tried again for a minute, and its error would tell of other writers."""
+    sink = RoutedSink.of(tmp_path, small_task_size_bytes=size)
+
+    with pytest.raises(OptionError, match=r"a name of 300 bytes.*too long.*Choose a shorter name"):
+        sink.append({**order(1), "kind": "x" * 300}, order(2))
+
+    assert sink.ids("db.orders") == []
+
+
 def test_route_tables_says_which_tables_may_be_written(tmp_path: Path) -> None:
     """Else a value could create any table."""
     sink = RoutedSink.of(tmp_path, route_tables="shop.orders, raw.ev*", route_namespace="shop")
