@@ -41,6 +41,7 @@ class Cause(Enum):
     SERVICE_FAILED = "the service itself failed"
     DISK_FULL = "the disk is full"
     READ_ONLY = "the disk or the database can only be read"
+    BAD_PATH = "the store takes no file of that name"
     MISSING_PACKAGE = "a package is not installed"
     CONFIGURATION = "a setting is missing or malformed"
     UNKNOWN = "none of the known causes"
@@ -58,6 +59,7 @@ LASTING = frozenset(
         Cause.WRONG_REGION,
         Cause.ENCRYPTION_KEY,
         Cause.READ_ONLY,
+        Cause.BAD_PATH,
         Cause.MISSING_PACKAGE,
         Cause.CONFIGURATION,
     }
@@ -111,6 +113,7 @@ _CODES = {
     "IllegalLocationConstraintException": Cause.WRONG_REGION,
     "301": Cause.WRONG_REGION,
     "NoSuchKey": Cause.NO_SUCH_FILE,
+    "KeyTooLongError": Cause.BAD_PATH,
     "BlobNotFound": Cause.NO_SUCH_FILE,
     "404": Cause.NO_SUCH_FILE,
     "400": Cause.REFUSED,
@@ -200,6 +203,11 @@ _ERRNOS = {
     errno.ENOSPC: Cause.DISK_FULL,
     errno.EDQUOT: Cause.DISK_FULL,
     errno.EROFS: Cause.READ_ONLY,
+    errno.ENAMETOOLONG: Cause.BAD_PATH,
+    errno.ENOTDIR: Cause.BAD_PATH,
+    errno.EISDIR: Cause.BAD_PATH,
+    errno.ELOOP: Cause.BAD_PATH,
+    errno.EINVAL: Cause.BAD_PATH,
 }
 # Texts of errors that carry no code: PyArrow's, databases', Thrift's and catalogs'. The first that fits counts.
 _TEXTS: tuple[tuple[str, Cause], ...] = (
@@ -222,6 +230,7 @@ _TEXTS: tuple[tuple[str, Cause], ...] = (
     (r"Invalid endpoint", Cause.CONFIGURATION),
     (r"database is locked|lock .*not (be )?acquired", Cause.LOCKED),
     (r"disk is full|No space left", Cause.DISK_FULL),
+    (r"KeyTooLong|KEY_TOO_LONG|File name too long", Cause.BAD_PATH),
     (r"readonly database|read-only", Cause.READ_ONLY),
     (r"unexpected JSON payload|Invalid JSON|RESTError 404", Cause.NOT_THIS_SERVICE),
 )
@@ -486,6 +495,8 @@ _STEPS = {
     Cause.SERVICE_FAILED: "Look into the log of {service}, and try again.",
     Cause.DISK_FULL: "Free space there, or point 'warehouse' or spark.local.dir to another disk.",
     Cause.READ_ONLY: "Make it writable for the user that Spark runs as, or name another place.",
+    Cause.BAD_PATH: "Shorten what makes the path: the name of the table, of its namespace, or a partition's value; "
+    "or give a new table another place with option 'location'. Where the path has a folder, there must be no file.",
 }
 _TO_CHECK = "Check that {service} runs, that {address} is right and that you may use it."
 _ANY_ADDRESS = "its address"

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from iceberg_ds.errors import CommitMessageError, RowCountError
 from iceberg_ds.plan import EpochId, TaskKeys, WriteIdentity
 
-WIRE_VERSION = 11
+WIRE_VERSION = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +310,7 @@ class TablesCommit(WriterCommitMessage):
         loose: The rows of other tables.
         refused: Rows that name no table that may be written, so that nothing may be committed; None without such rows.
         epoch: The micro-batch, None for a batch.
+        is_overwrite: Whether the write replaces rows of the tables.
         wire_version: Layout of this message.
     """
 
@@ -319,6 +320,7 @@ class TablesCommit(WriterCommitMessage):
     loose: tuple[LooseRows, ...] = ()
     refused: RefusedRows | None = None
     epoch: EpochId | None = None
+    is_overwrite: bool = False
     wire_version: int = WIRE_VERSION
 
 

@@ -384,12 +384,17 @@ class Fingerprint:
 
     def is_of_schema(self, schema: Schema) -> bool:
         """Return whether this is the schema that was the current one."""
-        return _digest(schema) == self.schema
+        return is_digest_of(self.schema, schema)
 
     def is_of_spec(self, spec: PartitionSpec) -> bool:
         """Return whether the spec means what its id meant, or its id is new."""
         known = self.specs.get(spec.spec_id)
         return known is None or known == _digest(spec)
+
+
+def is_digest_of(digest: str, schema: Schema) -> bool:
+    """Return whether a digest, as `Fingerprint.schema` is one, is that of a schema."""
+    return _digest(schema) == digest
 
 
 def _digest(definition: Schema | PartitionSpec) -> str:
@@ -420,6 +425,8 @@ class WriteIdentity:
         location_provider: The class that decides where files go, None for Iceberg's own layouts.
         fingerprint: That of the table before `schema_change`; None if the commit creates the table.
         bad_rows: What happens to rows that cannot be written, None if they fail the write.
+        later_schemas: Further schemas that files were written with, because rows added columns: the digest of each, as
+            `fingerprint` has it, by its id.
     """
 
     table: str
@@ -441,6 +448,7 @@ class WriteIdentity:
     location_provider: str | None = None
     fingerprint: Fingerprint | None = None
     bad_rows: BadRowPolicy | None = None
+    later_schemas: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def branch(self) -> str:
@@ -611,9 +619,10 @@ class RoutedPlan:
         frame: The columns of the DataFrame, as the JSON of a Spark `StructType`.
         refused: Tables that cannot be written, by identifier, with the reason; only patterns allow them, and rows may
             name none of them.
-        picked: Names of the columns of tables that are not there yet, by identifier in lower case, as options give
-            them; of others, all columns but `column`.
+        picked: Names of the columns that the driver gets of rows of tables without a plan, by identifier in lower case;
+            of others, all columns but `column`.
         epoch: The micro-batch, None for a batch and before its tasks begin.
+        is_overwrite: Whether the write replaces rows of the tables; the driver must know it for tables without a plan.
     """
 
     column: str
@@ -623,6 +632,7 @@ class RoutedPlan:
     refused: Mapping[str, str] = field(default_factory=dict)
     picked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     epoch: EpochId | None = None
+    is_overwrite: bool = False
 
     def in_epoch(self, epoch: EpochId | None) -> RoutedPlan:
         """Return the plan for the tasks of a micro-batch, with its number; the plan itself for a batch (None)."""

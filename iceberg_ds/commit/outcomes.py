@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from iceberg_ds.catalog.answers import CommitRefusedError
-from iceberg_ds.error_hints import advice
-from iceberg_ds.errors import CatalogError, CommitConflictError
+from iceberg_ds.error_hints import LASTING, advice, diagnose
+from iceberg_ds.errors import CatalogError, CommitConflictError, DataFileError
 from iceberg_ds.plan import TxnId, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, Holder, StatusCheck
 from iceberg_ds.snapshots.txn import QueryMarker, StrayMarker, TxnMarker
 
 _TO_CHECK = "Check that you may write to the table."
 _RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
+_NOT_SENT = "Run it again once that is mended."
 
 
 def why_refused(write: WriteIdentity, finding: StatusCheck) -> str | None:
@@ -104,13 +105,22 @@ def _displaced(write: WriteIdentity, holder: Holder) -> str:
     return (
         f"Cannot commit {write}, nothing was committed: the stream '{name}' is written by another query, "
         f"{holder.query_id}{last}. This one has another checkpoint: a new one, or that of another stream. Restore the "
-        f"checkpoint of query {holder.query_id}; or set accept-new-checkpoint=true for one run, knowing that this "
+        f"checkpoint of query {holder.query_id}; or set accept-new-checkpoint=true for one run, knowing that a new "
         f"query begins anew with its source, so that rows which the table has may come again.{used_up}"
     )
 
 
-def given_up(write: WriteIdentity, attempts: int, problem: Exception | None) -> CatalogError | CommitConflictError:
-    """Return the error of a write that left nothing after that many attempts; the last one failed with `problem`."""
+def given_up(
+    write: WriteIdentity, attempts: int, problem: Exception | None
+) -> CatalogError | CommitConflictError | DataFileError:
+    """Return the error of a write that left nothing after that many requests, the last attempt at which failed."""
+    if attempts == 0 and problem is not None:  # such as the store, which did not take what a request would name
+        found = diagnose(problem)
+        kind = DataFileError if found.cause in LASTING else CommitConflictError
+        return kind(
+            f"Cannot commit {write}, nothing was sent to the catalog: {problem}. Nothing was committed and its files "
+            f"were deleted. {advice(problem, otherwise=_NOT_SENT)}"
+        )
     summary = (
         f"Cannot commit {write} after {attempts} attempts: {problem}. Nothing was committed and its files were deleted."
     )

@@ -6,6 +6,7 @@ by another writer first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from pyiceberg.partitioning import PartitionSpec
@@ -14,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
-from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity
+from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity, is_digest_of
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, why_not_writable
 from iceberg_ds.table.compatibility import can_still_read, taken_names
 
@@ -57,17 +58,20 @@ def check_target(
     missing = spec_ids - metadata.specs().keys()
     if missing:
         raise CommitMessageError(f"Cannot commit to {write.table}: it has no partition spec {sorted(missing)}.")
-    problems = can_still_read(written, metadata.schema()) if written != metadata.schema() else []
+    later = _later_schemas(metadata, write)
+    current = metadata.schema()
+    problems = [text for schema in (written, *later) if schema != current for text in can_still_read(schema, current)]
     if problems:
         cause = (
             "its schema changed while the rows were written"
             if is_same_table
             else "another writer created it at the same moment, with other columns"
         )
-        raise SchemaMismatchError(f"Cannot commit to {write.table}: {cause}: {'; '.join(problems)}. {_AGAIN}")
+        listed = "; ".join(dict.fromkeys(problems))
+        raise SchemaMismatchError(f"Cannot commit to {write.table}: {cause}: {listed}. {_AGAIN}")
     change = (
         (_change_under_partitions(metadata, write, spec_ids) if is_same_table else None)
-        or _change_under_names(metadata, write, written)
+        or _change_under_names(metadata, write, (written, *later))
         or _change_under_keys(metadata, write, written)
     )
     if change is not None:
@@ -86,11 +90,26 @@ def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:
         )
     written = metadata.schema_by_id(write.schema_id)
     if written is None or not _is_known(written, write):
-        raise CommitConflictError(
-            f"Cannot commit to {write.table}, nothing was committed: schema {write.schema_id}, by which its rows were "
-            f"written, was removed from the table. {_AGAIN}"
-        )
+        raise _removed(write, write.schema_id)
     return written
+
+
+def _later_schemas(metadata: TableMetadata, write: WriteIdentity) -> list[Schema]:
+    """Return the further schemas that files were written with, once rows of the write had added columns."""
+    later = []
+    for number, digest in write.later_schemas.items():
+        schema = metadata.schema_by_id(number)
+        if schema is None or not is_digest_of(digest, schema):
+            raise _removed(write, number)
+        later.append(schema)
+    return later
+
+
+def _removed(write: WriteIdentity, schema_id: int) -> CommitConflictError:
+    return CommitConflictError(
+        f"Cannot commit to {write.table}, nothing was committed: schema {schema_id}, by which its rows were "
+        f"written, was removed from the table. {_AGAIN}"
+    )
 
 
 def _why_not_begun(metadata: TableMetadata, write: WriteIdentity) -> str | None:
@@ -113,9 +132,9 @@ def _change_under_partitions(metadata: TableMetadata, write: WriteIdentity, spec
     return None if other is None else f"partition spec {other}, by which its rows were written, was removed"
 
 
-def _change_under_names(metadata: TableMetadata, write: WriteIdentity, written: Schema) -> str | None:
+def _change_under_names(metadata: TableMetadata, write: WriteIdentity, written: Sequence[Schema]) -> str | None:
     """Return how a name that was written, or that says what to replace, now means something else; or None."""
-    if taken := taken_names(written, metadata.schema()):
+    if taken := [name for schema in written for name in taken_names(schema, metadata.schema())]:
         return f"column '{taken[0]}' is another one than when its rows were written, under the same name"
     overwrite = write.overwrite
     if not isinstance(overwrite, OverwriteByFilter):

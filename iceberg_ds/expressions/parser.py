@@ -9,7 +9,7 @@ libraries read differently. `binding` says what the tree means for the columns o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import NoReturn
@@ -128,6 +128,18 @@ def parse_predicate(text: str) -> Tree:
         return _Parser(text).parse()
     except RecursionError:
         raise ValueError("nests too deeply") from None
+
+
+def names_in(tree: Tree) -> Iterator[tuple[str, ...]]:
+    """Yield the parts of each name in a predicate."""
+    match tree:
+        case Name():
+            yield tree.parts
+        case Call():
+            for operand in tree.operands:
+                yield from names_in(operand)
+        case CastTo():
+            yield from names_in(tree.operand)
 
 
 def predicate_text(text: str) -> str:

@@ -21,37 +21,48 @@ from iceberg_ds.writers.loose import ON_DRIVER
 from iceberg_ds.writers.reporting import report_task
 
 
-def plan_and_write(
+def plan_and_write(  # noqa: PLR0913  # most are given by name
     catalog: CatalogClient,
     options: SinkOptions,
     columns: StructType,
     batches: Iterable[pa.RecordBatch],
-    epoch: EpochId | None = None,
+    *,
+    mode: WriteMode,
+    epoch: EpochId | None,
 ) -> TaskCommit:
-    """Plan an append of rows and write their files; return the message of its one task.
+    """Plan a write of rows and write their files; return the message of its one task.
 
     Args:
         catalog: The catalog of the table.
         options: Options of the write, with its table.
         columns: The columns of the rows, as Spark has them.
         batches: The rows.
+        mode: What the write does; rows of a new table must lie in the range that an overwrite replaces, too.
         epoch: The micro-batch, None for a batch.
 
     Raises:
         IcebergSinkError: As `plan_write`, and as a task of the write.
     """
-    plan = plan_write(catalog, appending(options), columns, WriteMode.APPEND, is_stream=epoch is not None)
+    table = catalog.find_table(options.table)
+    own = _creating(options) if table is None else options
+    plan = plan_write(catalog, own, columns, mode, is_stream=epoch is not None, table=table)
     return report_task(plan.in_epoch(epoch), in_zone_of_option(plan, batches), ON_DRIVER)
 
 
-def appending(options: SinkOptions) -> SinkOptions:
-    """Return the options without those that say which rows of a table are replaced: a new table has none."""
+def _creating(options: SinkOptions) -> SinkOptions:
+    """Return the options without those that speak of the snapshots and the columns of a table that is there."""
     none = SinkOptions()
     return replace(
-        options,
+        options, validate_from_snapshot_id=none.validate_from_snapshot_id, overwrite_schema=none.overwrite_schema
+    )
+
+
+def appending(options: SinkOptions) -> SinkOptions:
+    """Return the options without those that say which rows of a table are replaced: its write knows them already."""
+    none = SinkOptions()
+    return replace(
+        _creating(options),
         overwrite_mode=none.overwrite_mode,
         replace_where=none.replace_where,
         isolation_level=none.isolation_level,
-        validate_from_snapshot_id=none.validate_from_snapshot_id,
-        overwrite_schema=none.overwrite_schema,
     )

@@ -36,9 +36,9 @@ from iceberg_ds.multi_table.cut import record_cut
 from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import TaskKeys
+from iceberg_ds.plan import TaskKeys, WriteIdentity
 from iceberg_ds.planning.columns import columns_named
-from iceberg_ds.planning.plan_write import plan_write
+from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.planning.quarantine import commit_with_quarantines
 from iceberg_ds.spark.session_settings import in_zone_of_option
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
@@ -65,6 +65,7 @@ def commit_routed(
     """
     commits = complete_messages(messages, epoch_id=epoch_id)
     written = _by_table(commits)
+    mode = WriteMode.OVERWRITE if commits[0].is_overwrite else WriteMode.APPEND
     try:
         with reporting_failures(catalog.reporting, written.values()):
             _check_refused(commits, options)
@@ -75,9 +76,10 @@ def commit_routed(
                 columns, batches = _filled(own, parts, is_picked=table.lower() in options.columns)
                 own = fitting(own, columns)
                 if table in written:
-                    written[table].append(_one_more(catalog, own, written[table], columns, batches))
+                    more = _one_more(catalog, own, written[table], columns, batches)
+                    written[table] = _with_more(written[table], more)
                 else:
-                    written[table] = [plan_and_write(catalog, own, columns, batches, commits[0].epoch)]
+                    written[table] = [plan_and_write(catalog, own, columns, batches, mode=mode, epoch=commits[0].epoch)]
     except IcebergSinkError:
         for found in written.values():
             delete_reported_files(catalog, found)
@@ -154,6 +156,8 @@ def _filled(
 ) -> tuple[StructType, list[pa.RecordBatch]]:
     """Return the columns in which rows of a table have values, and those that options name, and the rows.
 
+    All columns that were sent, as any write takes them, if there is no value in any, and options name none.
+
     Args:
         options: The options of the table.
         parts: The rows as tasks sent them.
@@ -167,7 +171,7 @@ def _filled(
     names = {
         name for name in rows.column_names if is_picked or name in named or rows.column(name).null_count < len(rows)
     }
-    columns = StructType([column for column in frame if column.name in names])
+    columns = StructType([column for column in frame if column.name in names] or list(frame))
     return columns, rows.select(columns.names).to_batches()
 
 
@@ -182,5 +186,25 @@ def _one_more(
     write = commits[0].write
     plan = plan_write(catalog, appending(options), columns, is_stream=write.epoch is not None).in_epoch(write.epoch)
     # Rows that are handed over have the columns that the other tasks know.
-    plan = replace(plan, write=write, small_task_size_bytes=0)
+    plan = replace(plan, write=_widened(write, plan.write), small_task_size_bytes=0)
     return report_task(plan, in_zone_of_option(plan, batches), replace(ON_DRIVER, partition_id=len(commits)))
+
+
+def _widened(write: WriteIdentity, planned: WriteIdentity) -> WriteIdentity:
+    """Return the identity of a write some of whose files have the columns that `planned` has found or added.
+
+    The commit looks at what both schemas mean in the table by then: the files of tasks have the columns of the first.
+    """
+    before, after = write.fingerprint, planned.fingerprint
+    if before is None or after is None or planned.table_uuid != write.table_uuid:
+        return write  # the table was dropped, which the commit refuses
+    return replace(
+        write,
+        later_schemas={planned.schema_id: after.schema},
+        fingerprint=replace(before, specs={**after.specs, **before.specs}),
+    )
+
+
+def _with_more(commits: Sequence[TaskCommit], more: TaskCommit) -> list[TaskCommit]:
+    """Return the messages of a write with one more, whose identity all of them get, so that they agree."""
+    return [*(replace(commit, write=more.write) for commit in commits), more]

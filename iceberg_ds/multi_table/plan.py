@@ -3,6 +3,7 @@
 Which tables the rows name is not known before they are written. So each table is planned that the route allows. A
 table without rows is not written, and one that cannot be written is refused only if rows name it. Tables that are not
 there yet have no plan: their rows go to the driver, which creates the table with the columns in which they have values.
+So do those of tables that cannot be planned for before rows have added a column to them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from iceberg_ds.multi_table.cut import refuse_unfit_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import RoutedPlan, TablePlan
+from iceberg_ds.planning.columns import columns_named
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions, identifier_text, parse_identifier
 from iceberg_ds.table.routes import ANY, Routes
@@ -44,6 +46,7 @@ def plan_routed(
         refuse_unfit_cut(catalog, options.of_all, is_numbered=is_stream or options.of_all.txn_app_id is not None)
     tables: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
+    picked = {table: _Columns(options, table, dataframe, column).named() for table in options.columns}
     for identifier in _tables_there(catalog, options):
         name = identifier_text(identifier)
         if identifier == cut:
@@ -53,9 +56,11 @@ def plan_routed(
         if table is None:  # it is yet to be made
             continue
         try:
-            tables[name] = _plan_table(
-                catalog, _Columns(options, name, dataframe, column), table, mode, is_stream=is_stream
-            )
+            fits = _Columns(options, name, dataframe, column)
+            if fits.waits_for_rows(table):
+                picked[name.lower()] = fits.sent(table)
+            else:
+                tables[name] = _plan_table(catalog, fits, table, mode, is_stream=is_stream)
         except (OptionError, SchemaMismatchError, UnsupportedTableError) as problem:
             if name in options.rule.patterns:
                 raise
@@ -66,12 +71,15 @@ def plan_routed(
         tables=tables,
         frame=dataframe.json(),
         refused=refused,
-        picked={table: _Columns(options, table, dataframe, column).named() for table in options.columns},
+        picked=picked,
+        is_overwrite=mode is WriteMode.OVERWRITE,
     )
 
 
 def _plan_table(catalog: CatalogClient, fits: _Columns, table: Table, mode: WriteMode, *, is_stream: bool) -> TablePlan:
     columns = fits.of(table)
+    if not columns.fields:
+        columns = fits.all  # refused, with their names
     own = fitting(fits.options, columns)
     return TablePlan(
         plan=plan_write(catalog, own, columns, mode, is_stream=is_stream, table=table),
@@ -150,24 +158,44 @@ class _Columns:
         self._dataframe = dataframe
         self._column = column
         self._picked = options.columns.get(name.lower())
+        self._read = columns_named(self.options, dataframe)  # with values in them or not
+
+    @property
+    def all(self) -> StructType:
+        """All columns but the one that names tables."""
+        return StructType([column for column in self._dataframe if column.name != self._column])
 
     def of(self, table: Table) -> StructType:
-        """Return the columns that the table has, and those that only the write reads, or those that options name."""
+        """Return the columns that the table has, and those that the write reads; or those of `route-columns`."""
         if self._picked is not None:
             return StructType([self._dataframe[name] for name in self.named()])
-        read = {(self.options.operation_column or "").lower()}
+        wanted = self._there(table) | self._read
+        return StructType([column for column in self._dataframe if column.name in wanted])
+
+    def waits_for_rows(self, table: Table) -> bool:
+        """Return whether rows must first add a column that the write reads, or any column at all.
+
+        A plan would add it now, also to a table that no row names.
+        """
+        if self._picked is not None or self.options.schema_evolution == "strict" or not self.all.fields:
+            return False
+        there = self._there(table)
+        operation = (self.options.operation_column or "").lower()
+        return any(name.lower() != operation for name in self._read - there) or not there | self._read
+
+    def sent(self, table: Table) -> tuple[str, ...]:
+        """Return the columns that the driver gets of rows of a table that has no plan."""
+        wanted = {*self.all.names, *self.of(table).names}
+        return tuple(name for name in self._dataframe.names if name in wanted)
+
+    def _there(self, table: Table) -> set[str]:
+        """Return the columns of the DataFrame that the table has."""
         there = [field.name for field in table.schema().fields]
         try:
             found = find_positions(self._dataframe.names, there, case_sensitive=self.options.case_sensitive)
         except AmbiguousNameError as problem:
             raise OptionError(f"Cannot write to {self._name}: column {problem}.") from problem
-        return StructType(
-            [
-                column
-                for column, position in zip(self._dataframe, found, strict=True)
-                if position is not None or column.name.lower() in read
-            ]
-        )
+        return {name for name, position in zip(self._dataframe.names, found, strict=True) if position is not None}
 
     def absent_of(self, columns: StructType) -> tuple[str, ...]:
         """Return the other columns of the DataFrame, where the table's rows may have no values."""

@@ -109,11 +109,7 @@ def find_column(  # noqa: PLR0913  # each is another thing
 
 
 def columns_named(options: SinkOptions, dataframe: StructType) -> set[str]:
-    """Return the columns of a DataFrame that options name, so that a write reads them, with values in them or not.
-
-    Raises:
-        OptionError: `delete-when` cannot be read.
-    """
+    """Return the columns of a DataFrame that options name, so that a write reads them, with values in them or not."""
     sources = [
         *(term.source for term in options.partition_by or ()),
         *(term.source for term in options.sort_by or ()),
@@ -124,14 +120,14 @@ def columns_named(options: SinkOptions, dataframe: StructType) -> set[str]:
         *(name for name in (options.operation_column, options.soft_delete_column) if name),
         *(source.partition(".")[0] for source in sources),
     }
-    found = {column.name for column in dataframe if column.name.lower() in {name.lower() for name in named}}
-    if options.delete_when is not None:
-        try:
-            read = WrittenColumns(options, dataframe).bound_columns()
-        except ValueError as problem:
-            raise OptionError(f"Cannot write to {identifier_text(options.table)}: {problem}.") from problem
-        found |= {field.name for field in (read.fields if read else ())}
-    return found
+    predicates = [text for text in (options.delete_when, options.replace_where) if text is not None]
+    if predicates:
+        # Most writes need no predicates.
+        from iceberg_ds.expressions.parser import names_in, parse_predicate  # noqa: PLC0415
+
+        named |= {parts[0] for text in predicates for parts in names_in(parse_predicate(text))}
+    folded = {name.lower() for name in named}
+    return {column.name for column in dataframe if column.name.lower() in folded}
 
 
 class WrittenColumns:

@@ -20,6 +20,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.create_table import create_without_rows, with_first_snapshot
 from iceberg_ds.errors import OptionError, TableNotFoundError
+from iceberg_ds.io.files import is_local
 from iceberg_ds.io.listing import metadata_file_in
 from iceberg_ds.io.places import misplaced, why_not_a_place
 from iceberg_ds.io.stores import StoredFile
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 _SUFFIX_LENGTH = 8
 # How old metadata may be of a table that is being created, and how long its creation is waited for: 5 seconds.
 _YOUNG_MS = 60_000
+# Bytes that a folder's name has at most on the disks of Linux, macOS and Windows.
+_LONGEST_NAME_BYTES = 255
 _WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 # Settings that keep the metadata of a busy stream small. The number of old metadata files stays at Iceberg's default of
@@ -122,6 +125,8 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             f"({held.path}). Choose another place, or remove what is left there of a table that no catalog has."
         )
     staged = catalog.stage_table(options.table, new_table)
+    if staged is not None:
+        _check_length(name, staged.location)
     if staged is None or options.location is not None:
         return staged
     if (held := _held_by(catalog, staged.location)) is None:
@@ -130,6 +135,16 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
         return None
     place = _place_beside(catalog, staged.location, held)
     return catalog.stage_table(options.table, replace(new_table, location=place))
+
+
+def _check_length(name: str, location: str) -> None:
+    """Refuse a place on a disk that has a longer name in it than disks take."""
+    longest = max(len(part.encode()) for part in location.split("/"))
+    if is_local(location) and longest > _LONGEST_NAME_BYTES:
+        raise OptionError(
+            f"Cannot create {name}: its place would have a name of {longest} bytes in it, which is too long: disks "
+            f"take {_LONGEST_NAME_BYTES}. Choose a shorter name, or say where the table goes with option 'location'."
+        )
 
 
 def _is_being_created(catalog: CatalogClient, identifier: tuple[str, ...], held: StoredFile) -> bool:

@@ -65,6 +65,7 @@ def report_routed_task(plan: RoutedPlan, batches: Iterable[pa.RecordBatch], atte
             loose=rows.loose(),
             refused=rows.refused,
             epoch=plan.epoch,
+            is_overwrite=plan.is_overwrite,
         )
         check_tables(message)
     except BaseException:
@@ -94,7 +95,7 @@ class _RowsByTable:
         self._plan = plan
         self._batches = iter(batches)
         self._routes = Routes(plan.rule)
-        self._numbers: dict[str | None, int] = {}  # of tables, by the values that name them
+        self._numbers: dict[str | bytes | None, int] = {}  # of tables, by the values that name them
         self._tables: list[str] = []
         self._number_of: dict[str, int] = {}
         self._first: int | None = None
@@ -166,7 +167,7 @@ class _RowsByTable:
 
     def _divide(self, batch: pa.RecordBatch) -> None:
         values = batch.column(self._plan.column).dictionary_encode(null_encoding="encode")
-        numbers = pa.array([self._number(value) for value in values.dictionary.to_pylist()], pa.int32())
+        numbers = pa.array([self._number(value) for value in _texts(values.dictionary)], pa.int32())
         of_rows = numbers.take(values.indices)
         if len(set(numbers.to_pylist())) == 1:
             self._take(numbers[0].as_py(), batch, is_whole=True)
@@ -178,11 +179,11 @@ class _RowsByTable:
             self._take(number, rows.slice(start, end - start))
             start = end
 
-    def _number(self, value: str | None) -> int:
-        """Return the number of the table that a value names, or `_REFUSED`."""
+    def _number(self, value: str | bytes | None) -> int:
+        """Return the number of the table that a value names, or `_REFUSED`; bytes name none."""
         known = self._numbers.get(value)
         if known is None:
-            table = self._routes.table_of(value)
+            table = None if isinstance(value, bytes) else self._routes.table_of(value)
             known = _REFUSED if table is None else self._number_of_table(table)
             self._numbers[value] = known
         return known
@@ -225,7 +226,7 @@ class _RowsByTable:
             raise too_many_loose([self._tables[found] for found in self._loose.numbers])
 
     def _refuse(self, rows: pa.RecordBatch) -> None:
-        example = repr(rows.column(self._plan.column)[0].as_py())
+        example = repr(_texts(rows.column(self._plan.column).slice(0, 1))[0])
         count, example = (0, example) if self.refused is None else (self.refused.count, self.refused.example)
         self.refused = RefusedRows(count=count + rows.num_rows, example=example)
 
@@ -246,6 +247,23 @@ class _RowsByTable:
         names = set(self._picked(table))
         fields = [column for column in self._frame["fields"] if column["name"] in names]
         return json.dumps({**self._frame, "fields": fields})
+
+
+def _texts(values: pa.Array) -> list[str | bytes | None]:
+    """Return texts; as bytes those that are no UTF-8, which other engines let a column of text have."""
+    try:
+        found: list[str | bytes | None] = values.to_pylist()
+    except UnicodeDecodeError:
+        found = [_text(value) for value in values]
+    return found
+
+
+def _text(value: pa.StringScalar) -> str | bytes | None:
+    try:
+        text: str | None = value.as_py()
+    except UnicodeDecodeError:
+        return bytes(value.as_buffer())
+    return text
 
 
 def _lacking(table: str, columns: Sequence[str]) -> str:

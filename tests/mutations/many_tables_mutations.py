@@ -8,6 +8,7 @@ _TOGETHER = "unit/commit/test_together.py::"
 _REST = "integration/catalogs/test_rest_many_tables.py::"
 _CUT = "unit/multi_table/test_cut.py::"
 _CUTS = "properties/test_cuts.py::test_last_cut_is_always_one_of_whole_epochs"
+_COLUMNS = "unit/multi_table/test_new_columns.py::"
 _SQL = "unit/catalog/test_sql.py::"
 
 MANY_TABLES = (
@@ -171,5 +172,22 @@ MANY_TABLES = (
         before="    if writes and options.of_all.consistent_cut is not None:\n",
         after="    if False:\n",
         tests=(_CUT + "test_cut_names_the_snapshots_of_the_last_epoch", _CUTS),
+    ),
+    Mutation(
+        name="the commit does not know the columns that rows have added",
+        file="multi_table/commit.py",
+        before="        later_schemas={planned.schema_id: after.schema},\n",
+        after="",
+        tests=(_COLUMNS + "test_column_that_rows_add_and_others_make_anew_is_a_conflict",),
+    ),
+    Mutation(
+        name="the driver appends where tasks overwrite",
+        file="writers/routed.py",
+        before="            is_overwrite=plan.is_overwrite,\n",
+        after="",
+        tests=(
+            _COLUMNS + "test_new_table_gets_no_rows_outside_the_range_that_an_overwrite_replaces",
+            _COLUMNS + "test_table_without_any_column_of_the_dataframe_gets_those_of_its_rows",
+        ),
     ),
 )

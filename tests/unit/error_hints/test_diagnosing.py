@@ -352,9 +352,11 @@ def raise_missing_extra() -> None:
         (raise_missing_extra, Cause.MISSING_PACKAGE),
         (lambda: Path("/nonexistent/x").read_text(), Cause.NO_SUCH_FILE),
         (lambda: Path("/nonexistent/timeout").read_text(), Cause.NO_SUCH_FILE),
+        (lambda: Path("/dev/null/x").read_text(), Cause.BAD_PATH),
+        (lambda: fs.LocalFileSystem().create_dir(f"/tmp/{'x' * 300}"), Cause.BAD_PATH),  # noqa: S108  # not made
         (lambda: int("timeout: nothing to do with a service"), Cause.UNKNOWN),
     ],
-    ids=["disk full", "lock", "extra", "file", "file that is called like a cause", "program error"],
+    ids=["disk full", "lock", "extra", "file", "file that is called like a cause", "no folder", "long name", "program"],
 )
 def test_other_failures_are_told_apart(call: Callable[[], object], cause: Cause) -> None:
     """A user would be sent to a service that has nothing to do with the failure."""

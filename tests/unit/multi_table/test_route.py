@@ -6,9 +6,11 @@ import dataclasses
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 from support.tables.routed import FEED, RoutedSink, customer, order
+from support.tables.sink import arrow_batch
 
 from iceberg_ds.errors import (
     CommitConflictError,
@@ -26,6 +28,7 @@ from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import routed
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 
 def data_files(warehouse: Path) -> set[Path]:
@@ -121,6 +124,32 @@ def test_rows_that_name_no_allowed_table_are_refused_and_nothing_is_written(tmp_
 
     assert sink.ids("db.orders") == [1]
     assert data_files(tmp_path) == before
+
+
+def test_value_that_is_no_utf_8_names_no_table(tmp_path: Path) -> None:
+    """The write would fail by an error of Python, which names neither the value nor what to do."""
+    sink = RoutedSink.of(tmp_path)
+    kinds = pa.array([b"orders", b"\xffx", b"\xffx"]).view(pa.string())
+    schema = arrow_batch([order(1)], FEED).schema
+    columns = [kinds, pa.array([1, 2, 3]), pa.nulls(3, pa.string()), pa.nulls(3, pa.float64())]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    attempt = TaskAttempt(partition_id=0, task_attempt_id=0)
+
+    message = routed.report_routed_task(sink.plan(), [batch], attempt)
+
+    with pytest.raises(RefusedRowsError, match=r"2 rows name no table.*b'\\xffx' in column 'kind'"):
+        sink.commit([message])
+
+
+@pytest.mark.parametrize("size", ["0", "262144"])
+def test_name_that_the_store_does_not_take_is_refused_with_that_reason(tmp_path: Path, size: str) -> None:
+    """The write would be tried again for a minute, and its error would tell of other writers."""
+    sink = RoutedSink.of(tmp_path, small_task_size_bytes=size)
+
+    with pytest.raises(OptionError, match=r"a name of 300 bytes.*too long.*Choose a shorter name"):
+        sink.append({**order(1), "kind": "x" * 300}, order(2))
+
+    assert sink.ids("db.orders") == []
 
 
 def test_route_tables_says_which_tables_may_be_written(tmp_path: Path) -> None:
