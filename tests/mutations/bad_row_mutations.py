@@ -162,4 +162,11 @@ BAD_ROWS = (
         after="",
         tests=(_CASTS,),
     ),
+    Mutation(
+        name="rows that others appended to the quarantine are requeued",
+        file="multi_table/requeue.py",
+        before="        if why := _why_foreign(snapshot):\n",
+        after="        if False and (why := _why_foreign(snapshot)):\n",
+        tests=(_REQUEUE + "test_rows_that_others_wrote_are_never_taken",),
+    ),
 )
