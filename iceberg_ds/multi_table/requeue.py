@@ -2,8 +2,9 @@
 
 Each snapshot that appended rows to the quarantine table is written as one numbered batch: the quarantine table's UUID
 is the application, and the snapshot's sequence number the version. So a repeated or a second call skips what the table
-has, and snapshots are taken in their order. What others did to the quarantine table since must not hide which rows a
-snapshot appended, else nothing is written.
+has, and snapshots are taken in their order. Only snapshots of this sink have rows to take: what others append or write
+over may be the same rows again, so that nothing is written if they did, or if it is hidden which rows a snapshot
+appended.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,16 +29,18 @@ from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTable
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TxnId
+from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.snapshots.txn import find_last_marker, kind_of
 from iceberg_ds.table.names import identifier_text, parse_identifier
-from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA
+from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA, has_raw_bytes
 
 logger = logging.getLogger(__name__)
 
 _OURS = ("txn-app-id", "txn-version", "txnappid", "txnversion")
 _APPENDED_IN_FIRST_VERSION = 1
+_COPIES = ("source-snapshot-id", "published-wap-id")  # of a snapshot that was cherry-picked
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -52,21 +55,33 @@ class RequeueResult:
         rows: Rows that were taken from the quarantine table and written, again into the quarantine those that are
             still bad.
         batches: How many batches that were, one for each snapshot with such rows.
+        not_text: Rows that were left where they are, because they have text that is not UTF-8.
+        other_tables: The tables, by the names that they had, that other rows since the last call were for.
     """
 
     table: str
     quarantine: str
     rows: int = 0
     batches: int = 0
+    not_text: int = 0
+    other_tables: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the attributes as a JSON object."""
         return json.dumps(asdict(self), indent=2)
 
     def __str__(self) -> str:
-        if not self.batches:
-            return f"Nothing to requeue from {self.quarantine} into {self.table}."
-        return f"Requeued {self.rows:,} rows from {self.quarantine} into {self.table}, in {self.batches:,} batches."
+        left = f" {self.not_text:,} rows were left there: they have text that is not UTF-8." if self.not_text else ""
+        if self.batches:
+            done = f"{self.rows:,} rows from {self.quarantine} into {self.table}, in {self.batches:,} batches"
+            return f"Requeued {done}.{left}"
+        if self.other_tables and not self.not_text:
+            return (
+                f"Requeued nothing into {self.table}: {self.quarantine} has no rows for a table of that name since "
+                f"the last call, but rows for {', '.join(self.other_tables)}. Rows keep the name that their table had: if it "
+                "was renamed, rename it back for the call."
+            )
+        return f"Nothing to requeue from {self.quarantine} into {self.table}.{left}"
 
 
 def requeue(
@@ -112,26 +127,50 @@ def requeue(
     if len(identifier) == 1:
         identifier = (*parsed.table[:-1], *identifier)
     rows = batches = 0
+    passed = Passed()
     with catalog.hiding_secrets():
         found = catalog.load_table(identifier)
         number = _last_number(catalog, parsed, found)
-        for version, kept in pending_rows(found, name, after=number):
+        for version, kept in pending_rows(found, name, after=number, passed=passed):
             numbers = {"txn-app-id": _application(found), "txn-version": str(version)}
             frame = _frame(spark, kept, transform)
             frame.write.format("icebergsink").options(**{**given, **numbers}).mode("append").save()
             rows, batches = rows + kept.num_rows, batches + 1
-    result = RequeueResult(table=name, quarantine=identifier_text(identifier), rows=rows, batches=batches)
-    logger.info("%s", result)
+    result = RequeueResult(
+        table=name,
+        quarantine=identifier_text(identifier),
+        rows=rows,
+        batches=batches,
+        not_text=passed.not_text,
+        other_tables=tuple(sorted(passed.other_tables)),
+    )
+    logger.log(logging.WARNING if passed.not_text else logging.INFO, "%s", result)
     return result
 
 
-def pending_rows(quarantine: Table, table: str, *, after: int | None) -> Iterator[tuple[int, pa.Table]]:
+@dataclass(slots=True, kw_only=True)
+class Passed:
+    """Rows of the snapshots since the last call that are not taken.
+
+    Attributes:
+        not_text: How many rows of the table have text that is not UTF-8.
+        other_tables: The tables that other rows were for.
+    """
+
+    not_text: int = 0
+    other_tables: set[str] = field(default_factory=set)
+
+
+def pending_rows(
+    quarantine: Table, table: str, *, after: int | None, passed: Passed | None = None
+) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of each snapshot that appended rows of a table to the quarantine, with its number, in order.
 
     Args:
         quarantine: The quarantine table.
         table: Identifier of the table, as `identifier_text` writes it.
         after: Number of the last snapshot whose rows the table has; None if it has none.
+        passed: Takes up what is not taken; None if that is of no interest.
 
     Raises:
         UnsupportedTableError: It cannot be told which rows came since.
@@ -143,18 +182,26 @@ def pending_rows(quarantine: Table, table: str, *, after: int | None) -> Iterato
     if metadata.format_version == _APPENDED_IN_FIRST_VERSION:
         raise _unsure(quarantine, "it is of format version 1, whose snapshots have no numbers")
     chain = _since(quarantine, head, after)
+    passed = passed or Passed()
+    _check_own(quarantine, chain)
     live = {entry.data_file.file_path for entry in _live(quarantine, head)}
     for position, snapshot in enumerate(chain):
         if _operation(snapshot) is not Operation.APPEND:
             continue
-        kept = {file.file_path: _rows(quarantine, file, table) for file in _appended(quarantine, snapshot)}
+        kept = {file.file_path: _rows(quarantine, file) for file in _appended(quarantine, snapshot)}
+        for rows in kept.values():
+            passed.other_tables.update(set(rows.column("table").unique().to_pylist()) - {table, None})
+        kept = {path: _of_table(rows, table) for path, rows in kept.items()}
         kept = {path: rows for path, rows in kept.items() if rows.num_rows}
         later = {_operation(other) for other in chain[position + 1 :]}
         # What replaces files, such as a compaction, keeps their rows.
         if not kept.keys() <= live and later - {Operation.APPEND, Operation.REPLACE}:
             raise _unsure(quarantine, f"others deleted rows of snapshot {snapshot.snapshot_id}, or wrote over them")
-        if kept:
-            yield snapshot.sequence_number or 0, pa.concat_tables(kept.values())
+        if not kept:
+            continue
+        found = _of_text(pa.concat_tables(kept.values()), passed)
+        if found.num_rows:
+            yield snapshot.sequence_number or 0, found
 
 
 def _last_number(catalog: CatalogClient, options: SinkOptions, quarantine: Table) -> int | None:
@@ -192,6 +239,40 @@ def _operation(snapshot: Snapshot) -> Operation | None:
     return None if snapshot.summary is None else snapshot.summary.operation
 
 
+def _of_text(found: pa.Table, passed: Passed) -> pa.Table:
+    """Return the rows whose text is all UTF-8, and count the others."""
+    is_text = pa.array([not has_raw_bytes(row) for row in found.column("row").to_pylist()], pa.bool_())
+    passed.not_text += found.num_rows - is_text.true_count
+    return found.filter(is_text)
+
+
+def _check_own(quarantine: Table, chain: list[Snapshot]) -> None:
+    """Check that only this sink has written rows.
+
+    Raises:
+        UnsupportedTableError: Others did.
+    """
+    for snapshot in chain:
+        if why := _why_foreign(snapshot):
+            raise _unsure(quarantine, why)
+
+
+def _why_foreign(snapshot: Snapshot) -> str:
+    """Return why a snapshot may have brought rows that are there already, empty if it has not.
+
+    Rows of a deletion or a compaction are not taken, and are missed if they were pending.
+    """
+    operation = _operation(snapshot)
+    if operation in (Operation.REPLACE, Operation.DELETE):
+        return ""
+    entries = summary_entries(snapshot)
+    is_own = entries.get("engine-name") == "icebergsink" and not any(key in entries for key in _COPIES)
+    if is_own and operation is Operation.APPEND:
+        return ""
+    word = "none" if operation is None else operation.value
+    return f"snapshot {snapshot.snapshot_id} (operation {word}) is not of a write that quarantined rows"
+
+
 def _live(quarantine: Table, head: Snapshot) -> Iterator[ManifestEntry]:
     for manifest in head.manifests(quarantine.io):
         entries = live_entries(quarantine.io, manifest)
@@ -210,8 +291,8 @@ def _appended(quarantine: Table, snapshot: Snapshot) -> Iterator[DataFile]:
                 yield entry.data_file
 
 
-def _rows(quarantine: Table, file: DataFile, table: str) -> pa.Table:
-    """Return the rows of a file that were for a table."""
+def _rows(quarantine: Table, file: DataFile) -> pa.Table:
+    """Return the rows of a file."""
     with quarantine.io.new_input(file.file_path).open() as opened:
         found = pq.read_table(opened)
     if missing := [name for name in QUARANTINE_SCHEMA.names if name not in found.column_names]:
@@ -219,7 +300,10 @@ def _rows(quarantine: Table, file: DataFile, table: str) -> pa.Table:
             f"Cannot requeue from {_name(quarantine)}: its file {file.file_path} has no column {missing[0]!r}, so that "
             "it is no quarantine table."
         )
-    found = found.select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+    return found.select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+
+
+def _of_table(found: pa.Table, table: str) -> pa.Table:
     return found.filter(pc.equal(found.column("table"), table))
 
 
@@ -257,7 +341,8 @@ def _unsure(quarantine: Table, why: str) -> UnsupportedTableError:
     return UnsupportedTableError(
         f"Cannot requeue from {_name(quarantine)}: {why}, so that it is unknown which rows came since the last call. "
         "Nothing more was written. Read the rows that you want, and write them in a batch of your own, with "
-        "txn-app-id and txn-version."
+        f"txn-app-id={_application(quarantine)!r} and txn-version={quarantine.metadata.last_sequence_number}: requeue "
+        "goes on after that."
     )
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 NULLED = "NULLED"
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # how Python marks such bytes
+_RAW_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\udc[89a-f][0-9a-f]")
 _ERROR = pa.struct([("column", pa.string()), ("change", pa.string()), ("reason", pa.string())])
 ERRORS_TYPE = pa.list_(_ERROR)
 
@@ -359,7 +360,10 @@ def row_counts(received: int, left_out: int, bad: BadRowFilter | None) -> RowCou
 
 
 def json_texts(rows: pa.RecordBatch) -> pa.Array:
-    r"""Return each row as the text of a JSON object; bytes of texts that are no UTF-8 stand as `\xff`."""
+    r"""Return each row as the text of a JSON object; bytes of texts that are no UTF-8 stand as `\udcff`.
+
+    No text of Spark has such an escape: it stands for half a character, and a backslash in a text is escaped itself.
+    """
     if not rows.num_columns:
         return pa.repeat(pa.scalar("{}"), rows.num_rows)
     texts = to_json(pa.StructArray.from_arrays(rows.columns, names=rows.schema.names))
@@ -371,8 +375,13 @@ def json_texts(rows: pa.RecordBatch) -> pa.Array:
     return texts
 
 
+def has_raw_bytes(row: str) -> bool:
+    """Return whether a row, as `json_texts` writes it, has text with bytes that are no UTF-8."""
+    return _RAW_BYTE.search(row) is not None
+
+
 def _shown(byte: re.Match[str]) -> str:
-    return f"\\\\x{ord(byte[0]) - 0xDC00:02x}"  # an escaped backslash, as JSON needs it
+    return f"\\u{ord(byte[0]):04x}"
 
 
 def _errors(problems: Sequence[_Problem], is_bad: pa.Array) -> pa.Array:

@@ -64,15 +64,15 @@ BAD_ROWS = (
     Mutation(
         name="a cast cuts numbers off in silence",
         file="table/casts.py",
-        before="    is_same = pc.equal(back, values)\n",
-        after="    is_same = pc.equal(back, back)\n",
+        before="    is_equal = pc.equal(back, values)\n",
+        after="    is_equal = pc.equal(back, back)\n",
         tests=(_CASTS,),
     ),
     Mutation(
         name="text of any form is read as a value",
         file="table/casts.py",
-        before="    if pa.types.is_string(values.type):\n        is_bad = ",
-        after="    if pa.types.is_null(values.type):\n        is_bad = ",
+        before="    is_bad = _where(pc.invert(pc.match_substring_regex(values, _pattern(target))))\n",
+        after="    is_bad = None\n",
         tests=(_CASTS,),
     ),
     Mutation(
@@ -190,5 +190,19 @@ BAD_ROWS = (
         before="    if any(commit.bad is not None and commit.bad.rows is not None for commit in commits):\n",
         after="    if not commits:\n",
         tests=(_QUARANTINE + "test_rows_for_the_quarantine_that_nobody_writes_are_refused",),
+    ),
+    Mutation(
+        name="a number beyond the limits of a decimal wraps around",
+        file="table/casts.py",
+        before="    values = _within(values, target)\n",
+        after="",
+        tests=(_CASTS,),
+    ),
+    Mutation(
+        name="rows that others appended to the quarantine are requeued",
+        file="multi_table/requeue.py",
+        before="        if why := _why_foreign(snapshot):\n",
+        after="        if False and (why := _why_foreign(snapshot)):\n",
+        tests=(_REQUEUE + "test_rows_that_others_wrote_are_never_taken",),
     ),
 )

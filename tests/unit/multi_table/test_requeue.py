@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
-from support.tables.bad_rows import quarantining, sent, write
+from support.tables.bad_rows import SENT, commit, quarantining, sent, write
+from support.tables.changes_by_others import cherry_pick, set_branch
 from support.tables.sink import Sink, epoch
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.multi_table.requeue import pending_rows, requeue, row_texts
+from iceberg_ds.multi_table.requeue import Passed, RequeueResult, pending_rows, requeue, row_texts
+from iceberg_ds.writers.reporting import report_task
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 
 @pytest.fixture
@@ -60,6 +64,62 @@ def test_deleted_rows_that_were_not_requeued_are_no_guess(quarantine: Table) -> 
 
     with pytest.raises(UnsupportedTableError, match="others deleted rows of snapshot"):
         pending(quarantine.refresh(), after=1)
+
+
+@pytest.mark.parametrize("how", ["overwrite", "part", "cherry-pick", "append"])
+def test_rows_that_others_wrote_are_never_taken(quarantine: Table, sink: Sink, how: str) -> None:
+    """Rows that were requeued would come again, as those of a new snapshot."""
+    snapshots, rows = quarantine.metadata.snapshots, quarantine.scan().to_arrow()
+    after = 3
+    if how == "overwrite":
+        quarantine.overwrite(rows)
+    elif how == "part":
+        quarantine.overwrite(rows.slice(0, 1))
+    elif how == "append":
+        quarantine.append(rows)
+    else:
+        kept = replace(sink, options=replace(sink.options, table=("db", "t__quarantine")))
+        set_branch(kept, "main", snapshots[1].snapshot_id)
+        cherry_pick(kept, snapshots[2].snapshot_id)
+    foreign = load(sink).current_snapshot()
+    assert foreign is not None
+
+    with pytest.raises(UnsupportedTableError, match=f"snapshot {foreign.snapshot_id} .*not of a write that quaran"):
+        pending(load(sink), after=after)
+    assert pending(load(sink), after=foreign.sequence_number) == []
+
+
+def test_rows_for_other_names_are_told(quarantine: Table) -> None:
+    """A table that was renamed would seem to have no bad rows."""
+    passed = Passed()
+
+    found = list(pending_rows(quarantine, "db.renamed", after=None, passed=passed))
+
+    assert (found, passed.other_tables) == ([], {"db.t", "db.other"})
+    result = RequeueResult(table="db.renamed", quarantine="db.q", other_tables=("db.other", "db.t"))
+    assert "no rows for a table of that name" in str(result)
+    assert "rows for db.other, db.t" in str(result)
+
+
+def test_row_with_bytes_that_are_no_text_is_left(sink: Sink) -> None:
+    """Other characters than those that were sent would land."""
+    first = quarantining(sink)
+    plan = first.plan(SENT, is_stream=False)
+    raw = pa.array([b"\xff\\udcff", b"\\udcff", b"\\\\xff"], pa.binary()).view(pa.string())
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["a", "b", "c"]), pa.nulls(3, pa.string()), raw], names=["id", "amount", "token"]
+    )
+    commit(first, [report_task(plan, [batch], TaskAttempt(partition_id=0, task_attempt_id=1))])
+    passed = Passed()
+
+    ((_, rows),) = pending_rows(load(sink), "db.t", after=None, passed=passed)
+
+    assert [row_texts(row) for row in rows.column("row").to_pylist()] == [
+        {"id": "b", "amount": None, "token": "\\udcff"},
+        {"id": "c", "amount": None, "token": "\\\\xff"},
+    ]
+    assert passed.not_text == 1
+    assert "1 rows were left" in str(RequeueResult(table="t", quarantine="q", not_text=1))
 
 
 def test_expired_history_is_no_guess(quarantine: Table, sink: Sink) -> None:

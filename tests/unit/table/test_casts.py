@@ -18,6 +18,9 @@ TEXT, LONG, INT, DOUBLE, FLOAT = pa.string(), pa.int64(), pa.int32(), pa.float64
 LOCAL, INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 UTC = dt.timezone.utc
 MIDNIGHT = dt.datetime.fromisoformat("2026-01-01")
+HUGE = "53817946063107624193820912097094051831"
+LONG_FRACTION = "871999142656265626.30897734952675178575"
+WIDE = pa.decimal128(38, 38)
 NO = "no value of that type"
 
 CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
@@ -38,6 +41,19 @@ CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
     (pa.decimal128(5, 2), pa.decimal128(5, 1), [Decimal("1.20"), Decimal("1.25")], [Decimal("1.2"), NO]),
     (pa.decimal128(5, 2), LONG, [Decimal("1.00"), Decimal("1.25")], [1, NO]),
     (pa.decimal128(19, 2), DOUBLE, [Decimal("0.1"), Decimal("12345678901234567.89")], [0.1, NO]),
+    # Arrow's products of 128 bits wrap around.
+    (LONG, WIDE, [0, 1, -9, 340282366921], [Decimal(0), NO, NO, NO]),
+    (pa.decimal128(38, 0), pa.decimal128(38, 10), [Decimal(7), Decimal(HUGE)], [Decimal(7), NO]),
+    (pa.decimal128(20, 2), pa.decimal128(38, 30), [Decimal("1.25"), Decimal(340282366921)], [Decimal("1.25"), NO]),
+    (TEXT, pa.decimal128(38, 18), [str(2**128), str(2**128 + 1), "3e30", "1.5"], [NO, NO, NO, Decimal("1.5")]),
+    (TEXT, pa.decimal128(5, 2), ["3e-41", "0e-41", "0" * 50 + "1.50", "1e-400"], [NO, Decimal(0), Decimal("1.5"), NO]),
+    (TEXT, pa.decimal128(38, 20), ["871999142656265626.3089773495267517857500", "1."], [Decimal(LONG_FRACTION), 1]),
+    # Arrow's products of floats are rounded; whole floats are taken exactly.
+    (DOUBLE, pa.decimal128(38, 10), [409984.01, 2.0**60, 2.0**94], [Decimal("409984.01"), 2**60, NO]),
+    (FLOAT, pa.decimal128(38, 10), [0.1, 2.0**40, 2.0**90], [Decimal("0.1"), 2**40, 2**90]),
+    (pa.decimal128(38, 18), DOUBLE, [Decimal("123.45"), Decimal("0.100000000000000001")], [123.45, NO]),
+    (LONG, DOUBLE, [-(2**63), 2**63 - 1], [-(2.0**63), NO]),
+    (TEXT, INT, ["0" * 40 + "7", "-0"], [7, 0]),
     (LOCAL, pa.date32(), [MIDNIGHT, MIDNIGHT.replace(hour=1)], [dt.date(2026, 1, 1), NO]),
     (pa.date32(), LOCAL, [dt.date(2026, 1, 1)], [MIDNIGHT]),
     (INSTANT, TEXT, [dt.datetime(2026, 1, 1, 10, tzinfo=UTC)], ["2026-01-01T10:00:00.000Z"]),
