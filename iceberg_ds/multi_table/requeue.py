@@ -78,8 +78,8 @@ class RequeueResult:
         if self.other_tables and not self.not_text:
             return (
                 f"Requeued nothing into {self.table}: {self.quarantine} has no rows for a table of that name since "
-                f"the last call, but rows for {', '.join(self.other_tables)}. Rows keep the name that their table had: if it "
-                "was renamed, rename it back for the call."
+                f"the last call, but rows for {', '.join(self.other_tables)}. Rows keep the name that their table had: "
+                "if it was renamed, rename it back for the call."
             )
         return f"Nothing to requeue from {self.quarantine} into {self.table}.{left}"
 
