@@ -281,7 +281,7 @@ def _happened(metric: str) -> str:
     return f"sum by ({_BY_STREAM}) (increase({metric}{_AGO}) > 0 or {began}) > 0"
 
 
-_STREAMS = 'stream!=""'
+_STREAMS = 'stream!=""'  # one that writes into several tables need not have rows for each
 ALERT_RULES: tuple[Alert, ...] = (
     Alert(
         name="IcebergExporterDown",
@@ -295,23 +295,22 @@ ALERT_RULES: tuple[Alert, ...] = (
     ),
     Alert(
         name="IcebergNoCommit",
-        when="a named stream has had no successful commit for 15 minutes",
-        expression=f"time() - max by ({_BY_STREAM}) (<iceberg.sink.last_success.time {_STREAMS}>) > {MINUTES * 60}",
+        when="a named stream has had no successful commit to any table for 15 minutes",
+        expression=f"time() - max by (stream) (<iceberg.sink.last_micro_batch.time {_STREAMS}>) > {MINUTES * 60}",
         lasting="1m",
         severity="critical",
-        summary="Stream {{ $labels.stream }} has brought no rows to {{ $labels.table }} for "
-        "{{ $value | humanizeDuration }}.",
+        summary="Stream {{ $labels.stream }} has brought no rows to any table for {{ $value | humanizeDuration }}.",
         runbook="See whether the query runs and whether its source has rows. If it fails, its error says what to do; "
         "started again from its checkpoint it loses nothing.",
     ),
     Alert(
         name="IcebergRowsAreOld",
         when="the newest row of a named stream is older than 15 minutes",
-        expression=f"time() - max by ({_BY_STREAM}) (<iceberg.sink.newest_event.time {_STREAMS}>) > {MINUTES * 60}",
+        expression=f"time() - max by (stream) (<iceberg.sink.newest_event.time {_STREAMS}>) > {MINUTES * 60} "
+        "and on (stream) <iceberg.sink.last_micro_batch.time>",
         lasting="5m",
         severity="warning",
-        summary="The newest row that {{ $labels.stream }} brought to {{ $labels.table }} is "
-        "{{ $value | humanizeDuration }} old.",
+        summary="The newest row that stream {{ $labels.stream }} brought is {{ $value | humanizeDuration }} old.",
         runbook="If commits land, the source is behind or silent, or a micro-batch takes longer than its rows took to "
         "come: compare rows per second and the duration of commits with those of yesterday.",
     ),

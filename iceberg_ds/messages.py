@@ -24,6 +24,10 @@ from iceberg_ds.plan import EpochId, TaskKeys, WriteIdentity
 
 WIRE_VERSION = 12
 
+# An event time further ahead of the clock, such as 9999-12-31 for "no end", is no time of an event: it would hide all
+# that comes after it.
+FUTURE_MS = 24 * 60 * 60 * 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
@@ -56,7 +60,7 @@ class TaskMetrics:
         seconds: Seconds from its first line to its message.
         received_bytes: Bytes of the rows that Spark sent, in memory.
         spilled_bytes: Bytes that it wrote to local disks because they did not fit in memory.
-        newest_event_us: Event time of its newest row, in microseconds since 1970 in UTC; None if unknown.
+        newest_event_us: Event time of the newest row that it wrote, in microseconds since 1970 in UTC; None if unknown.
     """
 
     seconds: float = 0.0
@@ -70,42 +74,71 @@ class CountedBatches:
 
     Args:
         batches: The batches.
-        event_time: Name of the column with the event time of rows, None for no such column.
 
     Attributes:
         rows: How many rows have come so far.
         received_bytes: How many bytes they take in memory.
-        newest_event_us: The latest event time so far, in microseconds since 1970 in UTC; None if unknown.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], event_time: str | None = None) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.rows = self.received_bytes = 0
-        self.newest_event_us: int | None = None
         self._batches = batches
-        self._event_time = event_time
         self._started = time.monotonic()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
             self.rows += batch.num_rows
             self.received_bytes += batch.nbytes
-            if self._event_time is not None and batch.num_rows:
-                self._see_events(batch.column(self._event_time))
             yield batch
 
-    def metrics(self, spilled_bytes: int = 0) -> TaskMetrics:
+    def metrics(self, spilled_bytes: int = 0, newest_event_us: int | None = None) -> TaskMetrics:
         """Return what the task took from when this was made until now."""
         return TaskMetrics(
             seconds=time.monotonic() - self._started,
             received_bytes=self.received_bytes,
             spilled_bytes=spilled_bytes,
-            newest_event_us=self.newest_event_us,
+            newest_event_us=newest_event_us,
         )
 
-    def _see_events(self, times: pa.Array) -> None:
-        newest = pc.max(times).cast(pa.timestamp("us", times.type.tz)).value
-        if newest is not None and (self.newest_event_us is None or newest > self.newest_event_us):
-            self.newest_event_us = newest
+
+class TimedBatches:
+    """Batches on their way to the writers, whose newest event time is noted.
+
+    Event times more than a day ahead of this machine's clock are left out.
+
+    Args:
+        batches: The batches, without rows that are not written.
+        event_time: Name of the column with the event time of rows, None for no such column.
+
+    Attributes:
+        newest_us: The latest event time so far, in microseconds since 1970 in UTC; None if unknown.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], event_time: str | None) -> None:
+        self.newest_us: int | None = None
+        self._batches = batches
+        self._event_time = event_time
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if self._event_time is not None:
+                self._see(batch.column(self._event_time))
+            yield batch
+
+    def _see(self, times: pa.Array) -> None:
+        if not pa.types.is_timestamp(times.type):  # with `on-bad-row`, a column of the table may take times as text
+            return
+        latest_us = time.time_ns() // 1000 + FUTURE_MS * 1000
+        newest = _newest_us(times)
+        if newest is not None and newest > latest_us:
+            newest = _newest_us(times.filter(pc.less_equal(times, pa.scalar(latest_us, times.type))))
+        if newest is not None and (self.newest_us is None or newest > self.newest_us):
+            self.newest_us = newest
+
+
+def _newest_us(times: pa.Array) -> int | None:
+    newest: int | None = pc.max(times).cast(pa.timestamp("us", times.type.tz)).value
+    return newest
 
 
 def rows_in(data_files: Iterable[DataFile]) -> int:

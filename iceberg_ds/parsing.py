@@ -126,7 +126,7 @@ def location(text: str) -> str:
 def local_file(text: str) -> str:
     """Return the absolute path of a local file."""
     path = Path(text).expanduser()
-    if "://" in text or text.endswith("/"):
+    if not text or "://" in text or text.endswith("/"):
         raise ValueError("expected the path of a local file, such as /var/log/spark/commits.jsonl")
     if not path.is_absolute() and is_folder_of_session():
         raise ValueError(f"expected an absolute path: {_FOLDERS_OF_SESSIONS}")

@@ -53,12 +53,12 @@ from pyiceberg.io import PY_IO_IMPL, FileIO
 from pyiceberg.table import CommitTableRequest, CommitTableResponse, StagedTable, Table, TableIdentifier
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.utils.properties import get_header_properties, property_as_bool
-from requests import HTTPError, PreparedRequest, Response, Session
+from requests import HTTPError, PreparedRequest, RequestException, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import ChunkedEncodingError, ConnectionError  # noqa: A004  # requests' own
 
 from iceberg_ds._version import __version__
-from iceberg_ds.catalog.answers import StagingRefusedError, TogetherRefusedError
+from iceberg_ds.catalog.answers import StagingRefusedError, TogetherRefusedError, sent_login
 from iceberg_ds.catalog.metadata_files import files_at_hand, no_garbage_collection
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.vended_credentials import (
@@ -347,7 +347,7 @@ class SinkRestCatalog(RestCatalog):
         """Send the report on a commit to the server, if it takes reports and the catalog's property allows it.
 
         Raises:
-            HTTPError, RequestException: The server refused it, or could not be reached in time.
+            RESTError: The server refused it, or could not be reached in time; the text holds no secret.
         """
         is_wanted = property_as_bool(self.properties, METRICS_REPORTING, True)  # noqa: FBT003  # as in Java's catalog
         if report.snapshot_id is None or report.outcome != "committed" or not is_wanted:
@@ -356,7 +356,16 @@ class SinkRestCatalog(RestCatalog):
             return
         place = self._split_identifier_for_path(parse_identifier(report.table))
         url = self.url(_METRICS, prefixed=True, **place)
-        self._session.post(url, json=rest_report(report), timeout=_REPORT_TIMEOUT_S).raise_for_status()
+        body, timeout = rest_report(report), _REPORT_TIMEOUT_S
+        try:
+            # Another host that an answer leads to would get the catalog's own headers, and may be anyone's.
+            answer = self._session.post(url, json=body, timeout=timeout, allow_redirects=False)
+            answer.raise_for_status()
+        except RequestException as error:
+            known = {**self.properties, **sent_login(error)}
+            raise RESTError(mask_text(f"{type(error).__name__}: {error}", known)) from None
+        if answer.is_redirect:
+            raise RESTError(f"the server answers with status {answer.status_code}, and reports follow no redirect")
 
     @property
     def can_commit_tables(self) -> bool:

@@ -28,6 +28,7 @@ from iceberg_ds.error_hints import diagnose
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
 from iceberg_ds.inspect.forecast import Forecast, forecast_of, outlook
 from iceberg_ds.inspect.live_files import LiveFiles, LiveFilesReader
+from iceberg_ds.messages import FUTURE_MS
 from iceberg_ds.metrics.report import SUMMARY_PREFIX
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -57,8 +58,6 @@ _NEWEST_EVENT = f"{SUMMARY_PREFIX}newest-event-ms"
 _ASKED_SNAPSHOTS = 100
 # The largest number of times that a table is loaded, if its branch moves on and the files of the old snapshot expire.
 _LOOKS = 3
-# An event further ahead of its own commit is a slip of its source: one such row would hide the lag of the next commits.
-_MOST_AHEAD_MS = 86_400_000
 # The largest figures that are shown in a unit; from there on they would be rounded to one of the next unit.
 _SIZES = (("B", 1, 999.5), ("kB", 1e3, 999.95), ("MB", 1e6, 999.95), ("GB", 1e9, 999.95))
 _AGES = (("s", 1, 59.5), ("min", 60, 59.95), ("h", 3_600, 23.95))
@@ -411,7 +410,7 @@ def _age_s(then_ms: int | None, now_ms: int) -> float | None:
 def _newest_event(snapshot: Snapshot) -> int | None:
     text = summary_entries(snapshot).get(_NEWEST_EVENT)
     event_ms = int(text) if text is not None and is_number(text) else None
-    return None if event_ms is None or event_ms > snapshot.timestamp_ms + _MOST_AHEAD_MS else event_ms
+    return None if event_ms is None or event_ms > snapshot.timestamp_ms + FUTURE_MS else event_ms
 
 
 def _writers(history: BranchHistory, now_ms: int) -> tuple[WriterHealth, ...]:

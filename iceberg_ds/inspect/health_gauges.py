@@ -6,7 +6,6 @@ A scrape looks at the tables if the last look is old enough, so an endpoint that
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from iceberg_ds.errors import OptionError
 from iceberg_ds.inspect.health import TableHealth, WriterHealth
 from iceberg_ds.inspect.watch import Look
+from iceberg_ds.metrics.counters import is_name
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -152,13 +152,7 @@ def _named_writers(health: TableHealth) -> list[WriterHealth]:
 
 
 def _has_a_name(writer: WriterHealth) -> bool:
-    if writer.kind != "application":
-        return writer.kind == "stream"
-    try:
-        uuid.UUID(writer.name)
-    except ValueError:
-        return True
-    return False
+    return writer.kind == "stream" or (writer.kind == "application" and is_name(writer.name))
 
 
 _OF_WRITERS: dict[str, Callable[[WriterHealth], float | None]] = {
@@ -206,7 +200,7 @@ def serve(look: Callable[[], list[Look]], port: int, address: str = "127.0.0.1")
 
     try:
         server, thread = start_http_server(port, address, registry)
-    except (OSError, UnicodeError) as error:  # the latter for an address that is no name of a host
+    except (OSError, ValueError) as error:  # the latter for an address that is no name of a host
         raise OptionError(
             f"Cannot serve on port {port} of {address}: {getattr(error, 'strerror', None) or error}. Give another "
             "port, such as 0 for any free one, or another address."

@@ -1,7 +1,8 @@
 """`Watch`: looks at several tables, one after the other, and shows what it found in a terminal.
 
 A table that cannot be looked at hides none of the rest. Each look has a time limit, because a catalog that hangs would
-keep a watcher from the tables behind it.
+keep a watcher from the tables behind it. A look that hangs is not repeated until it ends, so that there is one of each
+table at most.
 """
 
 from __future__ import annotations
@@ -103,15 +104,26 @@ class Watch:
         self._options = options
         self._limit_s = limit_s
         readers = [HealthReader(parse_health_options(table, options, branch)) for table in tables]
-        self._readers = list({(reader.table, reader.branch): reader for reader in readers}.values())
+        # Each with the lock that a look at its table holds until it ends, which may be after the time limit.
+        self._readers = [
+            (reader, threading.Lock()) for reader in {(one.table, one.branch): one for one in readers}.values()
+        ]
 
     def look(self) -> list[Look]:
         """Return how each table does now, in the order in which they were given; raises nothing."""
-        return [self._look(reader) for reader in self._readers]
+        return [self._look(reader, is_looked_at) for reader, is_looked_at in self._readers]
 
-    def _look(self, reader: HealthReader) -> Look:
+    def _look(self, reader: HealthReader, is_looked_at: threading.Lock) -> Look:
+        def read() -> TableHealth:
+            if not is_looked_at.acquire(blocking=False):
+                raise IcebergSinkError(f"Cannot look at {reader.table}: an earlier look at it has had no answer yet.")
+            try:
+                return reader.read()
+            finally:
+                is_looked_at.release()
+
         try:
-            health = within(self._limit_s, reader.read)
+            health = within(self._limit_s, read)
         except IcebergSinkError as error:
             problem = str(error)
         except TimeoutError:

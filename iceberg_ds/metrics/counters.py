@@ -10,10 +10,13 @@ several streams may write to one file. These rules make the sums true all the sa
 * A replay of a snapshot that has been counted is a replay and nothing else. The report on a commit that is read twice
   counts once.
 * A commit cannot have ended after its report was read: a time ahead of the reader's clock counts as the time of
-  reading, so that no clock that was wrong once hides later commits. The next commit takes its place.
-* A gauge of a table shows its newest snapshot by sequence number, in whatever order reports arrive.
+  reading, so that no clock that was wrong once hides later commits. The next commit takes its place, also if it was the
+  reader's clock that was ahead.
+* A gauge of a table shows its newest snapshot by sequence number, in whatever order reports arrive. A table of format 1
+  has no sequence numbers: there a replay, whose snapshot may be an older one, never takes the place of a commit.
 * The number of series is bounded. A snapshot, a query or the text of an error is never a label; a stream that is a UUID
-  has the label of a stream without a name; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
+  has the label of a stream without a name, and the write of a quarantine table has that of the stream whose rows it
+  got; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
   ones are counted together as `other`, and have no gauges, which would mean nothing.
 """
 
@@ -27,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from iceberg_ds.messages import FUTURE_MS
 from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
 from iceberg_ds.metrics.report import OUTCOMES, CommitReport, Outcome
 
@@ -40,7 +44,10 @@ SNAPSHOTS = 200_000
 # Outcomes after which the rows are in the table.
 SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
 _OPERATIONS = {"append", "replace", "overwrite", "delete"}
-_UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+_UUID = r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
+# A name under which rows go into a quarantine table: `<stream> > <table>`, or a digest of it if it is long.
+_QUARANTINE = re.compile(r"(?P<stream>.+) > [^.]+\..+", re.DOTALL)
+_NO_NAME = re.compile(rf"{_UUID}(?: > .+)?|quarantine [0-9a-f]{{32}}", re.IGNORECASE | re.DOTALL)
 
 # Values of the labels of an instrument, in its order.
 Labels: TypeAlias = tuple[str, ...]
@@ -135,12 +142,15 @@ class Measurement:
 class _Newest:
     table_uuid: str
     sequence_number: int
+    is_commit: bool
     at_ms: int
 
-    def is_after(self, other: _Newest) -> bool:
+    def is_after(self, other: _Newest, now_ms: float) -> bool:
+        other_ms = other.at_ms if other.at_ms <= now_ms else 0  # the reader's clock was ahead
         if self.table_uuid != other.table_uuid:  # a table in place of one that was dropped
-            return self.at_ms >= other.at_ms
-        return (self.sequence_number, self.at_ms) >= (other.sequence_number, other.at_ms)
+            return self.at_ms >= other_ms
+        other_order = (other.sequence_number, other.is_commit, other_ms)
+        return (self.sequence_number, self.is_commit, self.at_ms) >= other_order
 
 
 class Writers:
@@ -207,15 +217,17 @@ class Measurer:
             return True
         if OTHER_WRITER[: len(labels)] == labels:
             return False
-        key = (instrument.name, labels)
+        key, now_ms = (instrument.name, labels), self._clock() * 1000
         if instrument.keeps == "newest_snapshot":
-            newest = _Newest(report.table_uuid, report.sequence_number or 0, report.at_ms)
-            if key in self._newest and not newest.is_after(self._newest[key]):
+            is_commit = report.outcome == "committed"
+            newest = _Newest(report.table_uuid, report.sequence_number or 0, is_commit, report.at_ms)
+            if key in self._newest and not newest.is_after(self._newest[key], now_ms):
                 return False
             self._newest[key] = newest
             return True
-        order = value if instrument.keeps == "largest" else float(report.at_ms)
-        if order < self._latest.get(key, order):
+        is_event = instrument.keeps == "newest_event"
+        order, limit = (value * 1000, now_ms + FUTURE_MS) if is_event else (float(report.at_ms), now_ms)
+        if not is_later(order, self._latest.get(key), limit):
             return False
         self._latest[key] = order
         return True
@@ -229,6 +241,11 @@ def _has_value(instrument: Instrument, report: CommitReport, counted: Counted) -
     return instrument.basis == "any" or report.outcome in SUCCESSES
 
 
+def is_later(time_ms: float, known_ms: float | None, now_ms: float) -> bool:
+    """Return whether a time is not before the known one, or that is ahead of `now_ms`: a clock was wrong."""
+    return known_ms is None or time_ms >= known_ms or known_ms > now_ms
+
+
 def not_ahead(report: CommitReport, now_s: float) -> CommitReport:
     """Return the report with a time that is not ahead of the reader's clock."""
     now_ms = int(now_s * 1000)
@@ -240,9 +257,16 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def is_name(stream: str) -> bool:
+    """Return whether a stream or application has a name, and no id: these would make a series for each query."""
+    return _NO_NAME.fullmatch(stream) is None
+
+
 def _stream_label(stream: str | None) -> str:
-    """Return the label of a stream; a UUID, such as the id of a query, would make a series for each query."""
-    return "" if stream is None or _UUID.fullmatch(stream) else encodable(stream)
+    if stream is None or not is_name(stream):
+        return ""
+    quarantine = _QUARANTINE.fullmatch(stream)
+    return encodable(stream if quarantine is None else quarantine["stream"])
 
 
 def _operation_label(operation: str | None) -> str:

@@ -1,6 +1,7 @@
 """Hands reports to those who asked for them, so that none of them can fail a commit or hold it up for long.
 
-Each reporter has a thread of its own, which takes the reports of simultaneous commits one after the other. A commit
+Each reporter has a thread of its own, which takes the reports of simultaneous commits one after the other, and ends
+when none comes for a while. A commit
 waits for all reporters together, at most `LIMIT_S`, so that a report is where it belongs before Spark notes the epoch
 as done; a reporter that is not ready by then gets no further report until it is, and costs no further wait. What goes
 wrong is logged once for each reporter in this process.
@@ -12,7 +13,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from iceberg_ds.metrics.report import CommitReport
@@ -24,12 +26,16 @@ Reporter: TypeAlias = Callable[[CommitReport], object]
 
 # Seconds that a commit waits for reporters, all of them together.
 LIMIT_S = 1.0
+# Seconds after which a thread without reports ends: a program may name a new file for each day or table.
+_IDLE_S = 10.0
+# Characters of an error of others that are shown: hiding secrets in more could take longer than a commit waits.
+_MOST_TEXT = 2_000
 
 
 def described(problem: BaseException) -> str:
     """Return the class and the text of an error of others, without secrets; the class alone if it has no text."""
     try:
-        return mask_text(f"{type(problem).__name__}: {problem}", {})
+        return mask_text(f"{type(problem).__name__}: {problem}"[:_MOST_TEXT], {})
     except BaseException:  # its __str__ is code of others, too
         return type(problem).__name__
 
@@ -105,11 +111,21 @@ class _Line:
             logger.warning("Reports on commits do not reach %s, and commits go on without: %s", self._name, problem)
 
     def _run(self) -> None:
-        while True:
-            report, done = self._queue.get()
+        while (given := self._next()) is not None:
+            report, done = given
             try:
                 self._reporter(report)
             except BaseException as problem:  # of any code of others, which must not fail a commit
                 self.warn(described(problem))
             finally:
                 done.set()
+
+    def _next(self) -> tuple[CommitReport, threading.Event] | None:
+        """Return the next report, or None if there is none for a while, after which `take` starts another thread."""
+        with suppress(Empty):
+            return self._queue.get(timeout=_IDLE_S)
+        with self._lock:
+            with suppress(Empty):  # it came just now
+                return self._queue.get_nowait()
+            self._thread = None
+            return None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from iceberg_ds.messages import FUTURE_MS
 from iceberg_ds.metrics.report import COUNTS, CommitReport, TaskFigures
 from iceberg_ds.plan import Reason
 
@@ -22,8 +23,8 @@ Label: TypeAlias = Literal["table", "branch", "stream", "operation", "outcome"]
 # replay; `commit`: those on commits; `success`: also those on replays and on commits without anything to add; `any`:
 # all.
 Basis: TypeAlias = Literal["snapshot", "commit", "success", "any"]
-# What a gauge keeps: the value of the newest snapshot of the branch, of the latest report, or the largest one.
-Keeps: TypeAlias = Literal["newest_snapshot", "latest", "largest"]
+# What a gauge keeps: the value of the newest snapshot of the branch, of the latest report, or of the newest event.
+Keeps: TypeAlias = Literal["newest_snapshot", "latest", "newest_event"]
 
 # The attributes of OpenTelemetry that stand for the labels.
 ATTRIBUTES: dict[Label, str] = {
@@ -36,10 +37,6 @@ ATTRIBUTES: dict[Label, str] = {
 _WRITER: tuple[Label, ...] = ("table", "branch", "stream")
 _COMMIT: tuple[Label, ...] = (*_WRITER, "operation")
 _TABLE: tuple[Label, ...] = ("table", "branch")
-
-# An event time further ahead of its commit, such as 9999-12-31 for "no end", is no time of an event: it would hide all
-# that comes after it.
-FUTURE_MS = 24 * 60 * 60 * 1000
 
 DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RECORD_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
@@ -94,7 +91,7 @@ def _of_tasks(value: Callable[[TaskFigures], float]) -> Callable[[CommitReport],
 
 
 def _newest_event_s(report: CommitReport) -> float | None:
-    newest_ms = report.tasks.newest_event_ms
+    newest_ms = report.tasks.newest_event_ms  # by the clock of a task, which may have been wrong
     if newest_ms is None or newest_ms > report.at_ms + FUTURE_MS:
         return None
     return newest_ms / 1000
@@ -280,7 +277,17 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         labels=_WRITER,
         unit="s",
         basis="success",
-        keeps="largest",
+    ),
+    Instrument(
+        name="iceberg.sink.last_micro_batch.time",
+        prometheus="iceberg_sink_last_micro_batch_timestamp_seconds",
+        kind="gauge",
+        doc="When the last micro-batch of a streaming query ended that found or brought its rows in the table, in "
+        "seconds since 1970.",
+        value=lambda report: None if report.query_id is None else report.at_ms / 1000,
+        labels=_WRITER,
+        unit="s",
+        basis="success",
     ),
     Instrument(
         name="iceberg.sink.newest_event.time",
@@ -292,7 +299,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         labels=_WRITER,
         unit="s",
         basis="success",
-        keeps="largest",
+        keeps="newest_event",
     ),
     Instrument(
         name="iceberg.sink.epoch",

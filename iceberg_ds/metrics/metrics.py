@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers, not_ahead
+from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers, is_later, not_ahead
 from iceberg_ds.metrics.following import Files, FollowedCounters
 from iceberg_ds.metrics.report import CommitReport
 
@@ -223,10 +223,10 @@ class Metrics:
             raise OptionError(f"Cannot sum up the last {seconds:g} s: expected up to {LONGEST_WINDOW_S} s, above 0.")
         with self._lock:
             self._read()
-            since = floor(time.time()) - ceil(seconds)
+            now = floor(time.time())
             sums = _Sums()
             for second, of_second in self._by_second.items():
-                if second > since:
+                if now - ceil(seconds) < second <= now:  # this machine's clock may have been ahead
                     sums.merge(of_second)
             return sums.snapshot(float(seconds))
 
@@ -274,14 +274,15 @@ class Metrics:
         if counted.is_repeated:
             return
         self._reports.append(report)
-        now, second = int(time.time()), report.at_ms // 1000
-        ended = not_ahead(report, time.time())
+        now = time.time()
+        ended = not_ahead(report, now)
+        second = ended.at_ms // 1000
         self._sums.take(ended, counted)
-        self._by_writer.setdefault(self._writers.of(ended), _OfWriter()).take(ended, counted)
+        self._by_writer.setdefault(self._writers.of(ended), _OfWriter()).take(ended, counted, now)
         if second > now - LONGEST_WINDOW_S:
-            self._by_second.setdefault(second, _Sums()).take(report, counted)
+            self._by_second.setdefault(second, _Sums()).take(ended, counted)
         if len(self._by_second) > 2 * LONGEST_WINDOW_S:
-            kept = sorted(self._by_second)[-LONGEST_WINDOW_S:]  # a clock may have been ahead by days
+            kept = sorted(self._by_second)[-LONGEST_WINDOW_S:]
             self._by_second = {second: self._by_second[second] for second in kept}
 
 
@@ -357,12 +358,12 @@ class _OfWriter:
     last_success_ms: int | None = None
     last_error: str | None = None
 
-    def take(self, report: CommitReport, counted: Counted) -> None:
+    def take(self, report: CommitReport, counted: Counted, now_s: float) -> None:
         self.sums.take(report, counted)
         if report.error is not None:
             self.last_error = report.error
-        if report.outcome in SUCCESSES:
-            self.last_success_ms = max(self.last_success_ms or 0, report.at_ms)
+        if report.outcome in SUCCESSES and is_later(report.at_ms, self.last_success_ms, now_s * 1000):
+            self.last_success_ms = report.at_ms
 
 
 def print_metrics(metrics: Metrics, console: Console) -> None:

@@ -15,7 +15,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.metrics.counters import Counters
 from iceberg_ds.metrics.following import Files, FollowedCounters
 from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
-from iceberg_ds.secrets import mask_text, mask_url
+from iceberg_ds.secrets import mask_properties, mask_text
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest, push_to_gateway, start_http_server
@@ -83,10 +83,11 @@ class MetricsServer:
         registry = _registry(collector)
         try:
             self._server, self._thread = start_http_server(port, address, registry)
-        except (OSError, OverflowError) as problem:
+        except (OSError, OverflowError, ValueError) as problem:  # the latter for an address that is no name of a host
             collector.close()
             raise OptionError(
-                f"Cannot serve metrics on {address}:{port}: {problem}. Choose another port, such as 0 for any free one."
+                f"Cannot serve metrics on {address}:{port}: {problem}. Choose another port, such as 0 for any free "
+                "one, or another address."
             ) from problem
         self.port = int(self._server.server_port)
 
@@ -164,9 +165,10 @@ def push_metrics(file: Files, gateway: str, *, job: str = "iceberg-ds", timeout_
     try:
         push_to_gateway(gateway, job=job, registry=_registry(collector), timeout=timeout_s)
     except Exception as problem:  # of the client, of HTTP and of addresses, which have no common root
+        address = {"url": gateway}  # which may lack its scheme
         raise OptionError(
-            f"Cannot push metrics of job '{job}' to {mask_url(gateway)}: {mask_text(str(problem), {})}. "
-            "Check the address of the gateway."
+            f"Cannot push metrics of job '{job}' to {mask_properties(address)['url']}: "
+            f"{mask_text(str(problem), address)}. Check the address of the gateway."
         ) from problem
     finally:
         collector.close()

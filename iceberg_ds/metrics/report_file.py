@@ -155,22 +155,27 @@ class ReportReader:
         self._previous: int | None = None
         self._consumed = 0  # bytes, up to the end of the last whole line
         self._is_in_long_line = False
+        # Why the older file is left out, until it is told.
+        self._left_out: OSError | None = None
 
     def new(self) -> Iterator[CommitReport]:
         """Yield the reports that came since the last call; in the first call all that are kept, after `close` none.
 
         Raises:
-            OSError: The file cannot be read, or is no regular file.
+            OSError: The file cannot be read, or is no regular file; or the older one, after all reports of the file.
         """
         self._path = target(self._given)  # a link may lead elsewhere by now
         self._older = older(self._path)
         while not self._is_closed:
             yield from self._read()
             if _is_at(self._path, self._descriptor):
-                return
+                break
             yield from self._read()  # what came just before the file was renamed
             if not self._go_on():
-                return
+                break
+        if self._left_out is not None:
+            problem, self._left_out = self._left_out, None
+            raise problem
 
     def close(self) -> None:
         """Close the file; no report is read from then on."""
@@ -182,12 +187,17 @@ class ReportReader:
     def _go_on(self) -> bool:
         """Open the file that follows the open one, which may be the older one at first; return whether there is one."""
         following = _opened(self._path)
-        # Looked at only now: what is renamed from here on has been opened.
-        if not any(_is_at(self._older, known) for known in (self._descriptor, self._previous, following)):
-            between = _opened(self._older)
-            if between is not None:
-                _close(following)
-                following = between
+        try:
+            # Looked at only now: what is renamed from here on has been opened.
+            is_known = any(_is_at(self._older, known) for known in (self._descriptor, self._previous, following))
+            between = None if is_known else _opened(self._older)
+        except OSError as problem:
+            if following is None:
+                raise
+            between, self._left_out = None, problem
+        if between is not None:
+            _close(following)
+            following = between
         if following is None:
             return False
         _close(self._previous)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -91,4 +92,8 @@ def _loaded(name: str) -> Reporter:
 
 
 def _log(report: CommitReport) -> None:
-    logger.info("%s", report.to_json())
+    """Log a report; print it where no line of level INFO would be seen, as in the processes that Spark starts."""
+    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
+        logger.info("%s", report.to_json())
+    else:
+        print(report.to_json(), file=sys.stderr)  # noqa: T201  # what the user asked for

@@ -191,20 +191,20 @@ class WrittenColumns:
     def event_time(self) -> str | None:
         """Return the DataFrame's name of the column with the event time of rows, or None if it has none.
 
-        Without option `event-time-column` it is the column of the stream's watermark.
+        Without option `event-time-column` it is the column of the stream's watermark, if its times have a zone.
 
         Raises:
             OptionError: The option names no column, or one that holds no time.
         """
         asked = self._options.event_time_column
         if asked is None:
-            marked = (c.name for c in self._dataframe if _WATERMARK in c.metadata and isinstance(c.dataType, _TIMES))
-            return next(marked, None)
+            marked = (column for column in self._dataframe if _WATERMARK in column.metadata)
+            return next((column.name for column in marked if isinstance(column.dataType, _TIME)), None)
         position = self._position(asked, self._dataframe.names)
         if position is None:
             reason = f"the DataFrame has no such column: it has {', '.join(self._dataframe.names)}"
-        elif not isinstance((column := self._dataframe[position]).dataType, _TIMES):
-            reason = f"it is {column.dataType.simpleString()}, and a timestamp is needed"
+        elif not isinstance((column := self._dataframe[position]).dataType, _TIME):
+            reason = f"it is {column.dataType.simpleString()}, and a timestamp is needed: cast it to timestamp"
         else:
             return column.name
         raise OptionError(f"Cannot write to {self._name}: option 'event-time-column' names '{asked}': {reason}.")
@@ -369,7 +369,7 @@ class WrittenColumns:
 
 # Spark marks the column of a watermark by this key of its metadata.
 _WATERMARK = "spark.watermarkDelayMs"
-_TIMES = (spark.TimestampType, spark.TimestampNTZType)
+_TIME = spark.TimestampType  # a time without a zone may be any moment of some 26 hours
 _EXPECTED = "option 'soft-delete-column' needs a boolean or a timestamp"
 
 

@@ -19,7 +19,7 @@ from iceberg_ds.cdc.keys import digest_seed
 from iceberg_ds.cdc.task_changes import TaskChanges
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.messages import CountedBatches, TaskCommit, check_rows, rows_in
+from iceberg_ds.messages import CountedBatches, TaskCommit, TimedBatches, check_rows, rows_in
 from iceberg_ds.plan import ChangeFeed, TaskKeys, WritePlan
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
 from iceberg_ds.writers.bad_rows import BadRowFilter, row_counts
@@ -79,9 +79,10 @@ def report_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attemp
         batches: As for `write_keyed_task`.
         attempt: As for `write_keyed_task`.
     """
-    arriving, spilled_before = CountedBatches(batches, plan.event_time), spilled_bytes()
+    arriving, spilled_before = CountedBatches(batches), spilled_bytes()
     bad = BadRowFilter.of(plan)
-    written = write_keyed_task(plan, arriving if bad is None else bad.passing(arriving), attempt)
+    passing = TimedBatches(arriving if bad is None else bad.passing(arriving), plan.event_time)
+    written = write_keyed_task(plan, passing, attempt)
     fault_point(FaultPoint.TASK_WRITTEN)
     return TaskCommit(
         plan.write,
@@ -90,7 +91,7 @@ def report_keyed_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attemp
         delete_files=written.delete_files,
         keys=written.keys,
         counts=row_counts(arriving.rows, written.left_out, bad),
-        metrics=arriving.metrics(spilled_bytes() - spilled_before),
+        metrics=arriving.metrics(spilled_bytes() - spilled_before, passing.newest_us),
         bad=None if bad is None else bad.report(),
     )
 

@@ -22,7 +22,7 @@ from pyiceberg.manifest import DataFile
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io, is_local
-from iceberg_ds.messages import CountedBatches, HandedOverRows, TaskCommit, TaskManifest
+from iceberg_ds.messages import CountedBatches, HandedOverRows, TaskCommit, TaskManifest, TimedBatches
 from iceberg_ds.plan import ManifestLayout, WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, write_manifest
@@ -65,9 +65,10 @@ def report_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: Tas
 
         return report_keyed_task(plan, batches, attempt)
     spilled_before = spilled_bytes()
-    check, arriving = RangeCheck(plan), CountedBatches(batches, plan.event_time)
+    check, arriving = RangeCheck(plan), CountedBatches(batches)
     bad = BadRowFilter.of(plan)
-    data_files, rows = write_or_hand_over(plan, arriving if bad is None else bad.passing(arriving), attempt, check)
+    passing = TimedBatches(arriving if bad is None else bad.passing(arriving), plan.event_time)
+    data_files, rows = write_or_hand_over(plan, passing, attempt, check)
     report = report_files(plan, attempt, data_files)
     fault_point(FaultPoint.TASK_WRITTEN)
     return TaskCommit(
@@ -78,7 +79,7 @@ def report_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: Tas
         manifests=report.manifests,
         rows=rows,
         counts=row_counts(arriving.rows, check.left_out, bad),
-        metrics=arriving.metrics(spilled_bytes() - spilled_before),
+        metrics=arriving.metrics(spilled_bytes() - spilled_before, passing.newest_us),
         bad=None if bad is None else bad.report(),
     )
 

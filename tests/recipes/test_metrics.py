@@ -28,11 +28,21 @@ VARIABLES = {"$__rate_interval": "10m", "$table": ".*", "$branch": ".*", "$strea
 OF_DELETES = ("_deletes_added_total", "_dvs_added_total")
 MANY_KILLS = 20
 _OF_STREAM = 'table="db.t", branch="main", stream="s"'
+_LAST_BATCH = f"iceberg_sink_last_micro_batch_timestamp_seconds{{{_OF_STREAM}}}"
+_NEWEST_EVENT = f"iceberg_sink_newest_event_timestamp_seconds{{{_OF_STREAM}}}"
 # Of each alert: series by the minute, from 0 on as Prometheus counts time in such tests; when it is quiet, and fires.
 FIRED = [
     ("IcebergExporterDown", {'up{job="iceberg-ds", instance="i"}': "1x10 0x10"}, "14m", "17m"),
-    ("IcebergNoCommit", {f"iceberg_sink_last_success_timestamp_seconds{{{_OF_STREAM}}}": "0x60"}, "15m", "18m"),
-    ("IcebergRowsAreOld", {f"iceberg_sink_newest_event_timestamp_seconds{{{_OF_STREAM}}}": "0x60"}, "19m", "22m"),
+    ("IcebergNoCommit", {_LAST_BATCH: "0x60"}, "15m", "18m"),
+    # One table, or its quarantine, gets no rows; the stream has others.
+    ("IcebergNoCommit", {_LAST_BATCH: "0x60", _LAST_BATCH.replace("db.t", "db.u"): "0+60x30 1800x60"}, "40m", "48m"),
+    ("IcebergRowsAreOld", {_NEWEST_EVENT: "0x60", _LAST_BATCH: "0+60x60"}, "19m", "22m"),
+    (
+        "IcebergRowsAreOld",
+        {_NEWEST_EVENT: "0x60", _NEWEST_EVENT.replace("db.t", "db.u"): "0+60x30 1800x60", _LAST_BATCH: "0+60x60"},
+        "40m",
+        "53m",
+    ),
     (
         "IcebergCommitsFail",
         {f'iceberg_sink_commits_total{{{_OF_STREAM}, outcome="failed"}}': "0x20 1x40"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,35 @@ def test_server_that_refuses_or_hangs_fails_no_commit(fake: RestFake, caplog: py
     assert time.monotonic() - started < LIMIT_S + 3
     assert [m for m in caplog.messages if "Reports on commits do not reach the catalog" in m]
     assert len([m for m in caplog.messages if "Reports on commits" in m]) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_report_follows_no_server_elsewhere(
+    fake: RestFake, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another host would get the headers that the user set for the catalog, keys among them."""
+    (tmp_path / "other").mkdir()
+    with serve_rest_fake(tmp_path / "other") as other:
+        address = {"Location": f"{other.uri}/elsewhere?token=hidden-2"}
+        fake.faults = [Fault(method="POST", path=METRICS, status=status, headers=address)]
+        sink = sink_of(fake, header__X_Api_Key="hidden-1")
+        sink.append(1)
+
+        assert other.recorded == []
+    assert sink.ids() == [1]
+    assert f"status {status}, and reports follow no redirect" in caplog.text
+    assert "hidden" not in caplog.text
+
+
+def test_answer_with_the_token_in_it_shows_none(
+    fake: RestFake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log of each driver would show the token of a server that repeats it in its errors."""
+    reasons = {**BaseHTTPRequestHandler.responses, 500: ("Caller zxcvbnm0123456789 may not", "")}
+    monkeypatch.setattr(BaseHTTPRequestHandler, "responses", reasons)
+    fake.faults = [Fault(method="POST", path=METRICS, status=500)]
+    sink_of(fake, token="zxcvbnm0123456789").append(1)  # noqa: S106  # no real one
+
+    assert "Reports on commits do not reach the catalog" in caplog.text
+    assert "Caller *** may not" in caplog.text
+    assert "zxcvbnm" not in caplog.text

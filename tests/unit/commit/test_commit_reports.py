@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 from pyspark.sql.types import LongType, StructField, StructType, TimestampNTZType, TimestampType
 from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, refusal
 from support.tables.sink import QUERY, SCHEMA, Sink, arrow_batch, embedded_options, epoch, rows
@@ -22,9 +25,11 @@ from iceberg_ds.errors import (
     OptionError,
     RefusedRowsError,
 )
-from iceberg_ds.messages import CountedBatches
+from iceberg_ds.messages import CountedBatches, TimedBatches
 from iceberg_ds.metrics.delivery import LIMIT_S, Reporting
 from iceberg_ds.metrics.report import CommitReport
+from iceberg_ds.writers.reporting import report_task
+from iceberg_ds.writers.task_writer import TaskAttempt
 
 TIMED = StructType([StructField("id", LongType()), StructField("ts", TimestampType())])
 
@@ -240,7 +245,7 @@ def test_reporter_whose_module_exits_is_refused_by_name(
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("metrics_file", "reports/"), ("metrics_file", "s3://b/x"), ("metrics_reporter", "log,log")],
+    [("metrics_file", ""), ("metrics_file", "reports/"), ("metrics_file", "s3://b/x"), ("metrics_reporter", "log,log")],
 )
 def test_malformed_option_is_refused(tmp_path: Path, name: str, text: str) -> None:
     """Reports would go nowhere."""
@@ -285,10 +290,22 @@ def test_event_time_is_that_of_the_watermark_or_of_the_named_column(sink: Sink) 
 
     assert sink.plan(SCHEMA).event_time is None
     assert sink.plan(marked, table=("db", "marked")).event_time == "ts"
-    assert sink.plan(marked, table=("db", "marked"), event_time_column="SEEN").event_time == "seen"
-    for name, reason in (("nope", "no such column: it has id, seen, ts"), ("id", "it is bigint")):
+    assert sink.plan(marked, table=("db", "marked"), event_time_column="TS").event_time == "ts"
+    refused = {
+        "nope": "no such column: it has id, seen, ts",
+        "id": "it is bigint",
+        "seen": "it is timestamp_ntz.*cast it to timestamp",
+    }
+    for name, reason in refused.items():
         with pytest.raises(OptionError, match=f"'event-time-column' names '{name}': .*{reason}"):
             sink.plan(marked, table=("db", "marked"), event_time_column=name)
+
+
+def test_watermark_without_a_zone_tells_no_freshness(sink: Sink) -> None:
+    """Freshness would be off by the hours between the session's zone and UTC."""
+    seen = StructField("seen", TimestampNTZType(), metadata={"spark.watermarkDelayMs": 1000})
+
+    assert sink.plan(StructType([StructField("id", LongType()), seen]), table=("db", "local")).event_time is None
 
 
 def test_newest_event_is_the_latest_of_all_batches() -> None:
@@ -298,11 +315,37 @@ def test_newest_event_is_the_latest_of_all_batches() -> None:
         for part in ([3, 9, None], [5], [None], [])
     ]
 
-    counted = CountedBatches(batches, "ts")
-    assert sum(batch.num_rows for batch in counted) == counted.rows == 5
-    assert counted.newest_event_us == 9_000_000
+    counted = CountedBatches(batches)
+    timed = TimedBatches(counted, "ts")
+    assert sum(batch.num_rows for batch in timed) == counted.rows == 5
+    assert timed.newest_us == 9_000_000
     assert counted.received_bytes == sum(batch.nbytes for batch in batches)
-    assert CountedBatches([], "ts").metrics().newest_event_us is None
+    assert TimedBatches([], "ts").newest_us is None
+
+
+def test_event_in_the_far_future_hides_no_other(sink: Sink, reports: list[CommitReport]) -> None:
+    """One row with the year 9999 for "no end" in each batch would leave a stream without freshness."""
+    for seconds in ([9, 253_402_214_400, 3], [253_402_214_400]):
+        batch = arrow_batch([{"id": n, "ts": time_of(second)} for n, second in enumerate(seconds)], TIMED)
+        plan = sink.plan(TIMED, table=("db", "timed"), event_time_column="ts")
+        sink.commit([report_task(plan, [batch], TaskAttempt(partition_id=0, task_attempt_id=len(seconds)))])
+
+    assert [report.tasks.newest_event_ms for report in reports] == [9_000, None]
+
+
+@pytest.mark.parametrize("mode", ["quarantine", "drop"])
+def test_row_that_was_not_written_makes_no_table_fresh(sink: Sink, mode: str) -> None:
+    """A stream whose rows are all bad would look fresh for as long as none is written."""
+    schema = Schema(NestedField(1, "id", ice.LongType(), required=True), NestedField(2, "ts", ice.TimestamptzType()))
+    sink.create(schema)
+    lost = {"accept_lost_rows": True} if mode == "drop" else {}
+    plan = sink.plan(TIMED, event_time_column="ts", on_bad_row=mode, **lost)
+    batch = arrow_batch([{"id": 1, "ts": time_of(3)}, {"id": None, "ts": time_of(9)}], TIMED)
+
+    message = report_task(plan, [batch], TaskAttempt(partition_id=0, task_attempt_id=0))
+
+    assert (message.counts.received, message.counts.to_add) == (2, 1)
+    assert message.metrics.newest_event_us == 3_000_000
 
 
 def time_of(second: int) -> object:

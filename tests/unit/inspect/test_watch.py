@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
+from support.spark.process import wait_until
 from support.tables.changes_by_others import plain_table
 from support.tables.metadata import START_MS, line, metadata_of
 from support.tables.sink import NAME, QUERY, Sink, embedded_options, epoch
@@ -216,6 +217,29 @@ def test_table_whose_catalog_hangs_is_given_up(sink: Sink, monkeypatch: pytest.M
 
     assert slow.error == "Cannot look at db.slow: there was no answer within 1 s."
     assert seen.ok
+
+
+def test_look_that_hangs_is_not_repeated_until_it_ends(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each scrape of a store that hangs would leave one more thread, until the machine has none left."""
+    sink.append(1)
+    read, calls, released = HealthReader.read, [], threading.Event()
+
+    def hang(reader: HealthReader) -> TableHealth:
+        calls.append(reader)
+        released.wait(30)
+        return read(reader)
+
+    monkeypatch.setattr(HealthReader, "read", hang)
+    watched = Watch((NAME,), {"warehouse": str(sink.options.warehouse)}, thresholds=Thresholds(), limit_s=0.2)
+    threads = threading.active_count()
+    errors = [watched.look()[0].error for _ in range(5)]
+    waiting = threading.active_count() - threads
+    released.set()
+    wait_until(lambda: watched.look()[0].ok, "the look ends")
+
+    assert errors[0] == "Cannot look at db.t: there was no answer within 0.2 s."
+    assert set(errors[1:]) == {"Cannot look at db.t: an earlier look at it has had no answer yet."}
+    assert (waiting, len(calls)) == (1, 2)
 
 
 def looks_and_clock() -> tuple[list[int], Callable[[], list[Look]], list[float], Callable[[], float]]:
@@ -479,6 +503,7 @@ def test_series_of_writers_are_bounded_and_of_names_only() -> None:
         )
 
     unnamed = [writer("query", QUERY, 0), writer("query", "q", 0), writer("application", QUERY, 0)]
+    unnamed += [writer("application", name, 0) for name in (f"{QUERY} > db.t", f"quarantine {'0f' * 16}")]
     named = [writer("application", f"app-{number}", number) for number in range(150)]
     health = replace(HEALTH, writers=(*unnamed, writer("stream", QUERY, 0), *named))
 

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.metrics.reports import UUID, failed, replay_of, report
+from support.tables.sink import SCHEMA, Sink
 
 from iceberg_ds.metrics import counters as module
 from iceberg_ds.metrics.counters import OTHER, Counters
 from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
 from iceberg_ds.metrics.report import NO_TASKS, OUTCOMES, CommitReport
+from iceberg_ds.planning.quarantine import _writer
 
 BY_NAME: dict[str, Instrument] = {instrument.name: instrument for instrument in INSTRUMENTS}
 RECORDS = "iceberg.commit.records.added"
@@ -267,9 +269,11 @@ def test_clock_that_was_ahead_hides_no_later_commit() -> None:
     """One wrong clock or event time would silence the alerts for ever."""
     counters = Counters(lambda: report(5).at_ms / 1000)
     ahead = report(1, at_ms=report(1).at_ms + 10**11, tasks=replace(report(1).tasks, newest_event_ms=10**14))
-    for one in (ahead, report(5)):
-        counters.take(one)
+    counters.take(ahead)
+    at_first = counters.values(BY_NAME["iceberg.sink.last_success.time"])
+    counters.take(report(5))
 
+    assert at_first == {WRITER: report(5).at_ms / 1000}
     assert counters.values(BY_NAME["iceberg.sink.last_success.time"]) == {WRITER: report(5).at_ms / 1000}
     assert counters.values(BY_NAME["iceberg.sink.newest_event.time"]) == {}
     assert counters.values(BY_NAME["iceberg.sink.epoch"]) == {WRITER: 5}
@@ -280,3 +284,55 @@ def test_reporter_cannot_change_the_report_of_others() -> None:
     with pytest.raises(TypeError, match="cannot be changed"):
         report(1).counts["added-records"] = 0  # type: ignore[index]  # what the test is about
     assert CommitReport.from_json(report(1).to_json()) == report(1)
+
+
+def test_readers_clock_that_was_ahead_hides_no_later_commit_or_event() -> None:
+    """A machine whose clock was ahead by a day would silence the alert on a stream that stands still for a day."""
+    now, two_days_ms = [report(1).at_ms / 1000 + 172_800], 172_800_000
+    counters = Counters(lambda: now[0])
+    ahead = report(1, at_ms=report(1).at_ms + two_days_ms, query_id="q", number=9, table_uuid="dropped")
+    counters.take(replace(ahead, tasks=replace(ahead.tasks, newest_event_ms=ahead.at_ms)))
+    now[0] = report(2).at_ms / 1000
+    counters.take(report(2, query_id="q", tasks=replace(ahead.tasks, newest_event_ms=report(2).at_ms)))
+
+    for name in ("last_success", "last_micro_batch", "newest_event"):
+        assert counters.values(BY_NAME[f"iceberg.sink.{name}.time"]) == {WRITER: report(2).at_ms / 1000}
+    assert counters.values(BY_NAME["iceberg.sink.epoch"]) == {WRITER: 2}
+    assert counters.values(BY_NAME[TOTAL]) == {("db.t", "main"): 20}
+
+
+def test_replay_in_a_table_without_sequence_numbers_brings_no_older_total_back() -> None:
+    """The size of a table of format 1 would shrink whenever a stream beside it is started again."""
+    lost, later = report(1, sequence_number=0), report(2, sequence_number=0)
+
+    assert counted(later, replay_of(lost)).values(BY_NAME[TOTAL]) == {("db.t", "main"): 20}
+    assert counted(replay_of(lost), later).values(BY_NAME[TOTAL]) == {("db.t", "main"): 20}
+
+
+def test_last_micro_batch_is_that_of_streaming_queries_alone() -> None:
+    """The alert on streams that stand still would fire between two nightly batches."""
+    counters = counted(report(1), report(2, query_id="q", stream="clicks"))
+
+    assert list(counters.values(BY_NAME["iceberg.sink.last_micro_batch.time"])) == [("db.t", "main", "clicks")]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "label"),
+    [
+        ("orders", "db.t", "orders"),
+        ("orders > archive", "db.t", "orders > archive"),
+        ("0b9f1f60-7f3e-4d0e-9d6e-0a4a3c1c2f11", "db.t", ""),
+        ("0b9f1f60-7f3e-4d0e-9d6e-0a4a3c1c2f11", f"db.{'t' * 100}", ""),
+        ("orders", f"db.{'t' * 120}", ""),
+    ],
+)
+def test_rows_of_a_quarantine_table_are_those_of_their_stream(sink: Sink, name: str, table: str, label: str) -> None:
+    """Each run of a query would make series of its own, or a stream with one bad row would look dead."""
+    write = replace(sink.plan(SCHEMA).write, table=table)
+
+    counters = counted(report(1, table="db.bad", stream=_writer(name, write)))
+
+    assert list(counters.values(BY_NAME[RECORDS])) == [("db.bad", "main", label, "append")]
+    assert list(counted(report(1, stream=name)).values(BY_NAME[RECORDS])) == [
+        ("db.t", "main", label if len(table) < 120 else name, "append")
+    ]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -153,3 +156,62 @@ def test_error_without_a_text_holds_up_no_commit(caplog: pytest.LogCaptureFixtur
 
     assert max(seconds_of(reporting, number) for number in (1, 2)) < LIMIT_S / 2
     assert "UnprintableError" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["<html>" + "pass=" * 400_000, "a://" * 500_000, "x" * 20_000_000])
+def test_long_text_of_an_error_holds_up_no_commit(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A server that answers with a page would stop all commits of the process while secrets are looked for in it."""
+
+    def broken(_: CommitReport) -> None:
+        raise ValueError(text)
+
+    assert seconds_of(Reporting([("broken", broken)]), 1) < LIMIT_S
+    assert len(caplog.text) < 4_000
+
+
+def test_thread_without_reports_ends_and_another_takes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that names a file for each day or table would keep a thread for each, for ever."""
+    monkeypatch.setattr(delivery, "_IDLE_S", 0.05)
+    threads: list[threading.Thread] = []
+    reporting = Reporting([("one", lambda _: threads.append(threading.current_thread()))])
+    for number in (1, 2):
+        reporting.report(report(number))
+        threads[-1].join(10)
+        assert not threads[-1].is_alive()
+
+    assert len(threads) == 2
+
+
+def test_no_report_is_lost_while_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that comes as its thread ends would stay where it is, and its commit wait a second."""
+    monkeypatch.setattr(delivery, "_IDLE_S", 0.0005)
+    taken: list[int | None] = []
+    reporting = Reporting([("one", lambda one: taken.append(one.snapshot_id))])
+    for number in range(1, 300):
+        reporting.report(report(number))
+        time.sleep(number % 5 * 0.0002)
+
+    assert taken == list(range(1, 300))
+
+
+def test_report_to_the_log_is_printed_where_no_log_is_kept() -> None:
+    """Who asks for a line in the log would see none: Spark's own Python processes keep no log."""
+    code = "from support.metrics.reports import report; from iceberg_ds.metrics.reporters import _log; _log(report(1))"
+    found_in = os.pathsep.join(filter(None, sys.path))
+    lines = [
+        subprocess.run(
+            [sys.executable, "-c", f"import logging; {configure}{code}"],
+            env={**os.environ, "PYTHONPATH": found_in},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+        for configure in (
+            "",
+            "logging.basicConfig(level='INFO', format='kept %(message)s'); ",
+            "logging.basicConfig();",
+        )
+    ]
+
+    line = f"{report(1).to_json()}\n"
+    assert lines == [line, f"kept {line}", line]

@@ -196,3 +196,31 @@ def test_names_that_a_terminal_would_obey_are_shown_with_escapes(path: Path) -> 
     assert shown.exit_code == 0, shown.output
     assert "\x1b[2J" not in shown.output
     assert "\\x1b[2J?" in shown.output
+
+
+def test_clock_that_was_ahead_is_in_no_later_window(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that stopped would go on looking busy, for as long as a clock was ahead."""
+    write(path, [report(1, at_ms=(NOW + 1800) * 1000)])
+    metrics, now = iceberg_ds.Metrics(path), [NOW + 0.5]
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    found = []
+    for later in (0, 60, -60):  # at last this machine's clock is set back
+        now[0] = NOW + later + 0.5
+        found.append(metrics.window(10).records_written)
+
+    assert found == [10, 0, 0]
+
+
+def test_last_success_after_a_clock_was_ahead_is_that_of_the_next_commit(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream would seem to have succeeded in the future, until then."""
+    write(path, [report(1, at_ms=(NOW + 3600) * 1000)])
+    now = [NOW + 3600.0]
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    metrics = iceberg_ds.Metrics(path)
+    assert metrics.tables[0].last_success_ms == (NOW + 3600) * 1000
+    now[0] = NOW + 60.0
+    write(path, [report(2, at_ms=NOW * 1000)])
+
+    assert metrics.tables[0].last_success_ms == NOW * 1000

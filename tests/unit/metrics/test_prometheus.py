@@ -201,6 +201,13 @@ def test_port_in_use_is_an_error_that_says_so(path: Path) -> None:
         iceberg_ds.serve_metrics(path, server.port)
 
 
+@pytest.mark.parametrize("address", ["a..b", f"{'x' * 300}.com", "a\0b", "256.1.1.1"])
+def test_address_that_is_none_is_an_error_that_says_so(path: Path, address: str) -> None:
+    """A user who mistypes an address would see an error of Python."""
+    with pytest.raises(OptionError, match=r"Cannot serve metrics on .*another address"):
+        iceberg_ds.serve_metrics(path, 0, address=address)
+
+
 @pytest.mark.parametrize("file", [[], ""])
 def test_no_file_is_an_error(file: list[str] | str) -> None:
     """A wrong variable would be served as metrics that stay empty."""
@@ -248,7 +255,16 @@ def test_metrics_are_pushed_to_a_gateway_under_the_job(path: Path) -> None:
     assert value(Gateway.taken[1], "iceberg_commit_records_added_total") == 10
 
 
-@pytest.mark.parametrize("gateway", ["http://user:sesame@127.0.0.1:1", "127.0.0.1:1", "no such://place"])
+@pytest.mark.parametrize(
+    "gateway",
+    [
+        "http://user:sesame@127.0.0.1:1",
+        "user:sesame@127.0.0.1:1",
+        "user:sesame@127.0.0.1:1/x",
+        "127.0.0.1:1",
+        "no such://place",
+    ],
+)
 def test_gateway_that_cannot_be_reached_is_an_error_without_its_password(path: Path, gateway: str) -> None:
     """A job's log would show the password, or an error that does not say what failed."""
     with pytest.raises(OptionError, match="Cannot push metrics of job 'iceberg-ds'") as told:

@@ -316,3 +316,27 @@ def test_closed_reader_reads_nothing(path: Path) -> None:
     reader.close()
 
     assert (before, numbers(reader)) == ([1], [])
+
+
+def test_older_file_that_cannot_be_read_hides_no_other_and_costs_no_descriptor(path: Path) -> None:
+    """An exporter would count nothing, and the process that it runs in would run out of files."""
+    write(path, [report(1)])
+    older(path).mkdir()
+    files = ReportFiles(path)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # no path is needed
+    found = [[one.snapshot_id for one in files.new()] for _ in range(20)]
+    write(path, [report(2)])
+
+    assert found == [[1]] + [[]] * 19
+    assert [one.snapshot_id for one in files.new()] == [2]
+    assert files.unreadable == 1
+    assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
+
+
+def test_older_file_alone_that_cannot_be_read_is_told_each_time(path: Path) -> None:
+    """A file that is missing and one that cannot be read would look alike."""
+    older(path).mkdir(parents=True)
+    files = ReportFiles(path)
+
+    assert [list(files.new()) for _ in range(3)] == [[], [], []]
+    assert files.unreadable == 3
