@@ -60,6 +60,7 @@ from iceberg_ds.io.listing import (
 from iceberg_ds.io.places import FOLDER_PROPERTIES
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.secrets import masked_cause
+from iceberg_ds.snapshots.refs import last_sequence_number
 
 logger = logging.getLogger(__name__)
 
@@ -313,7 +314,7 @@ def _undecided_states(table: Table, states: dict[str, State], in_log: Collection
         CheckFailedError: Only another catalog can have written one of them.
     """
     current = file_key(table.metadata_location)
-    newest = getattr(table.metadata, "last_sequence_number", 0)  # format version 1 has none
+    newest = last_sequence_number(table.metadata)
     known = _history(states, in_log)
     unknown = [state for key, state in states.items() if key not in known]
     for state in sorted(unknown, key=lambda state: state.sequence_number, reverse=True):

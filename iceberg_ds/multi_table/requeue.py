@@ -31,7 +31,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TxnId
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import live_entries
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, last_sequence_number
 from iceberg_ds.snapshots.txn import find_last_marker, kind_of
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA, has_raw_bytes
@@ -180,7 +180,11 @@ def pending_rows(
     if head is None:
         return
     if metadata.format_version == _APPENDED_IN_FIRST_VERSION:
-        raise _unsure(quarantine, "it is of format version 1, whose snapshots have no numbers")
+        raise UnsupportedTableError(
+            f"Cannot requeue from {_name(quarantine)}: it is of format version 1, whose snapshots have no numbers to "
+            "tell by which of them were requeued. Upgrade it to format version 2, or write the rows that you want in a "
+            "batch of your own."
+        )
     chain = _since(quarantine, head, after)
     passed = passed or Passed()
     _check_own(quarantine, chain)
@@ -341,7 +345,7 @@ def _unsure(quarantine: Table, why: str) -> UnsupportedTableError:
     return UnsupportedTableError(
         f"Cannot requeue from {_name(quarantine)}: {why}, so that it is unknown which rows came since the last call. "
         "Nothing more was written. Read the rows that you want, and write them in a batch of your own, with "
-        f"txn-app-id={_application(quarantine)!r} and txn-version={quarantine.metadata.last_sequence_number}: requeue "
+        f"txn-app-id={_application(quarantine)!r} and txn-version={last_sequence_number(quarantine.metadata)}: requeue "
         "goes on after that."
     )
 

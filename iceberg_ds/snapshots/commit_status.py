@@ -25,6 +25,7 @@ from iceberg_ds.snapshots.refs import (
     branch_history,
     branch_snapshot_id,
     find_snapshot,
+    last_sequence_number,
     snapshots_since,
     write_base,
 )
@@ -88,7 +89,7 @@ class Attempt:
         return cls(
             parent_id=branch_snapshot_id(metadata, write.branch),
             has_parent=write_base(metadata, write.route) is not None,
-            sequence_number=_last_sequence_number(metadata),
+            sequence_number=last_sequence_number(metadata),
             is_first=not metadata.snapshots,
             table_uuid=metadata.table_uuid,
             reply=reply,
@@ -345,7 +346,7 @@ def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
     if metadata.table_uuid != attempt.table_uuid:
         return True
     if attempt.has_parent and metadata.format_version > 1:
-        return _last_sequence_number(metadata) > attempt.sequence_number
+        return last_sequence_number(metadata) > attempt.sequence_number
     return attempt.reply is not Reply.LOST and _has_moved_past(metadata, branch, attempt)
 
 
@@ -368,10 +369,6 @@ def _was_passed_over(metadata: TableMetadata, branch: str, attempt: Attempt) -> 
     if not since:
         return False
     return attempt.parent_id is not None or (attempt.is_first and since[-1].parent_snapshot_id is None)
-
-
-def _last_sequence_number(metadata: TableMetadata) -> int:
-    return 0 if metadata.format_version == 1 else metadata.last_sequence_number
 
 
 def _trace(

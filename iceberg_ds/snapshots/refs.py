@@ -50,6 +50,11 @@ def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
     return find_snapshot(metadata, ref.snapshot_id) if ref else None
 
 
+def last_sequence_number(metadata: TableMetadata) -> int:
+    """Return the table's last sequence number, 0 in format version 1, which has none."""
+    return 0 if metadata.format_version == 1 else metadata.last_sequence_number
+
+
 def find_snapshot(metadata: TableMetadata, snapshot_id: int) -> Snapshot | None:
     """Return the snapshot with this id, or None if it does not exist or has expired."""
     # Newest first: new snapshots are asked for most, and PyIceberg looks through all older ones before.

@@ -14,6 +14,7 @@ from support.tables.sink import Sink, epoch
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.multi_table.requeue import Passed, RequeueResult, pending_rows, requeue, row_texts
+from iceberg_ds.writers.bad_rows import QUARANTINE_SCHEMA
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -49,6 +50,17 @@ def test_rows_of_the_table_come_in_order_and_once(quarantine: Table) -> None:
     assert pending(quarantine) == [(1, ["a"]), (3, ["c", "d"])]
     assert pending(quarantine, after=1) == [(3, ["c", "d"])]
     assert pending(quarantine, after=3) == []
+
+
+def test_quarantine_table_of_the_first_version_is_refused_with_the_way_on(sink: Sink) -> None:
+    """Its snapshots have no numbers, and the refusal itself failed over that."""
+    sink.catalog.raw.create_namespace("db")
+    name, first = ("db", "t__quarantine"), {"format-version": "1"}
+    table = sink.catalog.raw.create_table(name, QUARANTINE_SCHEMA, properties=first)
+    table.append(QUARANTINE_SCHEMA.empty_table())
+
+    with pytest.raises(UnsupportedTableError, match=r"format version 1.*Upgrade it to format version 2"):
+        pending(load(sink))
 
 
 def test_rows_that_were_requeued_may_be_deleted(quarantine: Table) -> None:
