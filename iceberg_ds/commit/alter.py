@@ -146,7 +146,7 @@ class _Alteration:
         if self._confirmed is not None and not _follows(table, self._confirmed):
             self._raise_unknown("the catalog confirmed the change, and answers from an older state of the table")
         reason = problem or "another writer has undone each change"
-        summary = f"Cannot change table {self._name} after {self._attempts} attempts: {reason}. Nothing was written."
+        summary = f"Cannot change table {self._name} after {self._attempts} attempts: {reason}. It stays as it is."
         if isinstance(problem, CommitRefusedError) and problem.is_lasting:
             raise CatalogError(f"{summary} {advice(problem, otherwise=_TO_CHECK)}") from problem
         raise CommitConflictError(

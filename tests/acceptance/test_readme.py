@@ -32,6 +32,7 @@ GUIDES = [
         "streams",
         "many-tables",
         "bad-rows",
+        "atomic",
         "transactions",
         "metrics/index",
         "metrics/prometheus",
@@ -148,6 +149,7 @@ def test_examples_of_readme_and_guides_run_one_after_the_other(tmp_path: Path) -
     names = house.rows("db.events").column("name").to_pylist()
     assert sum(name.startswith("renamed") for name in names) == 20
     assert house.rows("db.ticks").num_rows == 2
+    assert {"[{'id': 1, 'customer': 7}]", "[{'id': 7}]"} <= set(printed["cut"].splitlines())
     assert printed["reports"].strip() == "committed 1000 1000"
     (added,) = [line for line in printed["exporter"].splitlines() if 'table="db.watched"' in line]
     assert added.endswith(" 1000.0")

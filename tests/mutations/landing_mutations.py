@@ -212,7 +212,7 @@ LANDING = (
     Mutation(
         name="a branch that has moved on is taken for one that cannot come back",
         file="snapshots/commit_status.py",
-        before="        return _last_sequence_number(metadata) > attempt.sequence_number",
+        before="        return last_sequence_number(metadata) > attempt.sequence_number",
         after=(
             "        head = branch_head(metadata, branch)\n"
             "        return head is not None and head.snapshot_id != attempt.parent_id"

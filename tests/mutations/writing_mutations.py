@@ -33,8 +33,8 @@ WRITING = (
     Mutation(
         name="values of a column that was dropped and added again meanwhile are lost",
         file="commit/validate.py",
-        before="    if taken := taken_names(written, metadata.schema()):",
-        after="    if taken := taken_names(written, written):",
+        before="for schema in written for name in taken_names(schema, metadata.schema())]:",
+        after="for schema in written for name in taken_names(schema, schema)]:",
         tests=(_COLUMNS + "test_name_that_means_another_column_by_now_is_a_conflict",),
     ),
     Mutation(
