@@ -162,7 +162,10 @@ _ALWAYS_PLAIN = frozenset({"", "true", "false", "none", "null"})
 _STORAGE_KEY = re.compile(
     r"(?!(client|gcs\.oauth2|adls)\.refresh-credentials-)((s3|gcs|adls|hdfs|oss|hf|fsspec|client)\.|py-io-impl$)"
 )
-_CATALOG_CREDENTIAL = re.compile(r"(token|credential|password|(auth|header)\..+)$")
+# A property of a column ends in the column's name, which tells nothing.
+_CREDENTIAL = re.compile(
+    rf"(?!.*\.column\.)(auth\.|header\.|(.*[.-])?({UNMISTAKABLE_WORDS}|pwd|signature|(private|encryption)[-.]?key)[a-z]*$)"
+)
 # Credentials for all services of AWS; the catalog may be one of them.
 _SHARED_CREDENTIAL = re.compile(r"client\.(access-key-id|secret-access-key|session-token)$")
 
@@ -174,9 +177,9 @@ def is_secret(key: str) -> bool:
 
 
 def is_credential(key: str) -> bool:
-    """Return whether property `key` is known to hold a credential of a catalog or of storage."""
+    """Return whether property `key` surely holds a secret; `user` or `session-id` may be no more than a name."""
     name = key.replace("_", "-").lower()
-    return is_secret(name) and (_STORAGE_KEY.match(name) is not None or _CATALOG_CREDENTIAL.match(name) is not None)
+    return is_secret(name) and (_STORAGE_KEY.match(name) is not None or _CREDENTIAL.match(name) is not None)
 
 
 def mask_properties(properties: Mapping[str, Any]) -> dict[str, str]:
@@ -204,6 +207,18 @@ def mask_url(text: str) -> str:
     """Return `text`, an address, with its user, password and secret parameters as `***`."""
     text = _masked_behind(text, [*_userinfo_of_value(text), *_PARAMETER_OF_VALUE.finditer(text)])
     return _PARAMETER.sub(_masked_entry, _ENCODED_PARAMETER.sub(_masked_entry, text))
+
+
+def refused_value(text: str, problem: str) -> str:
+    """Return how an error shows the value of an option, and what is wrong with it.
+
+    A part of the value that the problem quotes shows no secret either, though it may not look like one any more without
+    what stands before it.
+    """
+    shown = mask_text(mask_url(text), {})
+    hidden = re.fullmatch("(.*)".join(map(re.escape, shown.split(MASK))), text, re.DOTALL)
+    secrets = {"secret": list(hidden.groups())} if hidden is not None else {"secret": text}
+    return f"{shown!r}: {mask_text(problem, secrets)}"
 
 
 def _userinfo_of_value(text: str) -> list[re.Match[str]]:

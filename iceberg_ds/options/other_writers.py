@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iceberg_ds.secrets import mask_url
+from iceberg_ds.secrets import refused_value
 
 _ICEBERG, _DELTA = "Iceberg's runtime", "Delta"
 _BOOLEAN = ("true", "false")
@@ -48,8 +48,8 @@ class ForeignOption:
         if text.lower() in self.accepts:
             return None
         instead = self.instead or f"expected one of {', '.join(self.accepts)}"
-        shown = f"is {mask_url(text)!r}" if self.accepts else "is not one of this sink"
-        return f"option '{self.name}' of {self.writer} {shown}: {instead}"
+        shown = f"is {refused_value(text, instead)}" if self.accepts else f"is not one of this sink: {instead}"
+        return f"option '{self.name}' of {self.writer} {shown}"
 
 
 FOREIGN_OPTIONS: tuple[ForeignOption, ...] = (

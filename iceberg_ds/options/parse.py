@@ -14,7 +14,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.options.other_writers import ALIASES, NOT_OURS, refusal_of_setting
 from iceberg_ds.options.rules import broken_rules
 from iceberg_ds.options.sink_options import CATALOG_PREFIX, OPTIONS, Option, SinkOptions
-from iceberg_ds.secrets import has_password, is_credential, mask_name, mask_url
+from iceberg_ds.secrets import has_password, is_credential, mask_name, mask_url, refused_value
 from iceberg_ds.table.names import parse_identifier
 
 # Spark itself puts these beside the user's options.
@@ -114,7 +114,7 @@ def _take(parsed: dict[str, Any], option: Option, text: str) -> str | None:
     try:
         value = option.parse(text)
     except ValueError as problem:
-        return f"option '{option.name}' is {mask_url(text)!r}: {problem}"
+        return f"option '{option.name}' is {refused_value(text, str(problem))}"
     if parsed.setdefault(option.field, value) == value:
         return None
     return f"option '{option.name}' is given twice, by two of its names: give one of them"
@@ -137,7 +137,7 @@ def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], 
         try:
             from_path = parse_identifier(path)
         except ValueError as problem:
-            problems.append(f"{place} is {mask_url(path)!r}: {problem}")
+            problems.append(f"{place} is {refused_value(path, str(problem))}")
             return
         if parsed.setdefault("table", from_path) != from_path:
             problems.append(f"option 'table' and the table in save() or start() differ ({path!r}): give one of them")

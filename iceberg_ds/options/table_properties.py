@@ -16,7 +16,7 @@ from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 
 from iceberg_ds.options.sink_options import COMPRESSION_CODECS
 from iceberg_ds.parsing import boolean, location, one_of
-from iceberg_ds.secrets import mask_url
+from iceberg_ds.secrets import refused_value
 from iceberg_ds.table.metrics_config import METRICS_PREFIX, parse_mode
 from iceberg_ds.table.names import AmbiguousNameError, find_position
 
@@ -296,7 +296,7 @@ def new_table_properties(given: Mapping[str, str], schema: Schema) -> dict[str, 
         try:
             properties[_checked(name, value, schema)] = value
         except ValueError as problem:
-            problems.append(f"option 'table-property.{name}' is {mask_url(value)!r}: {problem}")
+            problems.append(f"option 'table-property.{name}' is {refused_value(value, str(problem))}")
     problems += [*_levels_of_gzip(properties), *_levels_in_avro(properties), *_checks_of_row_groups(properties)]
     if problems:
         raise ValueError("; ".join(problems))
@@ -356,7 +356,7 @@ def wrong_values(properties: Mapping[str, str]) -> list[str]:
         try:
             TYPES.get(name, _any)(value)
         except ValueError as problem:
-            problems.append(f"property {name} is {mask_url(value)!r}: {problem}")
+            problems.append(f"property {name} is {refused_value(value, str(problem))}")
     return problems
 
 

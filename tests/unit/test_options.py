@@ -236,6 +236,39 @@ def test_secret_in_the_wrong_place_is_not_shown(options: dict[str, str]) -> None
     assert SECRET not in refusal(options)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "distribution-mode",
+        "max-bad-rows",
+        "replace-where",
+        "delete-when",
+        "partition-by",
+        "sort-by",
+        "keys",
+        "format-version",
+    ],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at http://u:{}@h",
+        "Authorization: Bearer {}",
+        '{{"token": "{}"}}',
+        "s3.sse-c.key: {}",
+        "a password={}",
+        "an odbc_connect=x%3BPWD%3D{}",
+        "--password {}",
+    ],
+)
+def test_secret_in_a_malformed_value_is_not_shown(option: str, text: str) -> None:
+    """What is wrong with a value is told with the part of it that cannot be read: it would show the secret alone."""
+    refused = refusal({"table": "db.t", option: text.format(SECRET)})
+
+    assert f"option '{option}'" in refused
+    assert SECRET not in refused
+
+
 def test_secret_behind_a_colon_is_not_taken_for_a_name() -> None:
     """A log would show what stands behind a colon in place of an equals sign, as in `--option catalog.token:x=`."""
     options = parse_options({"table": "db.t", f"catalog.credential:id:{SECRET}": "="})
@@ -250,7 +283,14 @@ def test_secret_behind_a_colon_is_not_taken_for_a_name() -> None:
         "table-property.s3.secret-access-key",
         "table-property.adls.sas-token.account",
         "table-property.token",
+        "table-property.encryption.key",
         "snapshot-property.credential",
+        "snapshot-property.db.pwd",
+        "snapshot-property.dynamodb.session-token",
+        "snapshot-property.my.private_key",
+        "snapshot-property.api_key",
+        "snapshot-property.passwd",
+        "snapshot-property.signature",
         "snapshot-property.header.authorization",
     ],
 )
@@ -285,6 +325,7 @@ def test_property_that_only_looks_like_an_address_with_a_password_is_taken(text:
     [
         "table-property.write.metadata.metrics.column.session_id",
         "table-property.write.parquet.bloom-filter-enabled.column.user",
+        "table-property.write.parquet.bloom-filter-enabled.column.password",
         "table-property.author",
         "snapshot-property.session-id",
         "snapshot-property.token-count",
