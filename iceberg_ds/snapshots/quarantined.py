@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_ds.plan import NumberedWrite
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory
-from iceberg_ds.snapshots.txn import find_markers, kind_of, marker_in, writer_in
+from iceberg_ds.snapshots.txn import find_markers, find_picked, kind_of, marker_in, picked_source, writer_in
 
 # Summary key of the digest.
 QUARANTINED_ROWS_KEY = "icebergsink.quarantined-rows"
@@ -78,15 +78,16 @@ def find_earlier_try(
     """
     history, kind = BranchHistory(metadata, MAIN_BRANCH), kind_of(numbered)
     last = find_markers(history, kind, numbered.writer).last
-    if last is None or last.number < numbered.number:
+    if (last is None or last.number < numbered.number) and find_picked(history, numbered, last) is None:
         return EarlierTry.NONE
     for snapshot in history:
-        if writer_in(snapshot, kind) == numbered.writer and marker_in(snapshot, kind).number == numbered.number:
-            told = summary_entries(snapshot).get(QUARANTINED_ROWS_KEY)
+        source = picked_source(metadata, snapshot) or snapshot
+        if writer_in(source, kind) == numbered.writer and marker_in(source, kind).number == numbered.number:
+            told = summary_entries(source).get(QUARANTINED_ROWS_KEY)
             if told is None:
                 return EarlierTry.UNTOLD
             is_same = told in {str(of_all), str(of_missing)}
             return EarlierTry.SAME_ROWS if is_same else EarlierTry.OTHER_ROWS
-    if of_all.count == 0 and last.number > numbered.number:  # most numbers have no such rows
+    if of_all.count == 0 and last is not None and last.number > numbered.number:  # most numbers have no such rows
         return EarlierTry.NONE
     return EarlierTry.UNTOLD

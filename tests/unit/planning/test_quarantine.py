@@ -23,7 +23,7 @@ from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.tables.bad_rows import SENT, TABLE, UUID, commit, quarantined, quarantining, reasons, sent, tasks, write
-from support.tables.changes_by_others import expire, plain_table, set_columns
+from support.tables.changes_by_others import cherry_pick, expire, head_of, plain_table, set_branch, set_columns
 from support.tables.sink import Row, Sink, embedded_options, epoch, paths_of
 
 from iceberg_ds.catalog.answers import ManyTablesRefusedError
@@ -666,6 +666,28 @@ def test_repeated_epoch_with_the_same_bad_rows_in_other_tasks_goes_on(
     assert one_by_one is None
     assert sink.ids() == [1, 6]
     assert len(quarantined(sink)) == 4
+
+
+def test_repeated_epoch_whose_bad_rows_were_picked_goes_on(
+    sink: Sink, one_by_one: None, dies_at: Callable[[FaultPoint], None]
+) -> None:
+    """The stream would stop, and be told of another run that there is not."""
+    sink = quarantining(sink)
+    write(sink, MIXED[1:2], of_epoch=epoch(7, "another"))
+    name = replace(sink, options=replace(sink.options, table=("db", "t__quarantine")))
+    before = head_of(name)
+    die_after_the_quarantine(sink, dies_at, MIXED)
+    picked = head_of(name)
+    set_branch(name, "main", before)
+    cherry_pick(name, picked)
+
+    write(sink, MIXED, of_epoch=epoch(0))
+    result = write(sink, MIXED, of_epoch=epoch(0))
+
+    assert one_by_one is None
+    assert result.was_replayed
+    assert sink.ids() == [1, 6]
+    assert len(quarantined(sink)) == 5
 
 
 def test_numbers_that_begin_anew_with_their_table_are_refused(sink: Sink) -> None:
