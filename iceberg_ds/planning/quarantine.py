@@ -266,9 +266,8 @@ def _refusal(table: str, sources: Sequence[_Source], numbered: NumberedWrite, ea
     return (
         f"Cannot commit {number} to {', '.join(sorted(source.write.table for source in sources))}, nothing was "
         f"committed: quarantine table {table} has it already, and the tables do not; and {known}. Rows would be lost, "
-        f"or be in both. Look at the rows of {number} in {table}. If they are to come again as they are now, delete "
-        f"them there, let the snapshots before that expire, remove table property '{key}' of {table}, and run this "
-        "again; or run it with another 'quarantine-table'."
+        f"or be in both. Look at the rows of {number} in {table}, delete them there, let the snapshots before that "
+        f"expire, remove table property '{key}' of {table}, and run this again: the rows come as they are now."
     )
 
 
