@@ -19,8 +19,10 @@ from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory
 from iceberg_ds.snapshots.txn import find_markers, find_picked, kind_of, marker_in, picked_source, writer_in
 
-# Summary key of the digest.
+# Summary key of the digest. Each write of rows for a quarantine has it, and no other write.
 QUARANTINED_ROWS_KEY = "icebergsink.quarantined-rows"
+# Summary key of the UUIDs of the tables that the rows are for; the rows have only the tables' names.
+QUARANTINED_TABLES_KEY = "icebergsink.quarantined-tables"
 _DIGEST_BYTES = 16
 _MODULUS = 2 ** (8 * _DIGEST_BYTES)
 

@@ -641,7 +641,7 @@ def test_repeated_epoch_with_other_bad_rows_is_refused_until_the_user_decides(
     bad = [json.loads(row["row"])["id"] for row in quarantined(sink)]
     assert (sink.ids(), bad) == (([1], ["2", "3"]) if to == ice.IntegerType() else ([1, 2, 3], []))
     with pytest.raises(UnsupportedTableError, match="snapshots of its branch 'main' have expired"):
-        list(pending_rows(plain_table(name), "db.t", after=None))
+        list(pending_rows(plain_table(name), "db.t", str(sink.table().metadata.table_uuid), after=None))
 
 
 def test_repeated_epoch_with_the_same_bad_rows_in_other_tasks_goes_on(
