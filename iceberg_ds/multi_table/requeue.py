@@ -216,8 +216,8 @@ def pending_rows(
         if table_uuid not in summary_entries(snapshot).get(QUARANTINED_TABLES_KEY, "").split():
             raise _unsure(
                 quarantine,
-                f"rows of snapshot {snapshot.snapshot_id} are for another table {table} than the one that is there now "
-                f"(UUID {table_uuid}): that one was dropped or renamed",
+                f"rows of snapshot {snapshot.snapshot_id} are for a table {table} that was dropped or renamed since, "
+                f"and not for the one that has its name now (UUID {table_uuid})",
             )
         found = _of_text(pa.concat_tables(kept.values()), passed)
         if found.num_rows:
