@@ -121,6 +121,7 @@ class SnapshotUpdate:
         self._is_first_of_writer = False
         self._is_confirmed = False  # whether the catalog confirmed the last request
         self._is_new = False  # whether this commit creates the table, as of the last load
+        self._is_created = False  # whether it was created without rows before the first request
         self._first: Snapshot | None = None  # of the table that this commit creates
         self._finding = StatusCheck(status=CommitStatus.ABSENT, is_final=True)  # of the last look
         self._load_ms = 0.0
@@ -144,7 +145,7 @@ class SnapshotUpdate:
 
     def _load(self) -> tuple[Table, bool]:
         """Return the table, and whether this commit has to create it."""
-        if self._write.new_table is None:
+        if self._write.new_table is None or self._is_created:
             return self._load_existing(), False
         table = self._catalog.find_table(self._identifier)
         if table is not None:
@@ -159,8 +160,8 @@ class SnapshotUpdate:
             if any(attempt.reply is not Reply.REFUSED for attempt in self._attempts):
                 raise CommitStateUnknownError(gone(self._write)) from gone_error
             raise CommitConflictError(
-                f"Cannot commit {self._write}: the table was dropped while the rows were written. "
-                "Its files were left where they are."
+                f"Cannot commit {self._write}, nothing was committed to it: the table was dropped or renamed before "
+                "its rows were committed. Its files were left where they are. Run the write again."
             ) from gone_error
 
     def look(self, table: Table, base: Table | None) -> CommitResult | None:
@@ -242,6 +243,10 @@ class SnapshotUpdate:
         count = self._files.record_count
         self._meter.attempts = self._producer.attempts
         return write_request(table, self._write, snapshot, finding, is_new=self._is_new, record_count=count)
+
+    def note_created(self) -> None:
+        """Note that the table was created without rows: it is not created again, which would make two of one UUID."""
+        self._is_created = True
 
     def note_failure(self, table: Table, failure: CommitRefusedError | CommitAnswerLostError) -> None:
         """Note that a request for the table was sent and failed; the next look confirms or refutes it."""

@@ -405,6 +405,7 @@ class _Part:
             with self._failing():
                 metadata = TableMetadataUtil.parse_raw(new_table)
                 create_without_rows(self._catalog, parse_identifier(self.name), metadata)
+                self._update_due.note_created()
 
     def prepare(self) -> CommitRequest | Exception | None:
         """Return the table's part of a request, or None if the table is done or failed.

@@ -15,7 +15,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.snapshots.commit_status import is_picked
 from iceberg_ds.snapshots.refs import BranchHistory, Place, branch_history, branch_property, find_snapshot, place_in
 from iceberg_ds.snapshots.txn import (
     EPOCHS,
@@ -25,6 +24,7 @@ from iceberg_ds.snapshots.txn import (
     TxnMarker,
     find_all_markers,
     find_stream,
+    is_picked,
     named_properties,
     read_marker,
 )

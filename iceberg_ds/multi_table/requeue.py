@@ -2,15 +2,16 @@
 
 Each snapshot that appended rows to the quarantine table is written as one numbered batch: the quarantine table's UUID
 is the application, and the snapshot's sequence number the version. So a repeated or a second call skips what the table
-has, and snapshots are taken in their order. Only snapshots of this sink have rows to take: what others append or write
-over may be the same rows again, so that nothing is written if they did, or if it is hidden which rows a snapshot
-appended.
+has, and snapshots are taken in their order. Only writes that quarantined rows have rows to take: what others append or
+write over may be the same rows again, so that nothing is written if they did, or if it is hidden which rows a snapshot
+appended, or for which table of that name they are.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -19,28 +20,37 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import TxnId
+from iceberg_ds.planning.decide import plan_branches
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import live_entries
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, last_sequence_number
-from iceberg_ds.snapshots.txn import find_last_marker, kind_of
+from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY, QUARANTINED_TABLES_KEY
+from iceberg_ds.snapshots.refs import (
+    MAIN_BRANCH,
+    base_branch,
+    begins_a_table,
+    branch_head,
+    branch_snapshot_id,
+    last_sequence_number,
+)
+from iceberg_ds.snapshots.txn import TXNS, find_last_marker, marker_in
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA, has_raw_bytes
 
 logger = logging.getLogger(__name__)
 
 _OURS = ("txn-app-id", "txn-version", "txnappid", "txnversion")
-_APPENDED_IN_FIRST_VERSION = 1
-_COPIES = ("source-snapshot-id", "published-wap-id")  # of a snapshot that was cherry-picked
+# Summary key, in the table, of the call that wrote a batch: a batch that was skipped has no snapshot of this call.
+_CALL_KEY = "requeue-call"
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -53,7 +63,7 @@ class RequeueResult:
         table: Identifier of the table that rows were written into.
         quarantine: Identifier of the quarantine table.
         rows: Rows that were taken from the quarantine table and written, again into the quarantine those that are
-            still bad.
+            still bad; without those of batches that were skipped, because another call wrote them meanwhile.
         batches: How many batches that were, one for each snapshot with such rows.
         not_text: Rows that were left where they are, because they have text that is not UTF-8.
         other_tables: The tables, by the names that they had, that other rows since the last call were for.
@@ -126,21 +136,25 @@ def requeue(
     name, identifier = identifier_text(parsed.table), parse_identifier(quarantine)
     if len(identifier) == 1:
         identifier = (*parsed.table[:-1], *identifier)
-    rows = batches = 0
-    passed = Passed()
+    passed, call, sent = Passed(), uuid.uuid4().hex, dict[int, int]()
     with catalog.hiding_secrets():
-        found = catalog.load_table(identifier)
-        number = _last_number(catalog, parsed, found)
-        for version, kept in pending_rows(found, name, after=number, passed=passed):
-            numbers = {"txn-app-id": _application(found), "txn-version": str(version)}
+        found, target = catalog.load_table(identifier), catalog.load_table(parsed.table).metadata
+        number = _last_number(target, parsed, found)
+        for version, kept in pending_rows(found, name, str(target.table_uuid), after=number, passed=passed):
+            own = {
+                "txn-app-id": _application(found),
+                "txn-version": str(version),
+                f"snapshot-property.{_CALL_KEY}": call,
+            }
             frame = _frame(spark, kept, transform)
-            frame.write.format("icebergsink").options(**{**given, **numbers}).mode("append").save()
-            rows, batches = rows + kept.num_rows, batches + 1
+            frame.write.format("icebergsink").options(**{**given, **own}).mode("append").save()
+            sent[version] = kept.num_rows
+        written = _written(catalog.load_table(parsed.table).metadata, call) if sent else []
     result = RequeueResult(
         table=name,
         quarantine=identifier_text(identifier),
-        rows=rows,
-        batches=batches,
+        rows=sum(sent[version] for version in written),
+        batches=len(written),
         not_text=passed.not_text,
         other_tables=tuple(sorted(passed.other_tables)),
     )
@@ -162,30 +176,26 @@ class Passed:
 
 
 def pending_rows(
-    quarantine: Table, table: str, *, after: int | None, passed: Passed | None = None
+    quarantine: Table, table: str, table_uuid: str, *, after: int | None, passed: Passed | None = None
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of each snapshot that appended rows of a table to the quarantine, with its number, in order.
 
     Args:
         quarantine: The quarantine table.
         table: Identifier of the table, as `identifier_text` writes it.
+        table_uuid: UUID of the table that has this name now.
         after: Number of the last snapshot whose rows the table has; None if it has none.
         passed: Takes up what is not taken; None if that is of no interest.
 
     Raises:
         UnsupportedTableError: It cannot be told which rows came since.
     """
-    metadata = quarantine.metadata
-    head = branch_head(metadata, MAIN_BRANCH)
+    head = branch_head(quarantine.metadata, MAIN_BRANCH)
     if head is None:
         return
-    if metadata.format_version == _APPENDED_IN_FIRST_VERSION:
-        raise UnsupportedTableError(
-            f"Cannot requeue from {_name(quarantine)}: it is of format version 1, whose snapshots have no numbers to "
-            "tell by which of them were requeued. Upgrade it to format version 2, or write the rows that you want in a "
-            "batch of your own."
-        )
     chain = _since(quarantine, head, after)
+    if not chain:
+        return
     passed = passed or Passed()
     _check_own(quarantine, chain)
     live = {entry.data_file.file_path for entry in _live(quarantine, head)}
@@ -203,17 +213,31 @@ def pending_rows(
             raise _unsure(quarantine, f"others deleted rows of snapshot {snapshot.snapshot_id}, or wrote over them")
         if not kept:
             continue
+        if table_uuid not in summary_entries(snapshot).get(QUARANTINED_TABLES_KEY, "").split():
+            raise _unsure(
+                quarantine,
+                f"rows of snapshot {snapshot.snapshot_id} are for a table {table} that was dropped or renamed since, "
+                f"and not for the one that has its name now (UUID {table_uuid})",
+            )
         found = _of_text(pa.concat_tables(kept.values()), passed)
         if found.num_rows:
             yield snapshot.sequence_number or 0, found
 
 
-def _last_number(catalog: CatalogClient, options: SinkOptions, quarantine: Table) -> int | None:
+def _last_number(metadata: TableMetadata, options: SinkOptions, quarantine: Table) -> int | None:
     """Return the number of the last snapshot of the quarantine table whose rows the table has, or None."""
-    metadata = catalog.load_table(options.table).metadata
-    txn = TxnId(app_id=_application(quarantine), version=0)
-    marker = find_last_marker(metadata, options.branch or MAIN_BRANCH, kind_of(txn), txn.app_id)
+    branch = base_branch(metadata, plan_branches(options, metadata, is_new=False))
+    marker = find_last_marker(metadata, branch, TXNS, _application(quarantine))
     return None if marker is None else marker.number
+
+
+def _written(metadata: TableMetadata, call: str) -> list[int]:
+    """Return the numbers of the batches that a call wrote into the table."""
+    return [
+        marker_in(snapshot, TXNS).number
+        for snapshot in metadata.snapshots
+        if summary_entries(snapshot).get(_CALL_KEY) == call
+    ]
 
 
 def _application(quarantine: Table) -> str:
@@ -224,8 +248,22 @@ def _since(quarantine: Table, head: Snapshot, after: int | None) -> list[Snapsho
     """Return the snapshots of the branch after a number, in order.
 
     Raises:
-        UnsupportedTableError: One of them has expired.
+        UnsupportedTableError: One of them has expired, or has no number.
     """
+    if quarantine.metadata.format_version == 1:
+        raise UnsupportedTableError(
+            f"Cannot requeue from {_name(quarantine)}: it is of format version 1, whose snapshots have no numbers to "
+            "tell by which of them were requeued. Upgrade it to format version 2, and run this again: it says how to "
+            "write the rows that are there by then, and takes up those that come later."
+        )
+    last = last_sequence_number(quarantine.metadata)
+    if after is not None and after > last:
+        raise UnsupportedTableError(
+            f"Cannot requeue from {_name(quarantine)}: the table has its snapshots up to number {after}, and its last "
+            f"one is {last}: it was registered again as it once was, and its numbers come again. Nothing was written. "
+            "While nothing writes into it, write the rows that you want in a batch of your own, and drop it: the next "
+            "bad row makes another one."
+        )
     chain: list[Snapshot] = []
     current: Snapshot | None = head
     while current is not None and (current.sequence_number or 0) > (after or 0):
@@ -236,6 +274,11 @@ def _since(quarantine: Table, head: Snapshot, after: int | None) -> list[Snapsho
     numbers = [snapshot.sequence_number for snapshot in reversed(chain)]
     if numbers != list(range((after or 0) + 1, (head.sequence_number or 0) + 1)):
         raise _unsure(quarantine, "snapshots of its branch 'main' have expired, or it has other branches")
+    if after is None and not (chain and begins_a_table(chain[-1])):
+        raise _unsure(
+            quarantine,
+            "it has snapshots without a number, from before it was upgraded from format version 1, or had such ones",
+        )
     return chain[::-1]
 
 
@@ -269,9 +312,7 @@ def _why_foreign(snapshot: Snapshot) -> str:
     operation = _operation(snapshot)
     if operation in (Operation.REPLACE, Operation.DELETE):
         return ""
-    entries = summary_entries(snapshot)
-    is_own = entries.get("engine-name") == "icebergsink" and not any(key in entries for key in _COPIES)
-    if is_own and operation is Operation.APPEND:
+    if operation is Operation.APPEND and QUARANTINED_ROWS_KEY in summary_entries(snapshot):
         return ""
     word = "none" if operation is None else operation.value
     return f"snapshot {snapshot.snapshot_id} (operation {word}) is not of a write that quarantined rows"
@@ -299,11 +340,6 @@ def _rows(quarantine: Table, file: DataFile) -> pa.Table:
     """Return the rows of a file."""
     with quarantine.io.new_input(file.file_path).open() as opened:
         found = pq.read_table(opened)
-    if missing := [name for name in QUARANTINE_SCHEMA.names if name not in found.column_names]:
-        raise SchemaMismatchError(
-            f"Cannot requeue from {_name(quarantine)}: its file {file.file_path} has no column {missing[0]!r}, so that "
-            "it is no quarantine table."
-        )
     return found.select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
 
 
@@ -342,11 +378,13 @@ def _text(value: object) -> str | None:
 
 
 def _unsure(quarantine: Table, why: str) -> UnsupportedTableError:
+    head = branch_snapshot_id(quarantine.metadata, MAIN_BRANCH)
+    number = last_sequence_number(quarantine.metadata)
     return UnsupportedTableError(
-        f"Cannot requeue from {_name(quarantine)}: {why}, so that it is unknown which rows came since the last call. "
-        "Nothing more was written. Read the rows that you want, and write them in a batch of your own, with "
-        f"txn-app-id={_application(quarantine)!r} and txn-version={last_sequence_number(quarantine.metadata)}: requeue "
-        "goes on after that."
+        f"Cannot requeue from {_name(quarantine)}: {why}, so that it is unknown which of its rows the table lacks. "
+        f"Nothing more was written. Read the rows that you want as of its snapshot {head}, and write them in a batch "
+        f"of your own, with txn-app-id={_application(quarantine)!r} and txn-version={number}: requeue goes on after "
+        "that."
     )
 
 

@@ -40,7 +40,13 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
-from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY, EarlierTry, RowsDigest, find_earlier_try
+from iceberg_ds.snapshots.quarantined import (
+    QUARANTINED_ROWS_KEY,
+    QUARANTINED_TABLES_KEY,
+    EarlierTry,
+    RowsDigest,
+    find_earlier_try,
+)
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_property
 from iceberg_ds.snapshots.txn import kind_of
 from iceberg_ds.table.names import parse_identifier
@@ -144,7 +150,7 @@ class _Source:
     Attributes:
         write: The write.
         rows: The rows, as tasks sent them; none if all could be written.
-        digest: Their digest; that of no rows if the write has no number.
+        digest: Their digest.
     """
 
     write: WriteIdentity
@@ -154,15 +160,13 @@ class _Source:
     @classmethod
     def of(cls, write: TableWrite) -> _Source:
         """Return what the tasks of a write report."""
-        identity = write.commits[0].write
         rows = [commit.bad.rows for commit in write.commits if commit.bad is not None and commit.bad.rows is not None]
-        numbered = rows if identity.numbered is not None else []
         texts = (
             (row.as_py(), table.as_py())
-            for batch in batches_of(numbered)
+            for batch in batches_of(rows)
             for row, table in zip(batch.column("row"), batch.column("table"), strict=True)
         )
-        return cls(write=identity, rows=rows, digest=RowsDigest.of(texts))
+        return cls(write=write.commits[0].write, rows=rows, digest=RowsDigest.of(texts))
 
     @property
     def numbered(self) -> NumberedWrite | None:
@@ -266,9 +270,8 @@ def _refusal(table: str, sources: Sequence[_Source], numbered: NumberedWrite, ea
     return (
         f"Cannot commit {number} to {', '.join(sorted(source.write.table for source in sources))}, nothing was "
         f"committed: quarantine table {table} has it already, and the tables do not; and {known}. Rows would be lost, "
-        f"or be in both. Look at the rows of {number} in {table}. If they are to come again as they are now, delete "
-        f"them there, let the snapshots before that expire, remove table property '{key}' of {table}, and run this "
-        "again; or run it with another 'quarantine-table'."
+        f"or be in both. Look at the rows of {number} in {table}, delete them there, let the snapshots before that "
+        f"expire, remove table property '{key}' of {table}, and run this again: the rows come as they are now."
     )
 
 
@@ -293,7 +296,8 @@ def _options(options: SinkOptions, table: str, sources: Sequence[_Source]) -> Si
     numbered = sources[0].numbered
     txn = numbered if isinstance(numbered, TxnId) else None
     digest = RowsDigest.over(source.digest for source in sources)
-    told = {} if numbered is None else {QUARANTINED_ROWS_KEY: str(digest)}
+    uuids = sorted({source.write.table_uuid for source in sources})
+    told = {QUARANTINED_ROWS_KEY: str(digest), QUARANTINED_TABLES_KEY: " ".join(uuids)}
     return SinkOptions(
         table=parse_identifier(table),
         catalog=options.catalog,

@@ -7,7 +7,7 @@ never from the answer of the catalog, which may be lost, late or wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from uuid import UUID
 
@@ -15,7 +15,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.plan import EpochId, NumberedWrite, TxnId, WriteIdentity
-from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY
 from iceberg_ds.snapshots.refs import (
     BranchHistory,
@@ -24,32 +23,25 @@ from iceberg_ds.snapshots.refs import (
     branch_head,
     branch_history,
     branch_snapshot_id,
-    find_snapshot,
     last_sequence_number,
     snapshots_since,
     write_base,
 )
 from iceberg_ds.snapshots.txn import (
-    EPOCHS,
     QueryMarker,
     StrayMarker,
     TxnMarker,
     TxnMarkers,
     find_last_epoch,
     find_markers,
+    find_picked,
     find_stream,
     has_committed,
-    is_number,
     kind_of,
     last_of_others,
-    marker_in,
     named_queries,
     next_record,
-    writer_in,
 )
-
-# Summary key under which Iceberg's `cherrypick_snapshot` names the snapshot that it took the files from.
-_PICKED_KEY = "source-snapshot-id"
 
 
 class Reply(Enum):
@@ -197,7 +189,7 @@ def check_commit_status(
     is_recorded = markers.is_recorded
     if (
         status in {CommitStatus.ABSENT, CommitStatus.STRAY}
-        and (picked := _picked(history, numbered, marker)) is not None
+        and (picked := find_picked(history, numbered, marker)) is not None
     ):
         status, marker, stray, is_recorded = CommitStatus.REPLAYED, picked, None, False
     return StatusCheck(
@@ -224,42 +216,6 @@ def _by_markers(
         return CommitStatus.STALE_EPOCH
     is_fenced = bool(attempts) or _is_second_driver(metadata, _base(metadata, write), numbered, marker)
     return CommitStatus.FENCED if is_fenced else CommitStatus.REPLAYED
-
-
-def _picked(history: BranchHistory, numbered: NumberedWrite, last: TxnMarker | None) -> TxnMarker | None:
-    """Return the marker of this very write if its snapshot was cherry-picked, or None.
-
-    Iceberg's procedure makes a new snapshot with the files of the picked snapshot, but without its marker. The picked
-    snapshot tells the marker until it expires. An epoch is looked for only after the last marker: a query that goes on
-    has passed all earlier epochs.
-    """
-    kind = kind_of(numbered)
-    for snapshot in history:
-        if kind is EPOCHS and last is not None and snapshot.snapshot_id == last.snapshot_id:
-            return None
-        source = _source(history.metadata, snapshot)
-        if source is None or writer_in(source, kind) != numbered.writer:
-            continue
-        if (marker := marker_in(source, kind)).number == numbered.number:
-            return replace(marker, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
-    return None
-
-
-def _source(metadata: TableMetadata, snapshot: Snapshot) -> Snapshot | None:
-    """Return the write whose files were cherry-picked with this snapshot, or None; what was picked may be a pick."""
-    found, seen = None, set()
-    source: Snapshot | None = snapshot
-    while source is not None and source.snapshot_id not in seen:  # damaged metadata may name sources in a circle
-        seen.add(source.snapshot_id)
-        source_id = summary_entries(source).get(_PICKED_KEY)
-        source = find_snapshot(metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
-        found = source or found
-    return found
-
-
-def is_picked(snapshot: Snapshot) -> bool:
-    """Return whether the snapshot adds files that were cherry-picked."""
-    return _PICKED_KEY in summary_entries(snapshot)
 
 
 def unknown_neighbour(metadata: TableMetadata, write: WriteIdentity) -> QueryMarker | None:

@@ -17,10 +17,12 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_ds.plan import NumberedWrite
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory
-from iceberg_ds.snapshots.txn import find_markers, kind_of, marker_in, writer_in
+from iceberg_ds.snapshots.txn import find_markers, find_picked, kind_of, marker_in, picked_source, writer_in
 
-# Summary key of the digest.
+# Summary key of the digest. Each write of rows for a quarantine has it, and no other write.
 QUARANTINED_ROWS_KEY = "icebergsink.quarantined-rows"
+# Summary key of the UUIDs of the tables that the rows are for; the rows have only the tables' names.
+QUARANTINED_TABLES_KEY = "icebergsink.quarantined-tables"
 _DIGEST_BYTES = 16
 _MODULUS = 2 ** (8 * _DIGEST_BYTES)
 
@@ -78,15 +80,16 @@ def find_earlier_try(
     """
     history, kind = BranchHistory(metadata, MAIN_BRANCH), kind_of(numbered)
     last = find_markers(history, kind, numbered.writer).last
-    if last is None or last.number < numbered.number:
+    if (last is None or last.number < numbered.number) and find_picked(history, numbered, last) is None:
         return EarlierTry.NONE
     for snapshot in history:
-        if writer_in(snapshot, kind) == numbered.writer and marker_in(snapshot, kind).number == numbered.number:
-            told = summary_entries(snapshot).get(QUARANTINED_ROWS_KEY)
+        source = picked_source(metadata, snapshot) or snapshot
+        if writer_in(source, kind) == numbered.writer and marker_in(source, kind).number == numbered.number:
+            told = summary_entries(source).get(QUARANTINED_ROWS_KEY)
             if told is None:
                 return EarlierTry.UNTOLD
             is_same = told in {str(of_all), str(of_missing)}
             return EarlierTry.SAME_ROWS if is_same else EarlierTry.OTHER_ROWS
-    if of_all.count == 0 and last.number > numbered.number:  # most numbers have no such rows
+    if of_all.count == 0 and last is not None and last.number > numbered.number:  # most numbers have no such rows
         return EarlierTry.NONE
     return EarlierTry.UNTOLD

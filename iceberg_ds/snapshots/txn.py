@@ -33,12 +33,22 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.plan import EpochId, NumberedWrite, StreamName
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, Place, behind, branch_history, branch_property
+from iceberg_ds.snapshots.refs import (
+    MAIN_BRANCH,
+    BranchHistory,
+    Place,
+    behind,
+    branch_history,
+    branch_property,
+    find_snapshot,
+)
 
 RUN_ID_KEY = "icebergsink.run-id"
 _HIGHEST = 2**63 - 1
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that Python can format
 STREAM_PREFIX = "icebergsink.stream"
+# Summary key under which Iceberg's `cherrypick_snapshot` names the snapshot that it took the files from.
+_PICKED_KEY = "source-snapshot-id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +395,42 @@ def marker_in(snapshot: Snapshot, kind: TxnKind) -> TxnMarker:
 def _of_a_calendar(timestamp_ms: int) -> int:
     """Return the time, or the nearest one that Python can format: some writers count in microseconds."""
     return min(max(timestamp_ms, 0), _LATEST_MS)
+
+
+def find_picked(history: BranchHistory, numbered: NumberedWrite, last: TxnMarker | None) -> TxnMarker | None:
+    """Return the marker of a write if its snapshot was cherry-picked, or None.
+
+    Iceberg's procedure makes a new snapshot with the files of the picked snapshot, but without its marker. The picked
+    snapshot tells the marker until it expires. An epoch is looked for only after the last marker: a query that goes on
+    has passed all earlier epochs.
+    """
+    kind = kind_of(numbered)
+    for snapshot in history:
+        if kind is EPOCHS and last is not None and snapshot.snapshot_id == last.snapshot_id:
+            return None
+        source = picked_source(history.metadata, snapshot)
+        if source is None or writer_in(source, kind) != numbered.writer:
+            continue
+        if (marker := marker_in(source, kind)).number == numbered.number:
+            return replace(marker, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or None)
+    return None
+
+
+def picked_source(metadata: TableMetadata, snapshot: Snapshot) -> Snapshot | None:
+    """Return the write whose files were cherry-picked with this snapshot, or None; what was picked may be a pick."""
+    found, seen = None, set()
+    source: Snapshot | None = snapshot
+    while source is not None and source.snapshot_id not in seen:  # damaged metadata may name sources in a circle
+        seen.add(source.snapshot_id)
+        source_id = summary_entries(source).get(_PICKED_KEY)
+        source = find_snapshot(metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
+        found = source or found
+    return found
+
+
+def is_picked(snapshot: Snapshot) -> bool:
+    """Return whether the snapshot adds files that were cherry-picked."""
+    return _PICKED_KEY in summary_entries(snapshot)
 
 
 QUERY_ID_KEY = EPOCHS.writer_key

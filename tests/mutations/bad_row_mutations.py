@@ -205,4 +205,31 @@ BAD_ROWS = (
         after="        if False and (why := _why_foreign(snapshot)):\n",
         tests=(_REQUEUE + "test_rows_that_others_wrote_are_never_taken",),
     ),
+    Mutation(
+        name="rows of a table that was dropped are requeued into the one made anew",
+        file="multi_table/requeue.py",
+        before="        if table_uuid not in summary_entries(snapshot).get(",
+        after="        if False and table_uuid not in summary_entries(snapshot).get(",
+        tests=(_REQUEUE + "test_rows_of_a_table_that_was_dropped_are_not_those_of_the_one_made_anew",),
+    ),
+    Mutation(
+        name="snapshots without a number are passed over",
+        file="multi_table/requeue.py",
+        before="    if after is None and not (",
+        after="    if False and not (",
+        tests=(
+            _REQUEUE + "test_quarantine_table_of_the_first_version_is_refused_with_the_way_on",
+            _REQUEUE + "test_expired_snapshots_of_the_first_version_are_no_guess",
+        ),
+    ),
+    Mutation(
+        name="bad rows of an epoch whose snapshot was cherry-picked come again",
+        file="snapshots/quarantined.py",
+        before=" and find_picked(history, numbered, last) is None:",
+        after=":",
+        tests=(
+            "unit/snapshots/test_quarantined.py::test_snapshot_that_was_picked_tells_its_rows",
+            _QUARANTINE + "test_repeated_epoch_whose_bad_rows_were_picked_goes_on",
+        ),
+    ),
 )

@@ -81,7 +81,7 @@ LANDING = (
     ),
     Mutation(
         name="a picked version is looked for after the last mark alone",
-        file="snapshots/commit_status.py",
+        file="snapshots/txn.py",
         before="if kind is EPOCHS and last is not None",
         after="if last is not None",
         tests=(_STRAY + "test_version_that_was_picked_is_not_added_after_a_lower_one",),
@@ -372,7 +372,7 @@ LANDING = (
     ),
     Mutation(
         name="a version that was cherry-picked is added again",
-        file="snapshots/commit_status.py",
+        file="snapshots/txn.py",
         before="        if (marker := marker_in(source, kind)).number == numbered.number:",
         after="        if (marker := marker_in(source, kind)).number == -1:",
         tests=(_STRAY + "test_version_that_somebody_cherry_picked_is_not_added_twice",),

@@ -66,6 +66,13 @@ MANY_TABLES = (
         ),
     ),
     Mutation(
+        name="a new table that others took away is created again under its UUID",
+        file="commit/together.py",
+        before="                self._update_due.note_created()\n",
+        after="",
+        tests=(_TOGETHER + "test_new_table_that_others_take_away_at_once_is_not_created_twice",),
+    ),
+    Mutation(
         name="an epoch that is half there is not finished",
         file="commit/together.py",
         before="and not self._shows_rows",

@@ -838,7 +838,7 @@ def test_dropped_table_is_a_conflict(sink: Sink) -> None:
     messages = sink.write(rows(2))
     sink.catalog._catalog.drop_table(IDENTIFIER)
 
-    with pytest.raises(CommitConflictError, match="was dropped while the rows were written"):
+    with pytest.raises(CommitConflictError, match="was dropped or renamed before its rows were committed"):
         sink.commit(messages)
 
 

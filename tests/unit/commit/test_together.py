@@ -24,6 +24,7 @@ from support.catalogs.faulty_catalog import (
     timed_out,
 )
 from support.checks.invariants import check_clean, check_sound, unreferenced_files
+from support.tables.changes_by_others import plain_catalog
 from support.tables.epochs import Tables
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import Sink, paths_of, rows
@@ -506,6 +507,34 @@ def test_creation_whose_answer_is_lost_costs_no_table(
     tables.commit(writes)
 
     assert tables.ids() == {"a": [0, 1], "new": [1]}
+
+
+@pytest.mark.parametrize("others", ["rename", "drop"])
+def test_new_table_that_others_take_away_at_once_is_not_created_twice(sink: Sink, others: str) -> None:
+    """Two tables would have one UUID and one folder, and maintenance of the one would delete files of the other."""
+    tables = Tables(of_one=sink, names=("a", "new"))
+    tables.sink("a").append(0)
+    plain = plain_catalog(sink)
+
+    def hear(reached: FaultPoint) -> None:
+        if reached is FaultPoint.TABLES_CREATED:
+            listen(None)
+            if others == "rename":
+                plain.rename_table("db.new", "db.old")
+            else:
+                plain.drop_table("db.new")
+
+    listen(hear)
+    with pytest.raises(
+        CommitConflictError, match=r"db\.new .*dropped or renamed before its rows were committed.*again"
+    ):
+        tables.commit(tables.to_all(0, 1))
+
+    assert tables.ids() == {"a": [0]}
+    tables.commit(tables.to_all(0, 1))
+    assert tables.ids() == {"a": [0, 1], "new": [1]}
+    if others == "rename":
+        assert plain.load_table("db.old").metadata.table_uuid != plain.load_table("db.new").metadata.table_uuid
 
 
 def test_new_table_is_not_created_if_another_one_can_never_land(sink: Sink) -> None:

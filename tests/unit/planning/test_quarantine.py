@@ -23,7 +23,7 @@ from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.tables.bad_rows import SENT, TABLE, UUID, commit, quarantined, quarantining, reasons, sent, tasks, write
-from support.tables.changes_by_others import expire, plain_table, set_columns
+from support.tables.changes_by_others import cherry_pick, expire, head_of, plain_table, set_branch, set_columns
 from support.tables.sink import Row, Sink, embedded_options, epoch, paths_of
 
 from iceberg_ds.catalog.answers import ManyTablesRefusedError
@@ -41,11 +41,13 @@ from iceberg_ds.errors import (
     RefusedRowsError,
     RowCountError,
     SchemaMismatchError,
+    UnsupportedTableError,
 )
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import WIRE_VERSION
 from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import CommitReport
+from iceberg_ds.multi_table.requeue import pending_rows
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.writers import bad_rows
@@ -621,6 +623,8 @@ def test_repeated_epoch_with_other_bad_rows_is_refused_until_the_user_decides(
         commit(sink, messages)
     assert (sink.ids(), quarantined(sink)) == ([], before)
     assert not any(path.exists() for path in paths_of(messages))
+    # The rows would stay in the first one, and a requeue would write them once more.
+    assert "quarantine-table" not in str(refused.value)
 
     # What the error says.
     name = replace(sink, options=replace(sink.options, table=("db", "t__quarantine")))
@@ -636,22 +640,8 @@ def test_repeated_epoch_with_other_bad_rows_is_refused_until_the_user_decides(
 
     bad = [json.loads(row["row"])["id"] for row in quarantined(sink)]
     assert (sink.ids(), bad) == (([1], ["2", "3"]) if to == ice.IntegerType() else ([1, 2, 3], []))
-
-
-def test_refused_epoch_goes_on_with_another_quarantine(
-    sink: Sink, one_by_one: None, dies_at: Callable[[FaultPoint], None]
-) -> None:
-    """The user would have to change the history of the quarantine table."""
-    sink = quarantining(sink)
-    other_type(sink, ice.LongType())
-    die_after_the_quarantine(sink, dies_at, BIG)
-    other_type(sink, ice.IntegerType())
-
-    write(sink, BIG, of_epoch=epoch(0), quarantine_table=("db", "more"))
-
-    assert one_by_one is None
-    assert sink.ids() == [1]
-    assert len(quarantined(sink, "more")) == 2
+    with pytest.raises(UnsupportedTableError, match="snapshots of its branch 'main' have expired"):
+        list(pending_rows(plain_table(name), "db.t", str(sink.table().metadata.table_uuid), after=None))
 
 
 def test_repeated_epoch_with_the_same_bad_rows_in_other_tasks_goes_on(
@@ -666,6 +656,28 @@ def test_repeated_epoch_with_the_same_bad_rows_in_other_tasks_goes_on(
     assert one_by_one is None
     assert sink.ids() == [1, 6]
     assert len(quarantined(sink)) == 4
+
+
+def test_repeated_epoch_whose_bad_rows_were_picked_goes_on(
+    sink: Sink, one_by_one: None, dies_at: Callable[[FaultPoint], None]
+) -> None:
+    """The stream would stop, and be told of another run that there is not."""
+    sink = quarantining(sink)
+    write(sink, MIXED[1:2], of_epoch=epoch(7, "another"))
+    name = replace(sink, options=replace(sink.options, table=("db", "t__quarantine")))
+    before = head_of(name)
+    die_after_the_quarantine(sink, dies_at, MIXED)
+    picked = head_of(name)
+    set_branch(name, "main", before)
+    cherry_pick(name, picked)
+
+    write(sink, MIXED, of_epoch=epoch(0))
+    result = write(sink, MIXED, of_epoch=epoch(0))
+
+    assert one_by_one is None
+    assert result.was_replayed
+    assert sink.ids() == [1, 6]
+    assert len(quarantined(sink)) == 5
 
 
 def test_numbers_that_begin_anew_with_their_table_are_refused(sink: Sink) -> None:

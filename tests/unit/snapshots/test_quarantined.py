@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tables.changes_by_others import expire, plain_table
+from support.tables.changes_by_others import cherry_pick, expire, head_of, plain_table, set_branch
 from support.tables.sink import QUERY, Sink, epoch
 
 from iceberg_ds.plan import EpochId, TxnId
@@ -92,3 +92,30 @@ def test_expired_snapshot_does_not_tell_and_other_writers_do_not_count(sink: Sin
     assert find_earlier_try(metadata, own, of_all=BOTH, of_missing=BOTH) is EarlierTry.UNTOLD
     last = EpochId(query_id=QUERY, epoch_id=2)
     assert find_earlier_try(metadata, last, of_all=NO_ROWS, of_missing=NO_ROWS) is EarlierTry.UNTOLD
+
+
+@pytest.mark.parametrize("of_txn", [False, True], ids=["epochs", "versions"])
+@pytest.mark.parametrize(
+    ("number", "rows", "found"),
+    [(2, A, EarlierTry.SAME_ROWS), (2, B, EarlierTry.OTHER_ROWS), (3, A, EarlierTry.NONE)],
+    ids=["same", "other", "new"],
+)
+@pytest.mark.parametrize("is_later", [False, True], ids=["last", "passed-over"])
+def test_snapshot_that_was_picked_tells_its_rows(  # noqa: PLR0913  # the fixture, and what varies
+    sink: Sink, number: int, rows: RowsDigest, found: EarlierTry, *, of_txn: bool, is_later: bool
+) -> None:
+    """Its rows would be added again, or the epoch be refused for reasons that are not true."""
+    table = quarantine(sink, (1, BOTH), of_txn=of_txn)
+    before = head_of(table)
+    quarantine(sink, (2, A), of_txn=of_txn)
+    picked = head_of(table)
+    set_branch(table, "main", before)
+    cherry_pick(table, picked)
+    if is_later:
+        quarantine(sink, (4, B), of_txn=of_txn)
+        found = EarlierTry.UNTOLD if number == 3 else found
+    numbered = TxnId(app_id=QUERY, version=number) if of_txn else EpochId(query_id=QUERY, epoch_id=number, run_id="r2")
+
+    earlier = find_earlier_try(table.table().metadata, numbered, of_all=rows, of_missing=rows)
+
+    assert earlier is found
