@@ -32,8 +32,8 @@ from iceberg_ds.messages import (
 )
 from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.multi_table.by_driver import appending, plan_and_write
-from iceberg_ds.multi_table.cut import record_cut
 from iceberg_ds.multi_table.plan import fitting
+from iceberg_ds.multi_table.record_cut import record_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WriteIdentity

@@ -30,7 +30,8 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.commit_meter import reporting_failures
-from iceberg_ds.multi_table.cut import record_cut, refuse_unfit_cut
+from iceberg_ds.multi_table.cut_table import refuse_unfit_cut
+from iceberg_ds.multi_table.record_cut import record_cut
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions

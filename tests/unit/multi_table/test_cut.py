@@ -17,7 +17,7 @@ import iceberg_ds
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import DataFileError, OptionError, RefusedRowsError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint, listen
-from iceberg_ds.multi_table.cut import KEPT_TAGS, tag_prefix
+from iceberg_ds.multi_table.record_cut import KEPT_TAGS, tag_prefix
 from iceberg_ds.table.names import parse_identifier
 
 pytestmark = pytest.mark.usefixtures("waits")
