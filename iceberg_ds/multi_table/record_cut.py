@@ -24,7 +24,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
@@ -125,13 +125,16 @@ def tag_request(metadata: TableMetadata, *, write: WriteIdentity, app_id: str) -
     if snapshot_id is None or write.numbered is None:
         return None
     prefix = tag_prefix(app_id)
-    own = f"{prefix}{write.numbered.number}"
     tags = {
         name: ref.snapshot_id
         for name, ref in metadata.refs.items()
-        if ref.snapshot_ref_type is SnapshotRefType.TAG and re.fullmatch(re.escape(prefix) + r"\d+", name)
+        if _is_ours(ref) and re.fullmatch(re.escape(prefix) + r"\d+(-\d+)?", name)
     }
-    # Not by their numbers: a new checkpoint of a named stream begins with 0 again.
+    own = f"{prefix}{write.numbered.number}"
+    if own in metadata.refs and tags.get(own) != snapshot_id:
+        # Of a user, or of the last cut: a new checkpoint of a named stream begins with 0 again.
+        own = f"{own}-{snapshot_id}"
+    # Not by their numbers, which begin with 0 again under a new checkpoint.
     others = sorted(tags.keys() - {own}, key=lambda name: _age(metadata, tags[name]), reverse=True)
     dropped = others[KEPT_TAGS - 1 :]
     is_set = tags.get(own) == snapshot_id
@@ -156,6 +159,11 @@ def tag_request(metadata: TableMetadata, *, write: WriteIdentity, app_id: str) -
             *(RemoveSnapshotRefUpdate(ref_name=name) for name in dropped),
         ),
     )
+
+
+def _is_ours(ref: SnapshotRef) -> bool:
+    """Return whether a tag is one of this sink: other tools and users set no such age."""
+    return ref.snapshot_ref_type is SnapshotRefType.TAG and ref.max_ref_age_ms == _FOR_EVER_MS
 
 
 def _age(metadata: TableMetadata, snapshot_id: int) -> tuple[int, int]:

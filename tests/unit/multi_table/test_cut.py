@@ -64,6 +64,13 @@ def ids_at(sink: RoutedSink, cut: iceberg_ds.Cut | None) -> Mapping[str, list[in
     return found
 
 
+def last_snapshot(sink: RoutedSink, table: str) -> int:
+    """Return the snapshot of branch `main`."""
+    snapshot = sink.catalog.load_table(parse_identifier(table)).current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
 def dying_at(point: FaultPoint, time: int = 1) -> None:
     """Let the driver die when it comes to a point for the nth time."""
     left = time
@@ -215,6 +222,53 @@ def test_tag_is_set_under_the_condition_that_it_is_as_seen(sink: RoutedSink, mon
     prefix = tag_prefix(QUERY)
     assert {f"{prefix}{number}" for number in range(KEPT_TAGS + 1)} <= set(sent)
     assert sent.count(f"{prefix}0") == 2  # set, and dropped
+
+
+def test_tags_of_others_stay(tmp_path: Path, last: Ask) -> None:
+    """The tag of an auditor would be dropped or moved, and its snapshot expire; or a branch would keep the cut back."""
+    sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales")
+    sink.append(order(0), epoch_id=0)
+    table = sink.catalog.load_table(("db", "orders"))
+    first = last_snapshot(sink, "db.orders")
+    others = {"sales-epoch-2", "sales-epoch-20240131"}
+    for name in others:
+        table.manage_snapshots().create_tag(first, name).commit()
+    table.manage_snapshots().create_branch(first, "sales-epoch-1").commit()
+
+    for number in range(1, KEPT_TAGS + 2):
+        sink.append(order(number), epoch_id=number)
+
+    refs = sink.catalog.load_table(("db", "orders")).refs()
+    assert {name for name in {*others, "sales-epoch-1"} if refs[name].snapshot_id == first} == {
+        *others,
+        "sales-epoch-1",
+    }
+    assert len(refs) == 1 + len(others) + 1 + KEPT_TAGS
+    assert ids_at(sink, last()) == {"db.orders": [0, 1, 2, 3, 4]}
+
+
+@pytest.mark.usefixtures("_heard")
+def test_new_checkpoint_does_not_move_the_tag_of_the_last_cut(
+    tmp_path: Path, last: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last cut would expire before the first one of the new checkpoint is recorded."""
+    sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales")
+    sink.append(order(0), customer(0), epoch_id=0)
+    before = last()
+    monkeypatch.setattr(routed, "QUERY", "0b9f2c1e-9999-4222-8333-444455556666")
+    sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales", accept_new_checkpoint="true")
+    dying_at(FaultPoint.CUT_TAGGED, time=2)
+    with pytest.raises(KeyboardInterrupt):
+        sink.append(order(1), customer(1), epoch_id=0)
+    listen(None)
+
+    tables = [sink.catalog.load_table(parse_identifier(name)) for name in BOTH]
+    tagged = {ref.snapshot_id for table in tables for name, ref in table.refs().items() if name != "main"}
+    assert before is not None
+    assert {*before.snapshots.values()} <= tagged
+    assert len(tagged) == 4
+    sink.append(order(1), customer(1), epoch_id=0)
+    assert ids_at(sink, last()) == {"db.customers": [0, 1], "db.orders": [0, 1]}
 
 
 @pytest.mark.usefixtures("_heard")
