@@ -88,8 +88,13 @@ def commit_routed(
     if not writes:
         logger.info("Nothing to add to any table of route-by=%s", options.column)
     results = commit_with_quarantines(catalog, writes, options.of, epoch_id=epoch_id)
-    if writes and options.of_all.consistent_cut is not None:
-        record_cut(catalog, options.of_all, [write.commits[0].write for write in writes])
+    if options.of_all.consistent_cut is not None:
+        landed = [
+            write.commits[0].write
+            for write, result in zip(writes, results, strict=True)
+            if result.was_replayed or result.snapshot_id is not None
+        ]
+        record_cut(catalog, options.of_all, landed)
     return results
 
 

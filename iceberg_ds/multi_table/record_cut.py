@@ -35,6 +35,7 @@ from pyiceberg.table.update import (
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.commit import commit_write
+from iceberg_ds.errors import CommitConflictError, IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.multi_table.cut_table import COLUMNS, ROWS, WRITER, place_of, read_cuts
 from iceberg_ds.options.sink_options import SinkOptions
@@ -67,11 +68,26 @@ def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Wr
     Args:
         catalog: The catalog of all tables.
         options: The options of the write, with `consistent-cut`.
-        writes: The writes of the epoch, which have landed, in this run or in an earlier one; at least one.
+        writes: The writes of the epoch that have put rows into their tables, in this run or in an earlier one; for
+            none, there is nothing to record.
 
     Raises:
-        IcebergSinkError: The cut was not recorded; all tables have their rows. A repeated epoch goes on with it.
+        IcebergSinkError: The cut was not recorded, and a repeated epoch goes on with it. The error has the type of its
+            cause, and says that the rows have landed.
     """
+    if not writes:
+        return
+    try:
+        _record(catalog, options, writes)
+    except IcebergSinkError as failure:
+        raise type(failure)(
+            f"The rows of {writes[0].numbered} have landed in all tables, but their cut was not recorded in "
+            f"{identifier_text(place_of(options))}: {failure} Run this again: it goes on with the cut, and writes no "
+            "row twice."
+        ) from failure
+
+
+def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[WriteIdentity]) -> None:
     place, first = place_of(options), writes[0]
     numbered = first.numbered
     assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
@@ -91,13 +107,15 @@ def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Wr
         if _has_gone_on(table.metadata, write):
             logger.info("%s has a later epoch than %s, whose cut is left out", write.table, numbered)
             return
-        if (snapshot_id := _snapshot_of(table.metadata, write)) is not None:
-            uuid = str(table.metadata.table_uuid)
-            known[write.table] = {"table_name": write.table, "table_uuid": uuid, "snapshot_id": snapshot_id}
+        if (snapshot_id := _snapshot_of(table.metadata, write)) is None:
+            raise CommitConflictError(
+                f"{write.table} does not have the rows of {numbered} any more: somebody has rolled branch "
+                f"'{_shown(write)}' back, or replaced the table. Set it to a snapshot that has them."
+            )
+        uuid = str(table.metadata.table_uuid)
+        known[write.table] = {"table_name": write.table, "table_uuid": uuid, "snapshot_id": snapshot_id}
         fault_point(FaultPoint.CUT_TAGGED)
     rows = [{**row, WRITER: app_id, "epoch": numbered.number} for _, row in sorted(known.items())]
-    if not rows:
-        return
     plan = plan_write(
         catalog,
         _options_of_cut(options, place, first),
@@ -172,7 +190,7 @@ def _age(metadata: TableMetadata, snapshot_id: int) -> tuple[int, int]:
 
 
 def _snapshot_of(metadata: TableMetadata, write: WriteIdentity) -> int | None:
-    """Return the snapshot with an epoch's rows; None if the epoch changed nothing in the table.
+    """Return the snapshot with an epoch's rows; None if the branch does not have it.
 
     If the snapshot has expired before it was tagged, the newest one of the branch takes its place. It has no rows of
     later epochs: none begins before the cut of this one is recorded.

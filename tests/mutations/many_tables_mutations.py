@@ -125,6 +125,18 @@ MANY_TABLES = (
         tests=(_CUT + "test_rows_of_other_writers_are_not_in_the_cut",),
     ),
     Mutation(
+        name="a table that was rolled back before it was tagged keeps its entry of the last cut",
+        file="multi_table/record_cut.py",
+        before="        if (snapshot_id := _snapshot_of(table.metadata, write)) is None:\n            raise",
+        after=(
+            "        if (snapshot_id := _snapshot_of(table.metadata, write)) is None:\n"
+            "            continue\n"
+            "        if snapshot_id is None:\n"
+            "            raise"
+        ),
+        tests=(_CUT + "test_table_that_was_rolled_back_before_its_tag_makes_no_cut",),
+    ),
+    Mutation(
         name="an old version that runs again makes a cut",
         file="multi_table/record_cut.py",
         before="        if _has_gone_on(table.metadata, write):\n",
@@ -137,6 +149,20 @@ MANY_TABLES = (
         before="    dropped = others[KEPT_TAGS - 1 :]\n",
         after="    dropped = others\n",
         tests=(_CUT + "test_last_tags_are_kept", _CUTS),
+    ),
+    Mutation(
+        name="tags of users are taken for those of a cut",
+        file="multi_table/record_cut.py",
+        before=" and ref.max_ref_age_ms == _FOR_EVER_MS",
+        after="",
+        tests=(_CUT + "test_tags_of_others_stay",),
+    ),
+    Mutation(
+        name="the tag of the last cut moves to another snapshot",
+        file="multi_table/record_cut.py",
+        before="    if own in metadata.refs and tags.get(own) != snapshot_id:\n",
+        after="    if False:\n",
+        tests=(_CUT + "test_new_checkpoint_does_not_move_the_tag_of_the_last_cut",),
     ),
     Mutation(
         name="a table property lets tags of a cut expire",
@@ -162,14 +188,14 @@ MANY_TABLES = (
     Mutation(
         name="a repeated transaction whose tables have it leaves its cut out",
         file="multi_table/transaction.py",
-        before="and self._of_cut is not None and self._lines:",
-        after="and self._of_cut is not None and due:",
+        before="        return self.result.was_replayed or self.result.snapshot_id is not None\n",
+        after="        return self.result.snapshot_id is not None\n",
         tests=(_CUT + "test_transaction_records_its_cut",),
     ),
     Mutation(
         name="a route leaves its cut out",
         file="multi_table/commit.py",
-        before="    if writes and options.of_all.consistent_cut is not None:\n",
+        before="    if options.of_all.consistent_cut is not None:\n",
         after="    if False:\n",
         tests=(_CUT + "test_cut_names_the_snapshots_of_the_last_epoch", _CUTS),
     ),

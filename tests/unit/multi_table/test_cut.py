@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId
 from support.spark.local_frame import without_moving_rows
 from support.tables import routed
@@ -14,8 +16,17 @@ from support.tables.shop import ORDERS, TABLES, Shop, frame
 from support.tables.sink import QUERY
 
 import iceberg_ds
+from iceberg_ds.catalog.answers import CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.errors import DataFileError, OptionError, RefusedRowsError, TableNotFoundError, UnsupportedTableError
+from iceberg_ds.errors import (
+    CatalogError,
+    CommitConflictError,
+    DataFileError,
+    OptionError,
+    RefusedRowsError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.multi_table.record_cut import KEPT_TAGS, tag_prefix
 from iceberg_ds.table.names import parse_identifier
@@ -166,6 +177,56 @@ def test_death_before_the_record_leaves_the_cut_before(  # noqa: PLR0913, PLR091
     assert after is not None
     assert after.epoch == 1
     assert ids_at(sink, after) == {"db.customers": [7, 8], "db.orders": [1, 2]}
+
+
+@pytest.mark.usefixtures("_heard")
+def test_table_that_was_rolled_back_before_its_tag_makes_no_cut(sink: RoutedSink, last: Ask) -> None:
+    """A reader would get an epoch in one table, and not in the other."""
+    sink.append(order(0), customer(0), epoch_id=0)
+    table, before, after = sink.catalog.load_table(("db", "customers")), last(), 0
+
+    def act(reached: FaultPoint) -> None:
+        nonlocal after
+        if reached is FaultPoint.CUT_BEGUN:
+            listen(None)
+            after = last_snapshot(sink, "db.customers")
+            table.refresh().manage_snapshots().set_current_snapshot(table.snapshots()[0].snapshot_id).commit()
+
+    listen(act)
+    with pytest.raises(
+        CommitConflictError, match=r"their cut was not .* db\.customers does not have the rows of query"
+    ):
+        sink.append(order(1), customer(1), epoch_id=1)
+    assert last() == before
+
+    table.refresh().manage_snapshots().set_current_snapshot(after).commit()
+    sink.append(order(1), customer(1), epoch_id=1)
+    assert ids_at(sink, last()) == {"db.customers": [0, 1], "db.orders": [0, 1]}
+
+
+def test_epoch_whose_cut_fails_is_told_to_have_landed(
+    sink: RoutedSink, last: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user would read that nothing was committed, and write the rows again under another number."""
+    sink.append(order(0), customer(0), epoch_id=0)
+    send = CatalogClient.send
+
+    def refusing(self: CatalogClient, table: Table, *request: Any) -> object:
+        if table.name() == ("meta", "cuts"):
+            raise CommitRefusedError("no right to write", is_lasting=True)
+        return send(self, table, *request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CatalogClient, "send", refusing)
+        with pytest.raises(
+            CatalogError, match=r"^The rows of query .*, epoch 1 have landed in all tables, but"
+        ) as told:
+            sink.append(order(1), customer(1), epoch_id=1)
+
+    assert "no right to write" in str(told.value)
+    assert sink.ids("db.orders") == [0, 1]
+    sink.append(order(1), customer(1), epoch_id=1)
+    assert ids_at(sink, last()) == {"db.customers": [0, 1], "db.orders": [0, 1]}
 
 
 def test_replayed_epoch_changes_nothing(sink: RoutedSink, last: Ask) -> None:
