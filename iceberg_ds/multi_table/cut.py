@@ -9,11 +9,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+import pyarrow as pa
+from pyiceberg.table.metadata import TableMetadata
+
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.multi_table.cut_table import OPTION, WRITER, check_columns, place_of, read_cuts
+from iceberg_ds.multi_table.cut_table import OPTION, WRITER, check_columns, find_recorder, place_of, read_cuts
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import identifier_text, parse_identifier
 
 _OF_ROUTE = "route-"
@@ -49,8 +54,11 @@ def last_complete(
 
     Each snapshot stays readable until the third epoch after it writes its table, however soon snapshots are expired.
 
+    A table has a place in the cut once an epoch with the option has written it. Name the tables to be sure that none is
+    left out: a table that earlier epochs have written, and no recorded one, is then refused.
+
     Args:
-        tables: Identifiers of the tables; None for all tables that the epochs have written.
+        tables: Identifiers of the tables; None for all tables that the recorded epochs have written.
         options: Where the tables are, as in the write, with `consistent-cut`. None for no options is refused.
         app_id: Who writes the tables: the value of `stream-name` or `txn-app-id`, or the id of a stream without a name.
             None if there is only one such writer.
@@ -60,54 +68,108 @@ def last_complete(
 
     Raises:
         OptionError: The options lack `consistent-cut`, or are malformed, or there are several writers and no `app_id`.
-        TableNotFoundError: A table of the cut does not exist any more.
-        UnsupportedTableError: A table of the cut was replaced, or its snapshot was removed in spite of its tag; or the
-            table of the cut has other columns.
+        TableNotFoundError: A table of the cut does not exist any more under its name.
+        UnsupportedTableError: A table of the cut was replaced, or its snapshot was removed in spite of its tag, or only
+            epochs before the first cut have written it; or the table of the cut has other columns.
         CatalogError: The catalog could not be reached.
         DataFileError: The table of the cut could not be read.
     """
     given = given_options(options)
     if not given.get(OPTION):
         raise OptionError(f"Cannot tell the last complete cut: give option '{OPTION}', as the write has it.")
+    if (namespace := given.get("route-namespace")) is not None:
+        given["namespace"] = namespace
     # Those of a route would say that rows name their tables.
     given = {key: value for key, value in given.items() if not key.startswith(_OF_ROUTE)}
     parsed = parse_options(options_of_call(given[OPTION], given))
+    names = None if tables is None else [parse_options(options_of_call(name, given)).table for name in tables]
     catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets():
-        return _last_complete(catalog, place_of(parsed), tables, app_id)
+        return _last_complete(catalog, parsed, names, app_id)
 
 
 def _last_complete(
-    catalog: CatalogClient, place: tuple[str, ...], tables: Sequence[str] | None, app_id: str | None
+    catalog: CatalogClient, options: SinkOptions, tables: Sequence[tuple[str, ...]] | None, app_id: str | None
 ) -> Cut | None:
-    table = catalog.find_table(place)
-    if table is None:
+    cuts = catalog.find_table(place_of(options))
+    if cuts is None:
         return None
-    check_columns(table)
-    found = read_cuts(catalog, table, app_id)
+    check_columns(cuts)
+    found = read_cuts(catalog, cuts, app_id)
     writers = sorted(set(found.column(WRITER).to_pylist()))
     if not writers:
         return None
     if len(writers) > 1:
         raise OptionError(
-            f"Cannot tell the last complete cut: {identifier_text(place)} has cuts of {', '.join(writers)}. Say which "
-            "one is meant by argument 'app_id'."
+            f"Cannot tell the last complete cut: {identifier_text(cuts.name())} has cuts of {', '.join(writers)}. Say "
+            "which one is meant by argument 'app_id'."
         )
-    rows = {row["table_name"]: row for row in found.to_pylist()}
-    names = list(rows) if tables is None else [identifier_text(parse_identifier(name)) for name in tables]
-    snapshots = {name: rows[name]["snapshot_id"] if name in rows else None for name in names}
-    for name in names:
-        if name in rows:
-            _check_readable(catalog, name, rows[name]["table_uuid"], rows[name]["snapshot_id"])
-    return Cut(app_id=writers[0], epoch=found.column("epoch")[0].as_py(), snapshots=snapshots)
+    cut = _RecordedCut(cuts.metadata, found, writers[0])
+    if tables is None:
+        tables = [parse_identifier(name) for name in cut.names]
+    branch = options.branch or MAIN_BRANCH
+    snapshots = {identifier_text(name): cut.snapshot_of(catalog, name, branch) for name in tables}
+    return Cut(app_id=cut.app_id, epoch=cut.epoch, snapshots=snapshots)
 
 
-def _check_readable(catalog: CatalogClient, name: str, table_uuid: str, snapshot_id: int) -> None:
-    metadata = catalog.load_table(parse_identifier(name)).metadata
-    if str(metadata.table_uuid) != table_uuid:
-        why = "another table has its name by now"
-    elif metadata.snapshot_by_id(snapshot_id) is None:
-        why = f"its snapshot {snapshot_id} is gone: newer epochs have landed meanwhile, or its tag was dropped"
-    else:
-        return
-    raise UnsupportedTableError(f"Cannot read {name} in the last complete cut: {why}. Ask for the cut again.")
+class _RecordedCut:
+    """The last cut of a writer, as it is recorded.
+
+    Args:
+        cuts: The table of cuts.
+        rows: The rows of the cut.
+        app_id: The writer.
+    """
+
+    def __init__(self, cuts: TableMetadata, rows: pa.Table, app_id: str) -> None:
+        self.app_id = app_id
+        self.epoch: int = rows.column("epoch")[0].as_py()
+        self._cuts = cuts
+        self._by_name = {row["table_name"]: row for row in rows.to_pylist()}
+        self._by_uuid = {row["table_uuid"]: row for row in self._by_name.values()}
+
+    @property
+    def names(self) -> list[str]:
+        """The identifiers of the tables in the cut."""
+        return list(self._by_name)
+
+    def snapshot_of(self, catalog: CatalogClient, identifier: tuple[str, ...], branch: str) -> int | None:
+        """Return the snapshot of a table in the cut, under any name of it; None if no epoch has written it so far.
+
+        Raises:
+            TableNotFoundError: There is no such table any more.
+            UnsupportedTableError: The snapshot cannot be told or read.
+        """
+        name = identifier_text(identifier)
+        table = catalog.load_table(identifier) if name in self._by_name else catalog.find_table(identifier)
+        if table is None:
+            return None
+        metadata = table.metadata
+        row = self._by_uuid.get(str(metadata.table_uuid))
+        if row is None and name in self._by_name:
+            raise _unreadable(name, "another table has its name by now")
+        if row is None:
+            if self._misses(metadata, branch):
+                raise UnsupportedTableError(
+                    f"Cannot tell which snapshot of {name} is in the last complete cut: epochs of {self.app_id} have "
+                    f"written it, but none with option '{OPTION}'. Let one with the option write it, or leave it out."
+                )
+            return None
+        snapshot_id: int = row["snapshot_id"]
+        if metadata.snapshot_by_id(snapshot_id) is None:
+            raise _unreadable(
+                name, f"its snapshot {snapshot_id} is gone: newer epochs have landed meanwhile, or its tag was dropped"
+            )
+        return snapshot_id
+
+    def _misses(self, metadata: TableMetadata, branch: str) -> bool:
+        """Return whether an epoch that is not above the cut's has written a table that is not in the cut."""
+        writer = find_recorder(self._cuts, self.app_id)
+        if writer is None:
+            return False
+        own = writer.id_in(self._cuts, MAIN_BRANCH)
+        return writer.last_marker(metadata, branch, of=own, up_to=self.epoch) is not None
+
+
+def _unreadable(name: str, why: str) -> UnsupportedTableError:
+    return UnsupportedTableError(f"Cannot read {name} in the last complete cut: {why}. Ask for the cut again.")

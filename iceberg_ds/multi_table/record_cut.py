@@ -2,7 +2,8 @@
 
 Where tables are committed one after the other, a reader may find an epoch in some tables and not yet in the others. So,
 once all tables of an epoch have their rows, the sink tags the epoch's snapshot in each of them, and then records the
-cut: for each table that any epoch so far has written, the snapshot that has the rows of all epochs up to this one.
+cut: for each table that any epoch so far has written, the snapshot that has the rows of all epochs up to this one. If
+the last cut is not that of the epoch before, tables without rows in this one may have got some since: they are asked.
 
 The cut stands in a table of its own, which option `consistent-cut` names: one partition for each writer, with a row for
 each table. The record is an ordinary numbered write that replaces this partition. So it is one commit, which readers
@@ -19,8 +20,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
@@ -37,7 +39,7 @@ from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.multi_table.cut_table import COLUMNS, ROWS, WRITER, place_of, read_cuts
+from iceberg_ds.multi_table.cut_table import COLUMNS, ROWS, WRITER, CutWriter, place_of, read_cuts, refuse_other_writer
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
@@ -48,6 +50,11 @@ from iceberg_ds.table.requests import CommitRequest
 from iceberg_ds.table.spec_parser import parse_partition_by
 from iceberg_ds.writers.loose import ON_DRIVER
 from iceberg_ds.writers.reporting import report_task
+
+# Returns the snapshot of a table that belongs to a cut, or None.
+Find: TypeAlias = Callable[[TableMetadata], int | None]
+# The rows of a cut by the names of their tables.
+Rows: TypeAlias = Mapping[str, Mapping[str, object]]
 
 logger = logging.getLogger(__name__)
 
@@ -89,33 +96,30 @@ def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Wr
 
 def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[WriteIdentity]) -> None:
     place, first = place_of(options), writes[0]
-    numbered = first.numbered
+    numbered, writer = first.numbered, CutWriter.of(first)
     assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
-    app_id = numbered.writer if first.stream is None else first.stream.name
+    marker: TxnMarker | None = None
     cuts = catalog.find_table(place)
     if cuts is not None:
         marker = _marker(cuts.metadata, first, MAIN_BRANCH)
         if marker is not None and marker.number >= numbered.number:
             logger.info("The cut of %s is recorded in %s", numbered, identifier_text(place))
             return
+        refuse_other_writer(catalog, cuts, writer)
     fault_point(FaultPoint.CUT_BEGUN)
-    known: dict[str, dict[str, object]] = {}
+    known: Rows = {}
     if cuts is not None:
-        known = {row["table_name"]: row for row in read_cuts(catalog, cuts, app_id).to_pylist()}
-    for write in sorted(writes, key=lambda write: write.table):
-        table = alter_table(catalog, parse_identifier(write.table), partial(tag_request, write=write, app_id=app_id))
-        if _has_gone_on(table.metadata, write):
-            logger.info("%s has a later epoch than %s, whose cut is left out", write.table, numbered)
-            return
-        if (snapshot_id := _snapshot_of(table.metadata, write)) is None:
-            raise CommitConflictError(
-                f"{write.table} does not have the rows of {numbered} any more: somebody has rolled branch "
-                f"'{_shown(write)}' back, or replaced the table. Set it to a snapshot that has them."
-            )
-        uuid = str(table.metadata.table_uuid)
-        known[write.table] = {"table_name": write.table, "table_uuid": uuid, "snapshot_id": snapshot_id}
-        fault_point(FaultPoint.CUT_TAGGED)
-    rows = [{**row, WRITER: app_id, "epoch": numbered.number} for _, row in sorted(known.items())]
+        known = {row["table_name"]: row for row in read_cuts(catalog, cuts, writer.app_id).to_pylist()}
+    found = _tag_written(catalog, known, writes)
+    if found is None:
+        return
+    if cuts is not None and (marker is None or marker.number != numbered.number - 1):
+        others = found.keys() - {write.table for write in writes}
+        branch = options.branch or MAIN_BRANCH
+        found = _tag_left_out(
+            catalog, found, others, first, partial(_left_out, cuts=cuts.metadata, branch=branch, write=first)
+        )
+    rows = [{**row, WRITER: writer.app_id, "epoch": numbered.number} for _, row in sorted(found.items())]
     plan = plan_write(
         catalog,
         _options_of_cut(options, place, first),
@@ -128,6 +132,54 @@ def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Write
     logger.info("Recorded the cut of %s over %d tables in %s", numbered, len(rows), identifier_text(place))
 
 
+def _tag_written(catalog: CatalogClient, rows: Rows, writes: Sequence[WriteIdentity]) -> Rows | None:
+    """Tag the snapshots of an epoch, and return the rows of the cut with them; None if a table has a later epoch.
+
+    Raises:
+        CommitConflictError: A table no longer has its snapshot.
+    """
+    for write in sorted(writes, key=lambda write: write.table):
+        find = partial(_snapshot_of, write=write)
+        metadata = _tag(catalog, write.table, find, write)
+        if _has_gone_on(metadata, write):
+            logger.info("%s has a later epoch than %s, whose cut is left out", write.table, write.numbered)
+            return None
+        if (snapshot_id := find(metadata)) is None:
+            raise CommitConflictError(
+                f"{write.table} does not have the rows of {write.numbered} any more: somebody has rolled branch "
+                f"'{_shown(write)}' back, or replaced the table. Set it to a snapshot that has them."
+            )
+        rows = _with_row(rows, write.table, metadata, snapshot_id)
+        fault_point(FaultPoint.CUT_TAGGED)
+    return rows
+
+
+def _tag_left_out(catalog: CatalogClient, rows: Rows, tables: Iterable[str], write: WriteIdentity, find: Find) -> Rows:
+    """Tag the snapshots of epochs that have no cut, and return the rows of the cut with them.
+
+    Such an epoch was written without the option, or died before its cut.
+    """
+    for table in sorted(tables):
+        if catalog.find_table(parse_identifier(table)) is None:
+            continue  # readers of its row are told
+        metadata = _tag(catalog, table, find, write)
+        if (snapshot_id := find(metadata)) is not None:
+            rows = _with_row(rows, table, metadata, snapshot_id)
+    return rows
+
+
+def _with_row(rows: Rows, table: str, metadata: TableMetadata, snapshot_id: int) -> Rows:
+    """Return the rows of a cut with that of a table, in place of the row under an earlier name of it."""
+    uuid = str(metadata.table_uuid)
+    others = {name: row for name, row in rows.items() if row["table_uuid"] != uuid}
+    return {**others, table: {"table_name": table, "table_uuid": uuid, "snapshot_id": snapshot_id}}
+
+
+def _tag(catalog: CatalogClient, table: str, find: Find, write: WriteIdentity) -> TableMetadata:
+    """Tag the snapshot of a table for the cut of a write's epoch, and return the table as it is then."""
+    return alter_table(catalog, parse_identifier(table), partial(tag_request, find=find, write=write)).metadata
+
+
 def tag_prefix(app_id: str) -> str:
     """Return how the names of a writer's tags begin; the number of the epoch follows."""
     safe = _UNSAFE.sub("_", app_id)
@@ -137,12 +189,18 @@ def tag_prefix(app_id: str) -> str:
     return f"{safe}-epoch-"
 
 
-def tag_request(metadata: TableMetadata, *, write: WriteIdentity, app_id: str) -> CommitRequest | None:
-    """Return the request that tags an epoch's snapshot and drops the writer's oldest tags, or None for no change."""
-    snapshot_id = _snapshot_of(metadata, write)
+def tag_request(metadata: TableMetadata, *, find: Find, write: WriteIdentity) -> CommitRequest | None:
+    """Return the request that tags a snapshot and drops the writer's oldest tags, or None for no change.
+
+    Args:
+        metadata: The table.
+        find: Returns the snapshot; None if there is none to tag.
+        write: A write of the epoch whose cut is being recorded.
+    """
+    snapshot_id = find(metadata)
     if snapshot_id is None or write.numbered is None:
         return None
-    prefix = tag_prefix(app_id)
+    prefix = tag_prefix(CutWriter.of(write).app_id)
     tags = {
         name: ref.snapshot_id
         for name, ref in metadata.refs.items()
@@ -190,15 +248,33 @@ def _age(metadata: TableMetadata, snapshot_id: int) -> tuple[int, int]:
 
 
 def _snapshot_of(metadata: TableMetadata, write: WriteIdentity) -> int | None:
-    """Return the snapshot with an epoch's rows; None if the branch does not have it.
-
-    If the snapshot has expired before it was tagged, the newest one of the branch takes its place. It has no rows of
-    later epochs: none begins before the cut of this one is recorded.
-    """
+    """Return the snapshot with an epoch's rows; None if the branch does not have it."""
     branch = _shown(write)
     marker = _marker(metadata, write, branch)
     if marker is None or write.numbered is None or marker.number != write.numbered.number:
         return None
+    return _snapshot_at(metadata, branch, marker)
+
+
+def _left_out(metadata: TableMetadata, *, cuts: TableMetadata, branch: str, write: WriteIdentity) -> int | None:
+    """Return the snapshot of the newest epoch of a table, up to that of `write`; None if the last cut has it."""
+    numbered, writer = write.numbered, CutWriter.of(write)
+    assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
+    last = writer.last_marker(metadata, branch, of=numbered.writer, up_to=numbered.number)
+    if last is None:
+        return None
+    query_id, marker = last  # maybe of an earlier checkpoint
+    recorded = find_last_marker(cuts, MAIN_BRANCH, writer.markers, query_id)
+    is_in_cut = recorded is not None and recorded.number >= marker.number
+    return None if is_in_cut else _snapshot_at(metadata, branch, marker)
+
+
+def _snapshot_at(metadata: TableMetadata, branch: str, marker: TxnMarker) -> int | None:
+    """Return the snapshot of an epoch.
+
+    If it has expired before it was tagged, the newest one of the branch takes its place. It has no rows of later
+    epochs: none begins before the cut of this one is recorded.
+    """
     if metadata.snapshot_by_id(marker.snapshot_id) is not None:
         return marker.snapshot_id
     head = branch_head(metadata, branch)

@@ -137,6 +137,24 @@ MANY_TABLES = (
         tests=(_CUT + "test_table_that_was_rolled_back_before_its_tag_makes_no_cut",),
     ),
     Mutation(
+        name="tables that an epoch without the option has written keep their entries of the last cut",
+        file="multi_table/record_cut.py",
+        before="    if cuts is not None and (marker is None or marker.number != numbered.number - 1):\n",
+        after="    if False:\n",
+        tests=(
+            _CUT + "test_epochs_without_the_option_are_in_the_next_cut",
+            _CUT + "test_last_epoch_of_the_old_checkpoint_is_in_the_cut_of_the_new_one",
+            _CUTS,
+        ),
+    ),
+    Mutation(
+        name="a later version of a table is in the cut of an earlier one",
+        file="multi_table/cut_table.py",
+        before="        if marker is not None and writer == of and marker.number > up_to:\n",
+        after="        if False:\n",
+        tests=(_CUT + "test_later_version_of_another_table_is_not_in_the_cut",),
+    ),
+    Mutation(
         name="an old version that runs again makes a cut",
         file="multi_table/record_cut.py",
         before="        if _has_gone_on(table.metadata, write):\n",
@@ -181,9 +199,26 @@ MANY_TABLES = (
     Mutation(
         name="a table that was replaced is read in its cut",
         file="multi_table/cut.py",
-        before="    if str(metadata.table_uuid) != table_uuid:\n",
-        after="    if False:\n",
-        tests=(_CUT + "test_table_that_was_dropped_or_replaced_is_named",),
+        before="        row = self._by_uuid.get(str(metadata.table_uuid))\n",
+        after="        row = self._by_name.get(name)\n",
+        tests=(
+            _CUT + "test_table_that_was_dropped_or_replaced_is_named",
+            _CUT + "test_table_under_a_new_name_has_one_row",
+        ),
+    ),
+    Mutation(
+        name="a table that only epochs before the first cut have written is taken for one without rows",
+        file="multi_table/cut.py",
+        before="            if self._misses(metadata, branch):\n",
+        after="            if False:\n",
+        tests=(_CUT + "test_table_that_no_cut_names_and_the_writer_has_written_is_refused",),
+    ),
+    Mutation(
+        name="a stream and an application of one name share a cut",
+        file="multi_table/cut_table.py",
+        before="    if other is None or other.kind is writer.kind or",
+        after="    if True or",
+        tests=(_CUT + "test_name_of_another_kind_of_writer_is_refused",),
     ),
     Mutation(
         name="a repeated transaction whose tables have it leaves its cut out",
