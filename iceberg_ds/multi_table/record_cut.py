@@ -89,8 +89,8 @@ def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Wr
     except IcebergSinkError as failure:
         raise type(failure)(
             f"The rows of {writes[0].numbered} have landed in all tables, but their cut was not recorded in "
-            f"{identifier_text(place_of(options))}: {failure} Run this again: it goes on with the cut, and writes no "
-            "row twice."
+            f"{identifier_text(place_of(options))}. Run this again: it goes on with the cut, and writes no row twice. "
+            f"The cause: {failure}"
         ) from failure
 
 

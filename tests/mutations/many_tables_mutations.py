@@ -113,7 +113,7 @@ MANY_TABLES = (
     Mutation(
         name="a table without rows in an epoch leaves the cut",
         file="multi_table/record_cut.py",
-        before='        known = {row["table_name"]: row for row in read_cuts(catalog, cuts, app_id).to_pylist()}\n',
+        before='        known = {row["table_name"]: row for row in read_cuts(catalog, cuts, writer.app_id).to_pylist()}\n',
         after="        known = {}\n",
         tests=(_CUT + "test_table_without_rows_keeps_its_snapshot", _CUTS),
     ),
@@ -127,12 +127,11 @@ MANY_TABLES = (
     Mutation(
         name="a table that was rolled back before it was tagged keeps its entry of the last cut",
         file="multi_table/record_cut.py",
-        before="        if (snapshot_id := _snapshot_of(table.metadata, write)) is None:\n            raise",
+        before="        if (snapshot_id := find(metadata)) is None:\n",
         after=(
-            "        if (snapshot_id := _snapshot_of(table.metadata, write)) is None:\n"
+            "        if (snapshot_id := find(metadata)) is None:\n"
             "            continue\n"
             "        if snapshot_id is None:\n"
-            "            raise"
         ),
         tests=(_CUT + "test_table_that_was_rolled_back_before_its_tag_makes_no_cut",),
     ),
@@ -157,7 +156,7 @@ MANY_TABLES = (
     Mutation(
         name="an old version that runs again makes a cut",
         file="multi_table/record_cut.py",
-        before="        if _has_gone_on(table.metadata, write):\n",
+        before="        if _has_gone_on(metadata, write):\n",
         after="        if False:\n",
         tests=(_CUT + "test_old_version_of_a_batch_makes_no_cut",),
     ),
