@@ -113,8 +113,8 @@ MANY_TABLES = (
     Mutation(
         name="a table without rows in an epoch leaves the cut",
         file="multi_table/record_cut.py",
-        before='        known = {row["table_name"]: row for row in read_cuts(catalog, cuts, writer.app_id).to_pylist()}\n',
-        after="        known = {}\n",
+        before='{row["table_name"]: row for row in read_cuts(catalog, cuts, writer.app_id).to_pylist()}',
+        after="{}",
         tests=(_CUT + "test_table_without_rows_keeps_its_snapshot", _CUTS),
     ),
     Mutation(
