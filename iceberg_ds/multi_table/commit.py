@@ -32,8 +32,8 @@ from iceberg_ds.messages import (
 )
 from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.multi_table.by_driver import appending, plan_and_write
-from iceberg_ds.multi_table.cut import record_cut
 from iceberg_ds.multi_table.plan import fitting
+from iceberg_ds.multi_table.record_cut import record_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WriteIdentity
@@ -88,8 +88,13 @@ def commit_routed(
     if not writes:
         logger.info("Nothing to add to any table of route-by=%s", options.column)
     results = commit_with_quarantines(catalog, writes, options.of, epoch_id=epoch_id)
-    if writes and options.of_all.consistent_cut is not None:
-        record_cut(catalog, options.of_all, [write.commits[0].write for write in writes])
+    if options.of_all.consistent_cut is not None:
+        landed = [
+            write.commits[0].write
+            for write, result in zip(writes, results, strict=True)
+            if result.was_replayed or result.snapshot_id is not None
+        ]
+        record_cut(catalog, options.of_all, landed)
     return results
 
 

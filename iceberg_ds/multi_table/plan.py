@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.multi_table.cut import refuse_unfit_cut
+from iceberg_ds.multi_table.cut_table import refuse_unfit_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import RoutedPlan, TablePlan

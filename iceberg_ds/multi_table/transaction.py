@@ -30,7 +30,8 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.commit_meter import reporting_failures
-from iceberg_ds.multi_table.cut import record_cut, refuse_unfit_cut
+from iceberg_ds.multi_table.cut_table import refuse_unfit_cut
+from iceberg_ds.multi_table.record_cut import record_cut
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions
@@ -405,9 +406,10 @@ class Transaction:
         if self._catalog is not None and due:
             with self._catalog.hiding_secrets():
                 self._commit_lines(self._catalog, due)
-        if self._catalog is not None and self._of_cut is not None and self._lines:
+        if self._catalog is not None and self._of_cut is not None:
+            landed = [line.plan.write for line in self._lines if line.has_rows]
             with self._catalog.hiding_secrets():
-                record_cut(self._catalog, self._of_cut, [line.plan.write for line in self._lines])
+                record_cut(self._catalog, self._of_cut, landed)
         tables = tuple(line.result for line in self._lines)
         self._result = TransactionResult(tables=tables, seconds=time.monotonic() - self._started)
         logger.info("%s", self._result)
@@ -485,6 +487,11 @@ class _Line:
     def is_done(self) -> bool:
         """Whether the files of the write are written, or it is skipped."""
         return bool(self.commits) or self.result.was_replayed
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the table has the rows of the write, by this commit or an earlier one."""
+        return self.result.was_replayed or self.result.snapshot_id is not None
 
     def skip(self) -> None:
         """Note that the table already has this version."""

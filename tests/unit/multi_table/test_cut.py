@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId
 from support.spark.local_frame import without_moving_rows
 from support.tables import routed
@@ -14,10 +16,19 @@ from support.tables.shop import ORDERS, TABLES, Shop, frame
 from support.tables.sink import QUERY
 
 import iceberg_ds
+from iceberg_ds.catalog.answers import CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.errors import DataFileError, OptionError, RefusedRowsError, TableNotFoundError, UnsupportedTableError
+from iceberg_ds.errors import (
+    CatalogError,
+    CommitConflictError,
+    DataFileError,
+    OptionError,
+    RefusedRowsError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
 from iceberg_ds.fault_points import FaultPoint, listen
-from iceberg_ds.multi_table.cut import KEPT_TAGS, tag_prefix
+from iceberg_ds.multi_table.record_cut import KEPT_TAGS, tag_prefix
 from iceberg_ds.table.names import parse_identifier
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -64,6 +75,13 @@ def ids_at(sink: RoutedSink, cut: iceberg_ds.Cut | None) -> Mapping[str, list[in
     return found
 
 
+def last_snapshot(sink: RoutedSink, table: str) -> int:
+    """Return the snapshot of branch `main`."""
+    snapshot = sink.catalog.load_table(parse_identifier(table)).current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
 def dying_at(point: FaultPoint, time: int = 1) -> None:
     """Let the driver die when it comes to a point for the nth time."""
     left = time
@@ -106,6 +124,68 @@ def test_table_without_rows_keeps_its_snapshot(sink: RoutedSink, last: Ask) -> N
     assert after is not None
     assert after.snapshots["db.customers"] == before.snapshots["db.customers"]
     assert ids_at(sink, after) == {"db.customers": [7], "db.orders": [1, 2]}
+
+
+def test_epochs_without_the_option_are_in_the_next_cut(sink: RoutedSink, last: Ask, tmp_path: Path) -> None:
+    """A cut would have the rows of an epoch in one table, and not in the other."""
+    sink.append(order(0), customer(0), epoch_id=0)
+    RoutedSink.of(tmp_path).append(order(1), customer(1), epoch_id=1)
+    first = last_snapshot(sink, "db.customers")
+    RoutedSink.of(tmp_path).append(customer(99))
+    sink.append(order(2), epoch_id=2)
+
+    cut = last()
+    assert ids_at(sink, cut) == {"db.customers": [0, 1], "db.orders": [0, 1, 2]}
+    refs = sink.catalog.load_table(("db", "customers")).refs()
+    assert refs[f"{tag_prefix(QUERY)}2"].snapshot_id == first
+    sink.catalog.raw.drop_table("db.customers")
+    sink.append(order(4), epoch_id=4)
+    assert ids_at(sink, last("db.orders")) == {"db.orders": [0, 1, 2, 4]}
+
+
+def test_later_version_of_another_table_is_not_in_the_cut(tmp_path: Path, last: Ask) -> None:
+    """A cut would have the number of one version, and the rows of a later one in a table."""
+
+    def sink(version: int, **options: str) -> RoutedSink:
+        return RoutedSink.of(tmp_path, txn_app_id="app", txn_version=str(version), **options)
+
+    sink(1, consistent_cut=CUTS).append(order(1), customer(1))
+    sink(2).append(customer(2))
+    sink(4).append(customer(4))
+    sink(3, consistent_cut=CUTS).append(order(3))
+
+    assert ids_at(sink(3), last()) == {"db.customers": [1, 2], "db.orders": [1, 3]}
+
+
+@pytest.mark.usefixtures("_heard")
+def test_last_epoch_of_the_old_checkpoint_is_in_the_cut_of_the_new_one(
+    tmp_path: Path, last: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch whose cut nobody records any more would be in the tables that the new checkpoint writes, alone."""
+    named = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales")
+    for number in range(2):
+        named.append(order(number), customer(number), epoch_id=number)
+    dying_at(FaultPoint.CUT_BEGUN)
+    with pytest.raises(KeyboardInterrupt):
+        named.append(order(2), customer(2), epoch_id=2)
+    listen(None)
+
+    monkeypatch.setattr(routed, "QUERY", "0b9f2c1e-9999-4222-8333-444455556666")
+    RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales", accept_new_checkpoint="true").append(
+        order(9), epoch_id=0
+    )
+
+    assert ids_at(named, last()) == {"db.customers": [0, 1, 2], "db.orders": [0, 1, 2, 9]}
+
+
+def test_table_under_a_new_name_has_one_row(sink: RoutedSink, last: Ask, tmp_path: Path) -> None:
+    """The cut would name a table that is not there, and no reader could ask for all tables."""
+    sink.append(order(0), customer(0), epoch_id=0)
+    sink.catalog.raw.rename_table("db.orders", "db.sales")
+    assert ids_at(sink, last("db.sales")) == {"db.sales": [0]}
+    RoutedSink.of(tmp_path, consistent_cut=CUTS).append({"kind": "sales", "id": 1, "total": 1.0}, epoch_id=1)
+
+    assert ids_at(sink, last()) == {"db.customers": [0], "db.sales": [0, 1]}
 
 
 @pytest.mark.usefixtures("_heard")
@@ -159,6 +239,56 @@ def test_death_before_the_record_leaves_the_cut_before(  # noqa: PLR0913, PLR091
     assert after is not None
     assert after.epoch == 1
     assert ids_at(sink, after) == {"db.customers": [7, 8], "db.orders": [1, 2]}
+
+
+@pytest.mark.usefixtures("_heard")
+def test_table_that_was_rolled_back_before_its_tag_makes_no_cut(sink: RoutedSink, last: Ask) -> None:
+    """A reader would get an epoch in one table, and not in the other."""
+    sink.append(order(0), customer(0), epoch_id=0)
+    table, before, after = sink.catalog.load_table(("db", "customers")), last(), 0
+
+    def act(reached: FaultPoint) -> None:
+        nonlocal after
+        if reached is FaultPoint.CUT_BEGUN:
+            listen(None)
+            after = last_snapshot(sink, "db.customers")
+            table.refresh().manage_snapshots().set_current_snapshot(table.snapshots()[0].snapshot_id).commit()
+
+    listen(act)
+    with pytest.raises(
+        CommitConflictError, match=r"their cut was not .* db\.customers does not have the rows of query"
+    ):
+        sink.append(order(1), customer(1), epoch_id=1)
+    assert last() == before
+
+    table.refresh().manage_snapshots().set_current_snapshot(after).commit()
+    sink.append(order(1), customer(1), epoch_id=1)
+    assert ids_at(sink, last()) == {"db.customers": [0, 1], "db.orders": [0, 1]}
+
+
+def test_epoch_whose_cut_fails_is_told_to_have_landed(
+    sink: RoutedSink, last: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user would read that nothing was committed, and write the rows again under another number."""
+    sink.append(order(0), customer(0), epoch_id=0)
+    send = CatalogClient.send
+
+    def refusing(self: CatalogClient, table: Table, *request: Any) -> object:
+        if table.name() == ("meta", "cuts"):
+            raise CommitRefusedError("no right to write", is_lasting=True)
+        return send(self, table, *request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CatalogClient, "send", refusing)
+        with pytest.raises(
+            CatalogError, match=r"^The rows of query .*, epoch 1 have landed in all tables, but"
+        ) as told:
+            sink.append(order(1), customer(1), epoch_id=1)
+
+    assert "no right to write" in str(told.value)
+    assert sink.ids("db.orders") == [0, 1]
+    sink.append(order(1), customer(1), epoch_id=1)
+    assert ids_at(sink, last()) == {"db.customers": [0, 1], "db.orders": [0, 1]}
 
 
 def test_replayed_epoch_changes_nothing(sink: RoutedSink, last: Ask) -> None:
@@ -215,6 +345,53 @@ def test_tag_is_set_under_the_condition_that_it_is_as_seen(sink: RoutedSink, mon
     prefix = tag_prefix(QUERY)
     assert {f"{prefix}{number}" for number in range(KEPT_TAGS + 1)} <= set(sent)
     assert sent.count(f"{prefix}0") == 2  # set, and dropped
+
+
+def test_tags_of_others_stay(tmp_path: Path, last: Ask) -> None:
+    """The tag of an auditor would be dropped or moved, and its snapshot expire; or a branch would keep the cut back."""
+    sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales")
+    sink.append(order(0), epoch_id=0)
+    table = sink.catalog.load_table(("db", "orders"))
+    first = last_snapshot(sink, "db.orders")
+    others = {"sales-epoch-2", "sales-epoch-20240131"}
+    for name in others:
+        table.manage_snapshots().create_tag(first, name).commit()
+    table.manage_snapshots().create_branch(first, "sales-epoch-1").commit()
+
+    for number in range(1, KEPT_TAGS + 2):
+        sink.append(order(number), epoch_id=number)
+
+    refs = sink.catalog.load_table(("db", "orders")).refs()
+    assert {name for name in {*others, "sales-epoch-1"} if refs[name].snapshot_id == first} == {
+        *others,
+        "sales-epoch-1",
+    }
+    assert len(refs) == 1 + len(others) + 1 + KEPT_TAGS
+    assert ids_at(sink, last()) == {"db.orders": [0, 1, 2, 3, 4]}
+
+
+@pytest.mark.usefixtures("_heard")
+def test_new_checkpoint_does_not_move_the_tag_of_the_last_cut(
+    tmp_path: Path, last: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last cut would expire before the first one of the new checkpoint is recorded."""
+    sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales")
+    sink.append(order(0), customer(0), epoch_id=0)
+    before = last()
+    monkeypatch.setattr(routed, "QUERY", "0b9f2c1e-9999-4222-8333-444455556666")
+    sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales", accept_new_checkpoint="true")
+    dying_at(FaultPoint.CUT_TAGGED, time=2)
+    with pytest.raises(KeyboardInterrupt):
+        sink.append(order(1), customer(1), epoch_id=0)
+    listen(None)
+
+    tables = [sink.catalog.load_table(parse_identifier(name)) for name in BOTH]
+    tagged = {ref.snapshot_id for table in tables for name, ref in table.refs().items() if name != "main"}
+    assert before is not None
+    assert {*before.snapshots.values()} <= tagged
+    assert len(tagged) == 4
+    sink.append(order(1), customer(1), epoch_id=0)
+    assert ids_at(sink, last()) == {"db.customers": [0, 1], "db.orders": [0, 1]}
 
 
 @pytest.mark.usefixtures("_heard")
@@ -290,6 +467,40 @@ def test_table_that_no_epoch_has_written_has_no_snapshot(sink: RoutedSink, last:
     assert cut.snapshots["db.customers"] is None
 
 
+@pytest.mark.usefixtures("_heard")
+def test_table_that_no_cut_names_and_the_writer_has_written_is_refused(
+    sink: RoutedSink, last: Ask, tmp_path: Path
+) -> None:
+    """A reader would get no row of a table that had rows before the option was given, or the table of cuts dropped."""
+    RoutedSink.of(tmp_path).append(order(0), customer(0), epoch_id=0)
+    sink.append(order(1), epoch_id=1)
+    with pytest.raises(
+        UnsupportedTableError, match=r"snapshot of db\.customers .* have written it, but none with option"
+    ):
+        last(*BOTH)
+    assert ids_at(sink, last()) == {"db.orders": [0, 1]}
+
+    dying_at(FaultPoint.CUT_BEGUN)  # a new table that waits for its first cut
+    with pytest.raises(KeyboardInterrupt):
+        sink.append({"kind": "prices", "id": 2}, customer(2), epoch_id=2)
+    listen(None)
+    assert ids_at(sink, last("db.orders", "db.prices")) == {"db.orders": [0, 1], "db.prices": []}
+
+    sink.append({"kind": "prices", "id": 2}, customer(2), epoch_id=2)
+    assert ids_at(sink, last(*BOTH)) == {"db.customers": [0, 2], "db.orders": [0, 1]}
+
+
+@pytest.mark.parametrize("option", ["namespace", "route-namespace"])
+def test_names_are_completed_as_in_the_write(sink: RoutedSink, tmp_path: Path, option: str) -> None:
+    """A reader would be told that a table has no rows yet."""
+    sink.append(order(0), epoch_id=0)
+    options = {"warehouse": str(tmp_path), "consistent-cut": CUTS}
+
+    assert ids_at(sink, iceberg_ds.last_complete(["orders"], options={**options, option: "db"})) == {"db.orders": [0]}
+    with pytest.raises(OptionError, match="expected namespace and table"):
+        iceberg_ds.last_complete(["orders"], options=options)
+
+
 def test_table_that_was_dropped_or_replaced_is_named(sink: RoutedSink, last: Ask, tmp_path: Path) -> None:
     """A reader would get a snapshot of another table."""
     sink.append(order(1), customer(7), epoch_id=0)
@@ -348,6 +559,36 @@ def test_table_of_something_else_is_refused_before_rows_are_written(tmp_path: Pa
         RoutedSink.of(tmp_path, consistent_cut="db.customers").append(order(1), epoch_id=0)
     with pytest.raises(UnsupportedTableError, match="no table of cuts"):
         last(place="db.customers")
+
+
+def test_table_with_another_partitioning_is_refused_before_rows_are_written(sink: RoutedSink) -> None:
+    """Every epoch would land, and its cut never."""
+    sink.append(order(0), epoch_id=0)
+    table = sink.catalog.load_table(("meta", "cuts"))
+    with table.update_spec() as change:
+        change.remove_field("app_id")
+
+    with pytest.raises(UnsupportedTableError, match=r"Cannot use meta\.cuts .* is partitioned by nothing, and"):
+        sink.append(order(1), epoch_id=1)
+    assert sink.ids("db.orders") == [0]
+
+
+def test_name_of_another_kind_of_writer_is_refused(tmp_path: Path, last: Ask) -> None:
+    """The cut of one would take the place of the other's, and go back, or have rows of both."""
+    RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales").append(order(0), customer(0), epoch_id=7)
+    before = last()
+    batch = RoutedSink.of(tmp_path, consistent_cut=CUTS, txn_app_id="sales", txn_version="1")
+
+    with pytest.raises(
+        OptionError, match=r"cuts of the application 'sales': it has the last cut of the stream 'sales'"
+    ):
+        batch.append(customer(100))
+    assert last() == before
+    assert batch.ids("db.customers") == [0]
+    # A stream without a name has an id, which is known only when it commits.
+    RoutedSink.of(tmp_path, consistent_cut=CUTS, txn_app_id=QUERY, txn_version="1").append(order(1))
+    with pytest.raises(OptionError, match=r"^The rows of query .* have landed .* of the stream without a name '"):
+        RoutedSink.of(tmp_path, consistent_cut=CUTS).append(order(8), epoch_id=8)
 
 
 def test_rows_may_not_name_the_table_of_the_cut(tmp_path: Path, last: Ask) -> None:
