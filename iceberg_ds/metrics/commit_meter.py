@@ -25,7 +25,7 @@ class CommitMeter:
     Args:
         write: The write; None if `begin` is to tell it.
         tasks: What its tasks report of themselves.
-        shown_on: The branch that readers use; None for the one that the write is published to, or else goes to.
+        shown_on: The branch that the write is published to, for readers; None for the one that its route tells.
 
     Attributes:
         attempts: Snapshots made so far.
@@ -100,7 +100,7 @@ class CommitMeter:
         """
         if self._write is None:
             return None
-        write, published_to = self._write, self._write.route.publish_to
+        write, published_to = self._write, self._shown_on or self._write.route.publish_to
         outcome, snapshot, counts = self._outcome, self._snapshot, self._counts
         if failure is not None and (outcome != "committed" or published_to is not None):
             outcome, snapshot, counts = outcome_of(failure), None, {}
@@ -108,7 +108,7 @@ class CommitMeter:
         return CommitReport(
             table=write.table,
             table_uuid=write.table_uuid,
-            branch=self._shown_on or published_to or write.branch,
+            branch=published_to or write.branch,
             outcome=outcome,
             at_ms=int(time.time() * 1000),
             duration_ms=_ms_since(self._started),
