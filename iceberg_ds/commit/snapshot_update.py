@@ -204,7 +204,7 @@ class SnapshotUpdate:
         if not isinstance(request, CommitRequest):
             return request
         try:
-            with self._meter.catalog():
+            with self._meter.request():
                 committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
             self.note_failure(table, failure)
@@ -240,7 +240,6 @@ class SnapshotUpdate:
         fault_point(FaultPoint.MANIFESTS_WRITTEN)
         self._is_first_of_writer = finding.marker is None
         count = self._files.record_count
-        self._meter.attempts = self._producer.attempts
         return write_request(table, self._write, snapshot, finding, is_new=self._is_new, record_count=count)
 
     def note_failure(self, table: Table, failure: CommitRefusedError | CommitAnswerLostError) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from iceberg_ds.errors import CommitStateUnknownError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
@@ -28,7 +29,7 @@ class CommitMeter:
         shown_on: The branch that the write is published to, for readers; None for the one that its route tells.
 
     Attributes:
-        attempts: Snapshots made so far.
+        attempts: Requests sent so far.
         conflicts: Requests lost to faster commits.
         answers_lost: Requests without an answer that tells what became of them.
         answers_resolved: Those that the table showed to have been carried out.
@@ -70,6 +71,13 @@ class CommitMeter:
             self._catalog_ms += _ms_since(began)
 
     @contextmanager
+    def request(self) -> Iterator[None]:
+        """Note that a request is sent that may bring the write in, and count the time of the block as `catalog` does."""
+        self.attempts += 1
+        with self.catalog():
+            yield
+
+    @contextmanager
     def store(self) -> Iterator[None]:
         """Count the time of the block as waiting for the store."""
         began = time.monotonic()
@@ -93,17 +101,25 @@ class CommitMeter:
         self._outcome, self._snapshot_id = "replayed", snapshot_id
         self._snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
 
-    def report(self, failure: BaseException | None) -> CommitReport | None:
-        """Return the report on the commit, which raised `failure` or (None) did not; None if no write was begun.
+    def report(
+        self, failure: BaseException | None, *, of_others: BaseException | None = None
+    ) -> CommitReport | None:
+        """Return the report on the commit; None if no write was begun.
 
         A write that landed and could not be published has failed: readers do not see it.
+
+        Args:
+            failure: What the commit raised; None if it did not.
+            of_others: What others raised, so that this write was given up, and can no longer land; None if it was not.
         """
         if self._write is None:
             return None
         write, published_to = self._write, self._shown_on or self._write.route.publish_to
         outcome, snapshot, counts = self._outcome, self._snapshot, self._counts
-        if failure is not None and (outcome != "committed" or published_to is not None):
-            outcome, snapshot, counts = outcome_of(failure), None, {}
+        raised = failure or of_others
+        if raised is not None and (outcome not in ("committed", "replayed") or published_to is not None):
+            is_in_doubt = failure is not None and (self.attempts > 0 or isinstance(failure, CommitStateUnknownError))
+            outcome, snapshot, counts = outcome_of(raised, is_in_doubt=is_in_doubt), None, {}
         summary = {} if snapshot is None else summary_entries(snapshot)
         return CommitReport(
             table=write.table,
@@ -115,7 +131,7 @@ class CommitMeter:
             stream=write.stream.name if write.stream else write.txn.app_id if write.txn else None,
             query_id=write.epoch.query_id if write.epoch else None,
             number=write.numbered.number if write.numbered else None,
-            error=type(failure).__name__ if failure is not None else None,
+            error=type(raised).__name__ if raised is not None else None,
             snapshot_id=self._snapshot_id if outcome in ("committed", "replayed") else None,
             sequence_number=snapshot.sequence_number if snapshot else None,
             schema_id=snapshot.schema_id if snapshot else None,
@@ -163,10 +179,16 @@ def metered(
     hand_out(reporting, meter, None)
 
 
-def hand_out(reporting: Reporting, meter: CommitMeter, failure: BaseException | None) -> None:
-    """Hand out the report on a commit that has ended with `failure`, or without one (None)."""
+def hand_out(
+    reporting: Reporting,
+    meter: CommitMeter,
+    failure: BaseException | None,
+    *,
+    of_others: BaseException | None = None,
+) -> None:
+    """Hand out the report on a commit that has ended; the arguments are those of `CommitMeter.report`."""
     try:
-        if (report := meter.report(failure)) is not None:
+        if (report := meter.report(failure, of_others=of_others)) is not None:
             reporting.report(report)
     except Exception:  # the outcome of the commit matters more than the report on it
         logger.warning("A commit is not reported", exc_info=True)
@@ -184,5 +206,5 @@ def reporting_failures(reporting: Reporting, writes: Collection[Sequence[TaskCom
         yield
     except BaseException as failure:
         for commits in writes:
-            hand_out(reporting, CommitMeter(commits[0].write, TaskFigures.of(commits)), failure)
+            hand_out(reporting, CommitMeter(commits[0].write, TaskFigures.of(commits)), None, of_others=failure)
         raise

@@ -41,7 +41,7 @@ class MetricsSnapshot:
         commits_failed: Commits that ended with an error: conflict, unknown or failed.
         commits_replayed: Writes that the table had already, as after a restart.
         commits_empty: Commits without anything to add.
-        commit_retries: Snapshots that were made again, beyond the first of each commit.
+        commit_retries: Requests that were sent again, beyond the first of each commit.
         commit_conflicts: Requests that were lost to faster commits of others.
         batches_flushed: Committed batches of rows; commits without tasks, such as conversions of deletes, are none.
         batch_size_sum: Rows that Spark sent for these batches.

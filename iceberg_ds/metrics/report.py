@@ -70,9 +70,15 @@ def _fits(digits: str) -> bool:
     return len(digits) <= len(str(_LARGEST)) and int(digits) <= _LARGEST
 
 
-def outcome_of(failure: BaseException) -> Outcome:
-    """Return how a commit ended that raised `failure`."""
-    if isinstance(failure, CommitStateUnknownError) or not isinstance(failure, IcebergSinkError):
+def outcome_of(failure: BaseException, *, is_in_doubt: bool) -> Outcome:
+    """Return how a commit ended that raised `failure`.
+
+    Args:
+        failure: The error.
+        is_in_doubt: Whether the write may have landed, unless the error itself says that it did not.
+    """
+    says_so = isinstance(failure, IcebergSinkError) and not isinstance(failure, CommitStateUnknownError)
+    if is_in_doubt and not says_so:
         return "unknown"
     return "conflict" if isinstance(failure, CommitConflictError) else "failed"
 
@@ -183,8 +189,8 @@ class CommitReport:
         operation: The snapshot's operation; None without a snapshot.
         counts: Iceberg's counts of the snapshot, by their names in `COUNTS`. In a replay they are those of the snapshot
             that an earlier run committed, which tells what that run perhaps could not report; empty if it has expired.
-        attempts: Snapshots that were made for the commit, each for one request; 0 if none was due.
-        conflicts: Requests that were lost to faster commits of others.
+        attempts: Requests that were sent for the commit, those for several tables included; 0 if none was due.
+        conflicts: Requests that were lost to faster commits of others, perhaps to another table of the request.
         answers_lost: Requests whose answer was lost or told nothing, so that the table had to be looked at.
         answers_resolved: Those of them that the table showed to have been carried out.
         catalog_ms: Milliseconds that the commit waited for the catalog: loads of the table and requests.

@@ -1,0 +1,155 @@
+"""What reports tell of commits that failed, were interrupted, or were given up because of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from support.catalogs.faulty_catalog import FaultyCatalog, connection_lost, throttled
+from support.keys.messages import KEYED_SCHEMA, keyed_tasks
+from support.keys.upserts import apart, commit_upsert, upsert, upsert_plan
+from support.metrics.reports import reports_on
+from support.tables.bad_rows import UUID, commit, quarantining, sent, tasks
+from support.tables.epochs import Tables
+from support.tables.sink import Sink, rows
+
+from iceberg_ds.commit import together
+from iceberg_ds.errors import CommitStateUnknownError, IcebergSinkError
+from iceberg_ds.fault_points import FaultPoint, listen
+
+pytestmark = pytest.mark.usefixtures("waits")
+
+TABLES = ("a", "b", "c")
+
+
+@pytest.fixture
+def interrupted() -> Iterator[None]:
+    """Let the next commit be interrupted before its first request."""
+
+    def act(reached: FaultPoint) -> None:
+        if reached in {FaultPoint.TABLE_LOADED, FaultPoint.TABLES_PREPARED}:
+            raise KeyboardInterrupt
+
+    listen(act)
+    yield
+    listen(None)
+
+
+def test_table_is_not_in_doubt_because_its_quarantine_is(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, one_by_one: None
+) -> None:
+    """An alert would send its reader to look for rows that were never sent."""
+    quarantine = quarantining(sink)
+    commit(quarantine, tasks(quarantine, sent(("1", "x", UUID))))
+    faulty = replace(faulty_sink, options=quarantine.options)
+    taken = reports_on(faulty)
+    messages = tasks(faulty, sent(("1", "x", UUID), ("2", "5", UUID)))
+    faulty_catalog.fail_next(60, connection_lost)
+
+    with pytest.raises(CommitStateUnknownError):
+        commit(faulty, messages)
+
+    assert [(report.table, report.outcome) for report in taken] == [
+        ("db.t__quarantine", "unknown"),
+        ("db.t", "failed"),
+    ]
+
+
+def test_table_that_is_given_up_for_another_is_not_in_doubt(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """An alert would tell of rows that may be there, although their files are deleted."""
+    tables = Tables(of_one=sink, names=TABLES)
+    tables.create()
+    faulty = Tables(of_one=faulty_sink, names=TABLES)
+    taken = reports_on(faulty_sink)
+    writes = faulty.to_all(0, 1)
+    faulty_catalog.fail_next(1, connection_lost)
+    faulty_catalog.before_commit(1, lambda: (tables.sink("b").append(5), sink.catalog.raw.drop_table(("db", "c"))))
+
+    with pytest.raises(IcebergSinkError):
+        faulty.commit(writes)
+
+    assert {report.table: report.outcome for report in taken} == {
+        "db.a": "unknown",
+        "db.b": "failed",
+        "db.c": "unknown",
+    }
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_commit_that_is_interrupted_before_its_request_has_failed(sink: Sink) -> None:
+    """Whoever stops a driver would have to look for rows that cannot be there."""
+    taken = reports_on(sink)
+
+    with pytest.raises(KeyboardInterrupt):
+        sink.append(1)
+
+    assert [(report.outcome, report.error) for report in taken] == [("failed", "KeyboardInterrupt")]
+
+
+def test_table_that_was_found_to_have_its_rows_stays_replayed(sink: Sink) -> None:
+    """A table that surely has its rows would be told as one that may have them."""
+    tables = Tables(of_one=sink, names=TABLES)
+    tables.create()
+    tables.commit(tables.write(0, {"a": [1]}))
+    writes = tables.to_all(0, 1)
+    taken = reports_on(sink)
+
+    def act(reached: FaultPoint) -> None:
+        if reached is FaultPoint.TABLES_PREPARED:
+            raise KeyboardInterrupt
+
+    listen(act)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tables.commit(writes)
+    finally:
+        listen(None)
+
+    assert [report.outcome for report in taken] == ["replayed", "failed", "failed"]
+
+
+def test_upsert_that_is_made_anew_counts_all_its_requests(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """Each request that was lost would seem to be more than half of all, and raise an alert."""
+    sink.create(KEYED_SCHEMA)
+    upsert(sink, "position", *apart([("I", 1, "EU", 1, 1)]))
+    taken = reports_on(faulty_sink)
+    plan = upsert_plan(faulty_sink)
+    messages = keyed_tasks(plan, *apart([("U", 1, "US", 10, 2)]))
+    faulty_catalog.before_commit(1, lambda: upsert(sink, "position", [("U", 1, "DE", -1, 5)]) and None)
+
+    commit_upsert(faulty_sink, plan, "position", messages)
+
+    assert (taken[-1].attempts, taken[-1].conflicts) == (faulty_catalog.commits, 1) == (2, 1)
+
+
+def test_each_request_to_create_a_table_counts(faulty_sink: Sink, faulty_catalog: FaultyCatalog) -> None:
+    """A catalog that is overloaded would seem to be asked once."""
+    taken = reports_on(faulty_sink)
+    messages = faulty_sink.write(rows(1))
+    faulty_catalog.fail_next(3, throttled)
+
+    faulty_sink.commit(messages)
+
+    assert taken[-1].attempts == faulty_catalog.commits == 4
+
+
+def test_request_that_is_not_sent_does_not_count(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables would seem to be asked for again and again, because the store of one of them is slow."""
+    tables = Tables(of_one=sink, names=TABLES)
+    tables.create()
+    writes, taken = tables.to_all(0, 1), reports_on(sink)
+    prepare, fails = together._Part.prepare, iter([True, True, True])
+
+    def prepare_late(part: together._Part) -> object:
+        prepared = prepare(part)
+        return OSError("503 Slow Down") if part.name == "db.c" and next(fails, False) else prepared
+
+    monkeypatch.setattr(together._Part, "prepare", prepare_late)
+    tables.commit(writes)
+
+    assert [report.attempts for report in taken] == [1, 1, 1]
