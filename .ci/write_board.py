@@ -351,8 +351,9 @@ ALERT_RULES: tuple[Alert, ...] = (
         expression=_happened("<iceberg.sink.files.left>"),
         lasting="0m",
         severity="warning",
-        summary="Files of {{ $labels.table }} were left behind that nothing refers to.",
-        runbook="They cost space and nothing else. `iceberg-ds verify` lists them, and deletes them when told to.",
+        summary="Files of {{ $labels.table }} were left behind.",
+        runbook="They cost space and nothing else; after an unknown outcome the table may have them. `iceberg-ds verify` "
+        "lists those that no table refers to, and deletes them when told to.",
     ),
     Alert(
         name="IcebergManyDeletes",

@@ -86,7 +86,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
-from iceberg_ds.metrics.commit_meter import CommitMeter, metered
+from iceberg_ds.metrics.commit_meter import CommitMeter, metered, note_left
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.plan import ERRORS, OverwriteByFilter, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
@@ -147,7 +147,9 @@ def delete_reported_files(
     if path is None:
         return 0
     io = catalog.file_io(parse_identifier(commits[0].write.table), path)
-    return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
+    left = delete_files(io, added.every_path(io), Proof.NEVER_SENT)
+    note_left(commits[0].write, left)
+    return left
 
 
 def give_up_write(
@@ -173,7 +175,7 @@ def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
     if found.status is not CommitStatus.REPLAYED:
         return False
     with metered(catalog.reporting, write) as meter:
-        meter.replayed(table.metadata, found.marker.snapshot_id if found.marker else None)
+        meter.replayed(table.metadata, found.marker)
     return True
 
 

@@ -156,6 +156,7 @@ class SnapshotUpdate:
         try:
             return self._catalog.load_table(self._identifier)
         except TableNotFoundError as gone_error:
+            self._meter.files_left += self._files.added.file_count
             if any(attempt.reply is not Reply.REFUSED for attempt in self._attempts):
                 raise CommitStateUnknownError(gone(self._write)) from gone_error
             raise CommitConflictError(
@@ -186,6 +187,7 @@ class SnapshotUpdate:
         if finding.status is CommitStatus.UNKNOWN:
             self._raise_unknown("the snapshots that would show it have expired")
         if finding.status is CommitStatus.ELSEWHERE:
+            self._meter.files_left += self._files.added.file_count
             raise CommitStateUnknownError(renamed(write))
         if finding.status is CommitStatus.ABSENT:
             self._check_target(table, finding)
@@ -330,7 +332,7 @@ class SnapshotUpdate:
     def _skip(self, table: Table, finding: StatusCheck) -> CommitResult:
         """Drop the files of a write that was done before."""
         count = self._files.record_count
-        self._meter.replayed(table.metadata, finding.marker.snapshot_id if finding.marker else None)
+        self._meter.replayed(table.metadata, finding.marker)
         self._delete_if(finding, table)
         self._record(table, finding)
         fault_point(FaultPoint.SKIPPED)

@@ -166,13 +166,13 @@ def _commit_first(
         IcebergSinkError: One did not land, and nothing is committed after it.
     """
     for number, write in enumerate(first, start=1):
-        try:
-            with reporting_failures(catalog.reporting, [other.commits for other in writes]):
+        with reporting_failures(catalog.reporting, [other.commits for other in [*first[number:], *writes]]):
+            try:
                 _check_first(write.table, _commit_one(catalog, write, epoch_id))
-        except IcebergSinkError as failure:
-            for given_up in [*first[number:], *writes]:
-                give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
-            raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
+            except IcebergSinkError as failure:
+                for given_up in [*first[number:], *writes]:
+                    give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
+                raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
 
 
 def _check_first(table: str, result: CommitResult) -> CommitResult:

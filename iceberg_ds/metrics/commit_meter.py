@@ -16,8 +16,18 @@ from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.snapshots.txn import TxnMarker
 
 logger = logging.getLogger(__name__)
+
+# How many files of a write stay that was given up before a request was sent, by its snapshot id, until it is reported.
+_left: dict[int, int] = {}
+
+
+def note_left(write: WriteIdentity, files: int) -> None:
+    """Note how many files of a write could not be deleted that is given up, for the report on it."""
+    if files:
+        _left[write.snapshot_id] = files
 
 
 class CommitMeter:
@@ -96,10 +106,12 @@ class CommitMeter:
         self._outcome, self._snapshot, self._snapshot_id = "committed", snapshot, self._begun.snapshot_id
         self._counts = manifests
 
-    def replayed(self, metadata: TableMetadata, snapshot_id: int | None) -> None:
-        """Note that the table had the write already, in that snapshot (None if unknown)."""
-        self._outcome, self._snapshot_id = "replayed", snapshot_id
-        self._snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
+    def replayed(self, metadata: TableMetadata, marker: TxnMarker | None) -> None:
+        """Note that the table had the write already, as its writer's last marker tells, or passes its number over."""
+        self._outcome, numbered = "replayed", self._begun.numbered
+        is_own = marker is not None and numbered is not None and marker.number == numbered.number
+        self._snapshot_id = marker.snapshot_id if marker is not None and is_own else None
+        self._snapshot = None if self._snapshot_id is None else metadata.snapshot_by_id(self._snapshot_id)
 
     def report(
         self, failure: BaseException | None, *, of_others: BaseException | None = None
@@ -143,7 +155,7 @@ class CommitMeter:
             answers_resolved=self.answers_resolved,
             catalog_ms=self._catalog_ms,
             store_ms=self._store_ms,
-            files_left=self.files_left,
+            files_left=self.files_left + _left.pop(write.snapshot_id, 0),
             tasks=self._tasks,
         )
 

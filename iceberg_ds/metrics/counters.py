@@ -41,7 +41,7 @@ OTHER_WRITER = (OTHER, OTHER, OTHER)
 # Snapshots that are remembered, to count each once: for one table, and in all.
 SNAPSHOTS_OF_TABLE = 10_000
 SNAPSHOTS = 200_000
-# Outcomes after which the rows are in the table.
+# Outcomes of commits that did not fail.
 SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
 _OPERATIONS = {"append", "replace", "overwrite", "delete"}
 _UUID = r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
@@ -238,7 +238,12 @@ def _has_value(instrument: Instrument, report: CommitReport, counted: Counted) -
         return counted.is_new_snapshot
     if instrument.basis == "commit":
         return counted.is_commit
-    return instrument.basis == "any" or report.outcome in SUCCESSES
+    return instrument.basis == "any" or is_success(report)
+
+
+def is_success(report: CommitReport) -> bool:
+    """Return whether the rows are in the table: not those of a number that was passed over for a later one."""
+    return report.outcome in SUCCESSES and (report.outcome != "replayed" or report.snapshot_id is not None)
 
 
 def is_later(time_ms: float, known_ms: float | None, now_ms: float) -> bool:

@@ -236,7 +236,11 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         "Those of them that the table showed to have been carried out.",
         lambda report: report.answers_resolved,
     ),
-    _sink("files.left", "Files that no table refers to and that were not deleted.", lambda report: report.files_left),
+    _sink(
+        "files.left",
+        "Files that were not deleted and that no table refers to; after outcome `unknown` one may.",
+        lambda report: report.files_left,
+    ),
     _sink("records.received", "Rows that Spark sent to tasks, repeated ones included.", lambda r: r.tasks.rows),
     *(
         _sink(

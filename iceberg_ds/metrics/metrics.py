@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers, is_later, not_ahead
+from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers, is_later, is_success, not_ahead
 from iceberg_ds.metrics.following import Files, FollowedCounters
 from iceberg_ds.metrics.report import CommitReport
 
@@ -362,7 +362,7 @@ class _OfWriter:
         self.sums.take(report, counted)
         if report.error is not None:
             self.last_error = report.error
-        if report.outcome in SUCCESSES and is_later(report.at_ms, self.last_success_ms, now_s * 1000):
+        if is_success(report) and is_later(report.at_ms, self.last_success_ms, now_s * 1000):
             self.last_success_ms = report.at_ms
 
 

@@ -415,18 +415,18 @@ class Transaction:
     def _commit_lines(self, catalog: CatalogClient, due: Sequence[_Line]) -> None:
         options = {line.name: line.options for line in due}
         quarantines: Sequence[TableWrite] = ()
-        try:
-            with reporting_failures(catalog.reporting, [line.commits for line in due]):
+        with reporting_failures(catalog.reporting, [line.commits for line in due]):
+            try:
                 sent = [TableWrite(commits=line.commits) for line in due]
                 quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
                 for line, write in zip(due, own, strict=True):
                     line.commits = write.commits
                 writes = [line.ready() for line in due]
-        except BaseException:
-            for given_up in quarantines:
-                give_up_write(catalog, given_up.table, given_up.commits)
-            self._give_up()
-            raise
+            except BaseException:
+                for given_up in quarantines:
+                    give_up_write(catalog, given_up.table, given_up.commits)
+                self._give_up()
+                raise
         try:
             results = commit_tables(catalog, writes, first=quarantines)
         finally:

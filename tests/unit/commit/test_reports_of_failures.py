@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.catalogs.faulty_catalog import FaultyCatalog, connection_lost, throttled
@@ -12,11 +13,14 @@ from support.keys.upserts import apart, commit_upsert, upsert, upsert_plan
 from support.metrics.reports import reports_on
 from support.tables.bad_rows import UUID, commit, quarantining, sent, tasks
 from support.tables.epochs import Tables
+from support.tables.routed import RoutedSink, customer, order
 from support.tables.sink import Sink, rows
 
+from iceberg_ds.commit import commit as protocol
 from iceberg_ds.commit import together
-from iceberg_ds.errors import CommitStateUnknownError, IcebergSinkError
+from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError, OptionError, RefusedRowsError
 from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.multi_table import commit as routing
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -153,3 +157,67 @@ def test_request_that_is_not_sent_does_not_count(sink: Sink, monkeypatch: pytest
     tables.commit(writes)
 
     assert [report.attempts for report in taken] == [1, 1, 1]
+
+
+@pytest.fixture
+def undeletable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file of a write be deleted that is given up before a request."""
+    monkeypatch.setattr(protocol, "delete_files", lambda _io, paths, _proof: len(paths))
+
+
+@pytest.mark.usefixtures("undeletable")
+def test_files_of_refused_rows_that_stay_are_counted(sink: Sink) -> None:
+    """A store that refuses to delete would fill up without an alert."""
+    refusing = quarantining(sink, "null", max_bad_rows=0)
+    taken = reports_on(refusing)
+    messages = tasks(refusing, sent(("1", "x", UUID), ("2", "5", UUID)), small_task_size_bytes=0)
+
+    with pytest.raises(RefusedRowsError, match="files could not be deleted"):
+        refusing.commit(messages)
+
+    assert [report.files_left for report in taken] == [1]
+
+
+@pytest.mark.usefixtures("undeletable")
+def test_files_that_stay_are_counted_if_another_table_cannot_be_planned(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that refuses to delete would fill up without an alert."""
+    routed = RoutedSink.of(warehouse, small_task_size_bytes="0")
+    routed.append(order(1))
+    taken = reports_on(routed)
+    messages = routed.write([order(2), customer(3)])
+
+    def fail(*_: object, **__: object) -> None:
+        raise OptionError("no")
+
+    monkeypatch.setattr(routing, "plan_and_write", fail)
+    with pytest.raises(OptionError):
+        routed.commit(messages)
+
+    assert [(report.table, report.outcome, report.files_left) for report in taken] == [("db.orders", "failed", 1)]
+
+
+def test_files_of_a_table_that_was_dropped_are_counted(sink: Sink) -> None:
+    """The files stay in a folder that nobody looks at any more."""
+    sink.append(1)
+    messages, taken = sink.write(rows(2)), reports_on(sink)
+    sink.catalog.raw.drop_table(("db", "t"))
+
+    with pytest.raises(CommitConflictError, match="left where they are"):
+        sink.commit(messages)
+
+    assert [report.files_left for report in taken] == [1]
+
+
+def test_number_that_was_passed_over_is_not_told_as_the_later_one(sink: Sink) -> None:
+    """A board would show rows that were never written, and a stream as alive that goes back."""
+    taken = reports_on(sink)
+
+    for version in (1, 3, 2, 3):
+        sink.commit(sink.write(rows(version), plan=sink.plan(txn_app_id="nightly", txn_version=version)))
+
+    assert [report.outcome for report in taken] == ["committed", "committed", "replayed", "replayed"]
+    assert (taken[2].number, taken[2].snapshot_id, dict(taken[2].counts)) == (2, None, {})
+    assert (taken[3].number, taken[3].snapshot_id) == (3, taken[1].snapshot_id)
+    assert sink.ids() == [1, 3]

@@ -336,3 +336,14 @@ def test_rows_of_a_quarantine_table_are_those_of_their_stream(sink: Sink, name: 
     assert list(counted(report(1, stream=name)).values(BY_NAME[RECORDS])) == [
         ("db.t", "main", label if len(table) < 120 else name, "append")
     ]
+
+
+def test_number_that_was_passed_over_renews_no_gauge_of_a_success() -> None:
+    """A job that repeats old batches for ever would look alive, and its number go back."""
+    late = replay_of(report(3), number=2, snapshot_id=None, sequence_number=None, counts={})
+    counters = counted(report(3), late)
+
+    assert commits(counters) == {"committed": 1, "replayed": 1}
+    for name in ("epoch", "last_success.time", "newest_event.time"):
+        instrument = BY_NAME[f"iceberg.sink.{name}"]
+        assert counters.values(instrument) == counted(report(3)).values(instrument)
