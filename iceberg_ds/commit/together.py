@@ -57,6 +57,7 @@ from iceberg_ds.errors import (
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit, complete_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered, reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import parse_identifier
@@ -104,6 +105,7 @@ class TableWrite:
         return self.renew(stale)
 
 
+@waiting_once()
 def commit_tables(
     catalog: CatalogClient,
     writes: Sequence[TableWrite],

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.errors import CommitStateUnknownError
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.metrics.delivery import Reporting
+from iceberg_ds.metrics.delivery import Reporting, waiting_once
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
@@ -183,12 +183,13 @@ def metered(
     The arguments are those of `CommitMeter`.
     """
     meter = CommitMeter(write, tasks, shown_on=shown_on)
-    try:
-        yield meter
-    except BaseException as failure:
-        hand_out(reporting, meter, failure)
-        raise
-    hand_out(reporting, meter, None)
+    with waiting_once():  # a write that is published reports the conversions before itself
+        try:
+            yield meter
+        except BaseException as failure:
+            hand_out(reporting, meter, failure)
+            raise
+        hand_out(reporting, meter, None)
 
 
 def hand_out(
@@ -217,6 +218,7 @@ def reporting_failures(reporting: Reporting, writes: Collection[Sequence[TaskCom
     try:
         yield
     except BaseException as failure:
-        for commits in writes:
-            hand_out(reporting, CommitMeter(commits[0].write, TaskFigures.of(commits)), None, of_others=failure)
+        with waiting_once():
+            for commits in writes:
+                hand_out(reporting, CommitMeter(commits[0].write, TaskFigures.of(commits)), None, of_others=failure)
         raise

@@ -31,6 +31,7 @@ from iceberg_ds.messages import (
     complete_messages,
 )
 from iceberg_ds.metrics.commit_meter import reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.by_driver import appending, plan_and_write
 from iceberg_ds.multi_table.cut import record_cut
 from iceberg_ds.multi_table.plan import fitting
@@ -47,6 +48,7 @@ from iceberg_ds.writers.reporting import report_task
 logger = logging.getLogger(__name__)
 
 
+@waiting_once()
 def commit_routed(
     catalog: CatalogClient, options: RouteOptions, messages: Sequence[object], *, epoch_id: int | None = None
 ) -> list[CommitResult]:

@@ -30,6 +30,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.commit_meter import reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.cut import record_cut, refuse_unfit_cut
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.rules import Kind, check_kind
@@ -399,6 +400,7 @@ class Transaction:
         discard(commits)
         raise OptionError(f"Cannot {_ACTIONS[mode]} {line.name}: the block ended while its rows were being written.")
 
+    @waiting_once()
     def _commit(self) -> None:
         self._lines.sort(key=lambda line: self._begun.index(line.options.table))
         due = [line for line in self._lines if line.commits]

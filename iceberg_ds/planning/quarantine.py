@@ -36,6 +36,7 @@ from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
 from iceberg_ds.metrics.commit_meter import reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
@@ -76,6 +77,7 @@ def commit_with_quarantine(
     return commit_with_quarantines(catalog, [write], lambda _: options, epoch_id=epoch_id)[0]
 
 
+@waiting_once()
 def commit_with_quarantines(
     catalog: CatalogClient,
     writes: Sequence[TableWrite],
