@@ -6,7 +6,9 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -14,8 +16,9 @@ from iceberg_ds.errors import CommitStateUnknownError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.delivery import Reporting, waiting_once
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
-from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.plan import Route, WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.txn import TxnMarker
 
 logger = logging.getLogger(__name__)
@@ -132,7 +135,9 @@ class CommitMeter:
         if raised is not None and (outcome not in ("committed", "replayed") or published_to is not None):
             is_in_doubt = failure is not None and (self.attempts > 0 or isinstance(failure, CommitStateUnknownError))
             outcome, snapshot, counts = outcome_of(raised, is_in_doubt=is_in_doubt), None, {}
-        summary = {} if snapshot is None else summary_entries(snapshot)
+        counts = {**counts, **counts_of({} if snapshot is None else summary_entries(snapshot))}
+        if write.route.converts and counts.get("total-equality-deletes"):  # readers get the totals of the conversion
+            counts = {name: count for name, count in counts.items() if not name.startswith("total-")}
         return CommitReport(
             table=write.table,
             table_uuid=write.table_uuid,
@@ -148,7 +153,7 @@ class CommitMeter:
             sequence_number=snapshot.sequence_number if snapshot else None,
             schema_id=snapshot.schema_id if snapshot else None,
             operation=snapshot.summary.operation.value if snapshot and snapshot.summary else None,
-            counts={**counts, **counts_of(summary)},
+            counts=counts,
             attempts=self.attempts,
             conflicts=self.conflicts,
             answers_lost=self.answers_lost,
@@ -190,6 +195,21 @@ def metered(
             hand_out(reporting, meter, failure)
             raise
         hand_out(reporting, meter, None)
+
+
+def report_replay(reporting: Reporting, write: WriteIdentity, table: str, found: Table, marker: TxnMarker) -> None:
+    """Hand out the report on a replay in a table beside that of `write`, which is not written again.
+
+    Args:
+        reporting: Who gets the report.
+        write: A write of the same number, with the writer's name in `table`.
+        table: Identifier of the table.
+        found: The table.
+        marker: The writer's last marker in it.
+    """
+    own = replace(write, table=table, table_uuid=str(found.metadata.table_uuid), route=Route(branch=MAIN_BRANCH))
+    with metered(reporting, own) as meter:
+        meter.replayed(found.metadata, marker)
 
 
 def hand_out(

@@ -1,8 +1,9 @@
-"""What reports tell of commits that failed, were interrupted, or were given up because of others."""
+"""What reports tell of commits that failed, were interrupted, were given up because of others, or are repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from support.metrics.reports import reports_on
 from support.tables.bad_rows import UUID, commit, quarantining, sent, tasks
 from support.tables.epochs import Tables
 from support.tables.routed import RoutedSink, customer, order
-from support.tables.sink import Sink, rows
+from support.tables.sink import Sink, epoch, rows
 
 from iceberg_ds.commit import commit as protocol
 from iceberg_ds.commit import together
@@ -221,3 +222,45 @@ def test_number_that_was_passed_over_is_not_told_as_the_later_one(sink: Sink) ->
     assert (taken[2].number, taken[2].snapshot_id, dict(taken[2].counts)) == (2, None, {})
     assert (taken[3].number, taken[3].snapshot_id) == (3, taken[1].snapshot_id)
     assert sink.ids() == [1, 3]
+
+
+@pytest.mark.parametrize("has_landed", [True, False], ids=["the table has its rows", "it was killed before"])
+def test_repeated_epoch_tells_of_its_quarantine_table(
+    sink: Sink, one_by_one: None, *, has_landed: bool
+) -> None:
+    """A report on the quarantine table that a killed process could not make would be missing for ever."""
+    quarantine = quarantining(sink)
+
+    def put() -> None:
+        commit(quarantine, tasks(quarantine, sent(("1", "x", UUID), ("2", "5", UUID)), of_epoch=epoch(0)))
+
+    def act(reached: FaultPoint) -> None:
+        if reached is FaultPoint.QUARANTINED and not has_landed:
+            raise KeyboardInterrupt
+
+    listen(act)
+    with suppress(KeyboardInterrupt):
+        put()
+    listen(None)
+    taken = reports_on(quarantine)
+    put()
+
+    assert [(report.table, report.outcome, report.counts["added-records"]) for report in taken] == [
+        ("db.t__quarantine", "replayed", 1),
+        ("db.t", "replayed" if has_landed else "committed", 1),
+    ]
+    assert taken[0].table_uuid == str(sink.catalog.load_table(("db", "t__quarantine")).metadata.table_uuid)
+
+
+def test_repeated_epoch_tells_of_the_table_of_cuts(warehouse: Path) -> None:
+    """A report on the table of cuts that a killed process could not make would be missing for ever."""
+    routed = RoutedSink.of(warehouse, consistent_cut="meta.cuts")
+    taken = reports_on(routed)
+
+    for _ in range(2):
+        routed.append(order(1), customer(2), epoch_id=0)
+
+    first, again = [report for report in taken if report.table == "meta.cuts"]
+    assert (first.outcome, again.outcome) == ("committed", "replayed")
+    assert (again.snapshot_id, again.number, again.counts["added-records"]) == (first.snapshot_id, 0, 2)
+    assert again.table_uuid == first.table_uuid

@@ -516,6 +516,9 @@ def test_conversion_is_reported_once_readers_see_it(keyed: Sink, monkeypatch: py
     put(keyed, 2, THIRD)
     assert [report.outcome for report in taken[2:]] == ["replayed", "committed", "committed"]
     assert taken[3].snapshot_id == heads(keyed)["main"]
+    # Of two reports on one epoch, that of the conversion alone has the totals of main.
+    assert [report.counts.get("total-equality-deletes") for report in taken[2:]] == [None, 0, None]
+    assert taken[-1].counts["added-equality-deletes"] == 3
 
 
 def test_task_that_fails_once_is_tried_again(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
