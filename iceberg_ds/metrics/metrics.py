@@ -172,7 +172,7 @@ class Metrics:
 
     @property
     def tables(self) -> tuple[TableMetrics, ...]:
-        """The sums of each table, branch and stream, by name; those beyond 1,000 together as `other`."""
+        """The sums of each table, branch and stream, by name; streams beyond 1,000 of these together as `other`."""
         with self._lock:
             self._read()
             return tuple(
@@ -193,6 +193,13 @@ class Metrics:
         with self._lock:
             self._read()
             return self._counters.malformed
+
+    @property
+    def unreadable(self) -> int:
+        """Number of times that a file could not be read; one that does not exist does not count."""
+        with self._lock:
+            self._read()
+            return self._counters.unreadable
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the sums of all commits, or of those since `snapshot_and_reset`."""
