@@ -321,8 +321,9 @@ ALERT_RULES: tuple[Alert, ...] = (
         lasting="0m",
         severity="critical",
         summary="Commits to {{ $labels.table }} fail.",
-        runbook="Nothing of them is in the table, and their files were deleted. Read the error in the log of the "
-        "driver, do what it says, and run the batch or start the stream again: that is safe.",
+        runbook="Nothing of them is in the table, or it waits on a staging branch. Read the error in the log of the "
+        "driver, and do what it says. A stream, and a batch with a number, can always be started again. A batch without "
+        "one can, unless its rows wait on a staging branch, or other tables of the batch have theirs: the error says so.",
     ),
     Alert(
         name="IcebergOutcomeUnknown",

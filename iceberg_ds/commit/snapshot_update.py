@@ -63,6 +63,7 @@ from iceberg_ds.snapshots.manifest_merge import merge_for_next_commit
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.snapshots.refs import branch_head, find_snapshot
 from iceberg_ds.snapshots.snapshot import dropped_metadata_files
+from iceberg_ds.snapshots.txn import landed_snapshot_id
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.requests import CommitRequest
 
@@ -332,7 +333,7 @@ class SnapshotUpdate:
     def _skip(self, table: Table, finding: StatusCheck) -> CommitResult:
         """Drop the files of a write that was done before."""
         count = self._files.record_count
-        self._meter.replayed(table.metadata, finding.marker)
+        self._meter.replayed(table.metadata, landed_snapshot_id(finding.marker, self._write.numbered))
         self._delete_if(finding, table)
         self._record(table, finding)
         fault_point(FaultPoint.SKIPPED)

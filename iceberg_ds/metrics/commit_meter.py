@@ -6,9 +6,7 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
-from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -16,10 +14,8 @@ from iceberg_ds.errors import CommitStateUnknownError
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.delivery import Reporting, waiting_once
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
-from iceberg_ds.plan import Route, WriteIdentity
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.snapshots.refs import MAIN_BRANCH
-from iceberg_ds.snapshots.txn import TxnMarker
 
 logger = logging.getLogger(__name__)
 
@@ -109,16 +105,12 @@ class CommitMeter:
         self._outcome, self._snapshot, self._snapshot_id = "committed", snapshot, self._begun.snapshot_id
         self._counts = manifests
 
-    def replayed(self, metadata: TableMetadata, marker: TxnMarker | None) -> None:
-        """Note that the table had the write already, as its writer's last marker tells, or passes its number over."""
-        self._outcome, numbered = "replayed", self._begun.numbered
-        is_own = marker is not None and numbered is not None and marker.number == numbered.number
-        self._snapshot_id = marker.snapshot_id if marker is not None and is_own else None
-        self._snapshot = None if self._snapshot_id is None else metadata.snapshot_by_id(self._snapshot_id)
+    def replayed(self, metadata: TableMetadata, snapshot_id: int | None) -> None:
+        """Note that the table had the write already, in that snapshot; None for a number that was passed over."""
+        self._outcome, self._snapshot_id = "replayed", snapshot_id
+        self._snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
 
-    def report(
-        self, failure: BaseException | None, *, of_others: BaseException | None = None
-    ) -> CommitReport | None:
+    def report(self, failure: BaseException | None, *, of_others: BaseException | None = None) -> CommitReport | None:
         """Return the report on the commit; None if no write was begun.
 
         A write that landed and could not be published has failed: readers do not see it.
@@ -195,21 +187,6 @@ def metered(
             hand_out(reporting, meter, failure)
             raise
         hand_out(reporting, meter, None)
-
-
-def report_replay(reporting: Reporting, write: WriteIdentity, table: str, found: Table, marker: TxnMarker) -> None:
-    """Hand out the report on a replay in a table beside that of `write`, which is not written again.
-
-    Args:
-        reporting: Who gets the report.
-        write: A write of the same number, with the writer's name in `table`.
-        table: Identifier of the table.
-        found: The table.
-        marker: The writer's last marker in it.
-    """
-    own = replace(write, table=table, table_uuid=str(found.metadata.table_uuid), route=Route(branch=MAIN_BRANCH))
-    with metered(reporting, own) as meter:
-        meter.replayed(found.metadata, marker)
 
 
 def hand_out(

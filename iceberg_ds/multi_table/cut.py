@@ -41,10 +41,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.alter import alter_table
-from iceberg_ds.commit.commit import commit_write
+from iceberg_ds.commit.commit import commit_write, report_replay
 from iceberg_ds.errors import DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.metrics.commit_meter import report_replay
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WriteIdentity
@@ -241,7 +240,7 @@ def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Wr
         marker = _marker(cuts.metadata, first, MAIN_BRANCH)
         if marker is not None and marker.number >= numbered.number:
             logger.info("The cut of %s is recorded in %s", numbered, identifier_text(place))
-            report_replay(catalog.reporting, first, identifier_text(place), cuts, marker)
+            report_replay(catalog, first, identifier_text(place), cuts, marker)
             return
     fault_point(FaultPoint.CUT_BEGUN)
     known: dict[str, dict[str, object]] = {}

@@ -28,14 +28,14 @@ from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write
+from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write, report_replay
 from iceberg_ds.commit.outcomes import why_refused
 from iceberg_ds.commit.retry import Pace
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
-from iceberg_ds.metrics.commit_meter import report_replay, reporting_failures
+from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NumberedWrite, TxnId, WriteIdentity
@@ -225,7 +225,7 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
         if marker is not None:
             txn = numbered if isinstance(numbered, TxnId) else None
             write = replace(sources[0].write, txn=txn, stream=None)
-            report_replay(catalog.reporting, write, identifier_text(parse_identifier(table)), quarantine, marker)
+            report_replay(catalog, write, identifier_text(parse_identifier(table)), quarantine, marker)
         return []
     raise RefusedRowsError(_refusal(table, sources, numbered, earlier))
 

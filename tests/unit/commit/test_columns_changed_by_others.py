@@ -28,8 +28,8 @@ from iceberg_ds.deletes.convert import Conversion
 from iceberg_ds.deletes.upsert import UpsertCommit
 from iceberg_ds.errors import CommitConflictError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint
-from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.plan_write import WriteMode
 

@@ -19,7 +19,13 @@ from support.tables.sink import Sink, epoch, rows
 
 from iceberg_ds.commit import commit as protocol
 from iceberg_ds.commit import together
-from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError, OptionError, RefusedRowsError
+from iceberg_ds.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    IcebergSinkError,
+    OptionError,
+    RefusedRowsError,
+)
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.multi_table import commit as routing
 
@@ -41,8 +47,9 @@ def interrupted() -> Iterator[None]:
     listen(None)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_table_is_not_in_doubt_because_its_quarantine_is(
-    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, one_by_one: None
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
 ) -> None:
     """An alert would send its reader to look for rows that were never sent."""
     quarantine = quarantining(sink)
@@ -224,10 +231,9 @@ def test_number_that_was_passed_over_is_not_told_as_the_later_one(sink: Sink) ->
     assert sink.ids() == [1, 3]
 
 
+@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("has_landed", [True, False], ids=["the table has its rows", "it was killed before"])
-def test_repeated_epoch_tells_of_its_quarantine_table(
-    sink: Sink, one_by_one: None, *, has_landed: bool
-) -> None:
+def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, has_landed: bool) -> None:
     """A report on the quarantine table that a killed process could not make would be missing for ever."""
     quarantine = quarantining(sink)
 
