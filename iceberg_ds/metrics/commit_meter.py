@@ -81,7 +81,7 @@ class CommitMeter:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Note that a request is sent that may bring the write in, and count the time of the block as `catalog` does."""
+        """Note that a request for the write is sent, and count the time of the block as `catalog` does."""
         self.attempts += 1
         with self.catalog():
             yield

@@ -175,7 +175,7 @@ class Writers:
         return writer
 
     def have_gauges(self, labels: Labels) -> bool:
-        """Return whether labels of a gauge, which are table and branch or a writer's, are those of one writer or table."""
+        """Return whether labels, of table and branch or of a writer, are those of one and not of several together."""
         return labels in self._places or labels in self._known
 
 

@@ -1,10 +1,10 @@
 """Hands reports to those who asked for them, so that none of them can fail a commit or hold it up for long.
 
 Each reporter has a thread of its own, which takes the reports of simultaneous commits one after the other, and ends
-when none comes for a while. A commit hands out the reports on all of its tables, and then
-waits once for all reporters together, at most `LIMIT_S`, so that a report is where it belongs before Spark notes the
-epoch as done; a reporter that is not ready by then gets no further report until it is, and costs no further wait. What goes
-wrong is logged once for each reporter in this process.
+when none comes for a while. A commit hands out the reports on all of its tables, and then waits once for all reporters
+together, at most `LIMIT_S`, so that a report is where it belongs before Spark notes the epoch as done; a reporter that
+is not ready by then gets no further report until it is, and costs no further wait. What goes wrong is logged once for
+each reporter in this process.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Reporting:
 
 @contextmanager
 def waiting_once() -> Iterator[list[tuple[_Line, threading.Event]]]:
-    """Wait at the end of the outermost such block of this thread, for at most `LIMIT_S` seconds, for all of its reports.
+    """Wait at the end of the outermost such block of a thread, for at most `LIMIT_S` seconds, for all its reports.
 
     Yields:
         The reports that are waited for: who takes each, and what tells that it is taken.

@@ -202,7 +202,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         name="iceberg.commit.attempts",
         prometheus="iceberg_commit_attempts",
         kind="counter",
-        doc="Requests that were sent for commits, also for commits that failed; one for several tables counts for each of them.",
+        doc="Requests that were sent for commits, also for commits that failed; one for several tables counts for each "
+        "of them.",
         value=lambda report: report.attempts,
         basis="any",
     ),

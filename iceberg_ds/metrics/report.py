@@ -183,7 +183,7 @@ class CommitReport:
         query_id: Spark's id of the streaming query; None for a batch.
         number: Number of the micro-batch, or of the batch that the application numbers; else None.
         error: Class of the error that was raised, None if none was.
-        snapshot_id: The snapshot that holds the rows; None without one, as in the replay of a number that was passed over.
+        snapshot_id: The snapshot that holds the rows; None without one, as if the number was passed over.
         sequence_number: The snapshot's sequence number; None without a snapshot.
         schema_id: The schema that the snapshot was written with; None without a snapshot.
         operation: The snapshot's operation; None without a snapshot.
@@ -195,8 +195,8 @@ class CommitReport:
         answers_resolved: Those of them that the table showed to have been carried out.
         catalog_ms: Milliseconds that the commit waited for the catalog: loads of the table and requests.
         store_ms: Milliseconds that it waited for the store: manifests, manifest lists and rows of small tasks.
-        files_left: Files that were not deleted, and that no table refers to; with outcome `unknown` one may. Manifests do
-            not count. The log names files that could not be deleted.
+        files_left: Files that were not deleted, and that no table refers to; with outcome `unknown` one may. The log
+            names those that could not be deleted.
         tasks: What its tasks report of themselves; zeros for a commit without tasks.
     """
 

@@ -189,7 +189,7 @@ def marker_summary(write: NumberedWrite) -> dict[str, str]:
 
 
 def landed_snapshot_id(marker: TxnMarker | None, write: NumberedWrite | None) -> int | None:
-    """Return the snapshot that holds the rows of a write; None if its writer's last marker is that of another number."""
+    """Return the snapshot that holds the rows of a write; None if its writer's last marker has another number."""
     return None if marker is None or write is None or marker.number != write.number else marker.snapshot_id
 
 
