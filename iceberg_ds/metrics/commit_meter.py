@@ -25,6 +25,7 @@ _left: dict[int, int] = {}
 
 def note_left(write: WriteIdentity, files: int) -> None:
     """Note how many files of a write could not be deleted that is given up, for the report on it."""
+    _left.pop(write.snapshot_id, None)  # files that stayed are tried again
     if files:
         _left[write.snapshot_id] = files
 
@@ -123,7 +124,7 @@ class CommitMeter:
             return None
         write, published_to = self._write, self._shown_on or self._write.route.publish_to
         outcome, snapshot, counts = self._outcome, self._snapshot, self._counts
-        raised = failure or of_others
+        raised = of_others if failure is None else failure
         if raised is not None and (outcome not in ("committed", "replayed") or published_to is not None):
             is_in_doubt = failure is not None and (self.attempts > 0 or isinstance(failure, CommitStateUnknownError))
             outcome, snapshot, counts = outcome_of(raised, is_in_doubt=is_in_doubt), None, {}

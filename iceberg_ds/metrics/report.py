@@ -18,8 +18,8 @@ from iceberg_ds._version import __version__
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
 
-# How a commit ended. `replayed`: the table had the write already; `empty`: there was nothing to add; `conflict`: other
-# writers won, nothing was committed; `unknown`: it may be committed; `failed`: nothing was committed.
+# How a commit ended. `replayed`: the table had the write already, or passes its number over; `empty`: there was nothing
+# to add; `conflict`: other writers won, nothing was committed; `unknown`: it may be committed; `failed`: nothing was.
 Outcome: TypeAlias = Literal["committed", "replayed", "empty", "conflict", "unknown", "failed"]
 OUTCOMES: tuple[Outcome, ...] = ("committed", "replayed", "empty", "conflict", "unknown", "failed")
 
