@@ -321,8 +321,9 @@ ALERT_RULES: tuple[Alert, ...] = (
         lasting="0m",
         severity="critical",
         summary="Commits to {{ $labels.table }} fail.",
-        runbook="Nothing of them is in the table, and their files were deleted. Read the error in the log of the "
-        "driver, do what it says, and run the batch or start the stream again: that is safe.",
+        runbook="Nothing of them is in the table, or it waits on a staging branch. Read the error in the log of the "
+        "driver, and do what it says. A stream, and a batch with a number, can always be started again. A batch "
+        "without one can, unless its rows wait on a staging branch, or other tables have theirs: the error says so.",
     ),
     Alert(
         name="IcebergOutcomeUnknown",
@@ -351,8 +352,9 @@ ALERT_RULES: tuple[Alert, ...] = (
         expression=_happened("<iceberg.sink.files.left>"),
         lasting="0m",
         severity="warning",
-        summary="Files of {{ $labels.table }} were left behind that nothing refers to.",
-        runbook="They cost space and nothing else. `iceberg-ds verify` lists them, and deletes them when told to.",
+        summary="Files of {{ $labels.table }} were left behind.",
+        runbook="They cost space and nothing else; after an unknown outcome the table may have them. "
+        "`iceberg-ds verify` lists those that no table refers to, and deletes them when told to.",
     ),
     Alert(
         name="IcebergManyDeletes",

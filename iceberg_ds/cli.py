@@ -241,6 +241,9 @@ def _print_metrics(files: Sequence[str], *, as_json: bool) -> None:
         click.echo(found.to_json())
     else:
         print_metrics(found, _console())
+    if found.unreadable:  # the log says why
+        click.echo("A file of reports could not be read, and counts nothing.", err=True)
+        sys.exit(_FAILED)
 
 
 def _fast_forward(table: str, branch: str, to: str, pairs: Sequence[str], *, as_json: bool) -> None:

@@ -54,6 +54,7 @@ _PLAIN_KEYS = frozenset(
         "rest.authorization-url",
         "s3.role-session-name",
         "s3.session-token-expires-at-ms",
+        "spark.sql.session.timezone",
         "token-exchange-enabled",
         "token-refresh-enabled",
     }

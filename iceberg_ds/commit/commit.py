@@ -60,10 +60,12 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalog.client import CatalogClient
@@ -86,10 +88,12 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
-from iceberg_ds.metrics.commit_meter import CommitMeter, metered
+from iceberg_ds.metrics.commit_meter import CommitMeter, metered, note_left
 from iceberg_ds.metrics.report import TaskFigures
-from iceberg_ds.plan import ERRORS, OverwriteByFilter, WriteIdentity
+from iceberg_ds.plan import ERRORS, OverwriteByFilter, Route, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.snapshots.txn import TxnMarker, landed_snapshot_id
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
@@ -147,7 +151,9 @@ def delete_reported_files(
     if path is None:
         return 0
     io = catalog.file_io(parse_identifier(commits[0].write.table), path)
-    return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
+    left = delete_files(io, added.every_path(io), Proof.NEVER_SENT)
+    note_left(commits[0].write, left)
+    return left
 
 
 def give_up_write(
@@ -173,8 +179,23 @@ def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
     if found.status is not CommitStatus.REPLAYED:
         return False
     with metered(catalog.reporting, write) as meter:
-        meter.replayed(table.metadata, found.marker.snapshot_id if found.marker else None)
+        meter.replayed(table.metadata, landed_snapshot_id(found.marker, write.numbered))
     return True
+
+
+def report_replay(catalog: CatalogClient, write: WriteIdentity, table: str, found: Table, marker: TxnMarker) -> None:
+    """Hand out the report on a replay in a table beside that of `write`, which is not written again.
+
+    Args:
+        catalog: The catalog of both tables.
+        write: A write of the same number, with the writer's name in `table`.
+        table: Identifier of the table.
+        found: The table.
+        marker: The writer's last marker in it.
+    """
+    own = replace(write, table=table, table_uuid=str(found.metadata.table_uuid), route=Route(branch=MAIN_BRANCH))
+    with metered(catalog.reporting, own) as meter:
+        meter.replayed(found.metadata, landed_snapshot_id(marker, own.numbered))
 
 
 @tidying_metadata()

@@ -63,6 +63,7 @@ from iceberg_ds.snapshots.manifest_merge import merge_for_next_commit
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.snapshots.refs import branch_head, find_snapshot
 from iceberg_ds.snapshots.snapshot import dropped_metadata_files
+from iceberg_ds.snapshots.txn import landed_snapshot_id
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.requests import CommitRequest
 
@@ -157,6 +158,7 @@ class SnapshotUpdate:
         try:
             return self._catalog.load_table(self._identifier)
         except TableNotFoundError as gone_error:
+            self._meter.files_left += self._files.added.file_count
             if any(attempt.reply is not Reply.REFUSED for attempt in self._attempts):
                 raise CommitStateUnknownError(gone(self._write)) from gone_error
             raise CommitConflictError(
@@ -187,6 +189,7 @@ class SnapshotUpdate:
         if finding.status is CommitStatus.UNKNOWN:
             self._raise_unknown("the snapshots that would show it have expired")
         if finding.status is CommitStatus.ELSEWHERE:
+            self._meter.files_left += self._files.added.file_count
             raise CommitStateUnknownError(renamed(write))
         if finding.status is CommitStatus.ABSENT:
             self._check_target(table, finding)
@@ -205,7 +208,7 @@ class SnapshotUpdate:
         if not isinstance(request, CommitRequest):
             return request
         try:
-            with self._meter.catalog():
+            with self._meter.request():
                 committed = self._catalog.send(table, request.requirements, request.updates)
         except (CommitRefusedError, CommitAnswerLostError) as failure:
             self.note_failure(table, failure)
@@ -241,7 +244,6 @@ class SnapshotUpdate:
         fault_point(FaultPoint.MANIFESTS_WRITTEN)
         self._is_first_of_writer = finding.marker is None
         count = self._files.record_count
-        self._meter.attempts = self._producer.attempts
         return write_request(table, self._write, snapshot, finding, is_new=self._is_new, record_count=count)
 
     def note_created(self) -> None:
@@ -336,7 +338,7 @@ class SnapshotUpdate:
     def _skip(self, table: Table, finding: StatusCheck) -> CommitResult:
         """Drop the files of a write that was done before."""
         count = self._files.record_count
-        self._meter.replayed(table.metadata, finding.marker.snapshot_id if finding.marker else None)
+        self._meter.replayed(table.metadata, landed_snapshot_id(finding.marker, self._write.numbered))
         self._delete_if(finding, table)
         self._record(table, finding)
         fault_point(FaultPoint.SKIPPED)

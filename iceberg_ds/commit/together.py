@@ -57,6 +57,7 @@ from iceberg_ds.errors import (
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit, complete_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered, reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import parse_identifier
@@ -104,6 +105,7 @@ class TableWrite:
         return self.renew(stale)
 
 
+@waiting_once()
 def commit_tables(
     catalog: CatalogClient,
     writes: Sequence[TableWrite],
@@ -166,13 +168,13 @@ def _commit_first(
         IcebergSinkError: One did not land, and nothing is committed after it.
     """
     for number, write in enumerate(first, start=1):
-        try:
-            with reporting_failures(catalog.reporting, [other.commits for other in writes]):
+        with reporting_failures(catalog.reporting, [other.commits for other in [*first[number:], *writes]]):
+            try:
                 _check_first(write.table, _commit_one(catalog, write, epoch_id))
-        except IcebergSinkError as failure:
-            for given_up in [*first[number:], *writes]:
-                give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
-            raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
+            except IcebergSinkError as failure:
+                for given_up in [*first[number:], *writes]:
+                    give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
+                raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
 
 
 def _check_first(table: str, result: CommitResult) -> CommitResult:
@@ -315,11 +317,11 @@ def _commit_together(
             part.end()
     except BaseException as interruption:
         for part in parts:
-            part.report(interruption)
+            part.report(part.failure or interruption)
         raise
     failures = [part.failure for part in parts if part.failure is not None]
     for part in parts:
-        part.report(failures[0] if part.is_abandoned and part.failure is None else part.failure)
+        part.report(part.failure, of_others=failures[0] if part.is_abandoned else None)
     if failures:
         raise _of_several(failures, together.summary(failures, writes))
     return [part.result for part in parts[len(first) :] if part.result is not None]
@@ -432,9 +434,9 @@ class _Part:
         else:
             self._update_due.note_failure(self.table_seen, failure)
 
-    def waiting(self, stack: ExitStack) -> None:
-        """Count the time until the stack ends as waiting for the catalog."""
-        stack.enter_context(self._meter.catalog())
+    def asking(self, stack: ExitStack) -> None:
+        """Note that a request is sent, and count the time until the stack ends as waiting for the catalog."""
+        stack.enter_context(self._meter.request())
 
     def stays_refused(self, problem: Exception | None) -> bool:
         """Return whether the catalog refused for a reason that lasts as long as this table stays as it was."""
@@ -482,9 +484,9 @@ class _Part:
             with self._failing():
                 self.result = end_commit(self._catalog, self._identity, self.result, self._write.publish)
 
-    def report(self, failure: BaseException | None) -> None:
+    def report(self, failure: BaseException | None, *, of_others: BaseException | None = None) -> None:
         """Hand out the report on this table's commit."""
-        hand_out(self._catalog.reporting, self._meter, failure)
+        hand_out(self._catalog.reporting, self._meter, failure, of_others=of_others)
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -670,7 +672,7 @@ class _Together:
         try:
             with ExitStack() as meters:
                 for part in self._asked:
-                    part.waiting(meters)
+                    part.asking(meters)
                 self._catalog.send_together([(part.table_seen, request) for part, request in requests.items()])
         except (CommitRefusedError, CommitAnswerLostError) as problem:
             failure = problem

@@ -136,8 +136,8 @@ def convert_deletes(
     given = options_of_call(table, options)
     parsed = parse_options(given if branch is None else {**given, "branch": branch})
     catalog = connect(catalog_settings(parsed), parsed.reports)
-    with catalog.hiding_secrets():
-        return Conversion(catalog, parsed, spark or _active_session(), encoding).run()
+    with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
+        return Conversion(catalog, parsed, spark or _active_session(), encoding).run(meter)
 
 
 def _active_session() -> SparkSession | None:
@@ -156,7 +156,6 @@ class Conversion:
         options: The table, the branch, and how files are written.
         spark: Runs the tasks; None to run them in this process.
         encoding: How the rows that equality deletes hide are removed.
-        shown_on: The branch that readers use, if the converted branch is published to it; None for the branch itself.
 
     Attributes:
         clean_id: After `run`, the id of a snapshot of the branch without equality deletes; None if others committed
@@ -169,25 +168,22 @@ class Conversion:
         options: SinkOptions,
         spark: SparkSession | None,
         encoding: RowEncoding,
-        *,
-        shown_on: str | None = None,
     ) -> None:
         self._catalog = catalog
         self._options = options
         self._encoding: RowEncoding = encoding
-        self._shown_on = shown_on
         self._name = identifier_text(options.table)
         self._branch = options.branch or MAIN_BRANCH
         self._search = KeySearch(f"convert deletes of {self._name}", spark, self._head)
         self._started = time.monotonic()
         self.clean_id: int | None = None
 
-    def run(self) -> ConvertResult:
-        """Search and commit until all equality deletes that the branch had at the beginning are gone."""
-        with metered(self._catalog.reporting, shown_on=self._shown_on) as meter:
-            return self._run(meter)
+    def run(self, meter: CommitMeter) -> ConvertResult:
+        """Search and commit until all equality deletes that the branch had at the beginning are gone.
 
-    def _run(self, meter: CommitMeter) -> ConvertResult:
+        Args:
+            meter: Notes what the commit takes.
+        """
         to_delete: KeysToDelete | None = None
         for number in itertools.count(1):
             table = self._catalog.load_table(self._options.table)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from pyiceberg.table.metadata import TableMetadata
@@ -30,6 +30,7 @@ from iceberg_ds.deletes.convert import Conversion
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import reported_commits
+from iceberg_ds.metrics.commit_meter import metered
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.planning.quarantine import commit_with_quarantine
@@ -83,21 +84,25 @@ class _Publication:
     def run(self) -> None:
         """Convert and publish until nothing waits, and check that the write is published."""
         try:
-            if not self._is_published(self._publish()):
-                raise DivergedError(f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped.")
+            # Readers see a conversion once it is published, so none is reported before that.
+            with ExitStack() as conversions:
+                if not self._is_published(self._publish(conversions)):
+                    raise DivergedError(
+                        f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped."
+                    )
         except IcebergSinkError as failure:
             raise type(failure)(f"{self._failed(failure)}: {failure} {self._next_step(failure)}") from failure
         fault_point(FaultPoint.PUBLISHED)
 
-    def _publish(self) -> TableMetadata:
-        """Return the table's metadata at a time when nothing waits any more."""
+    def _publish(self, conversions: ExitStack) -> TableMetadata:
+        """Return the table's metadata at a time when nothing waits any more; the stack reports the conversions."""
         # A write that was just staged is assumed to wait.
         metadata = self._if_nothing_waits() if self._result.snapshot_id is None else None
         if metadata is not None:
             return metadata
         for _ in range(_ROUNDS):
             try:
-                metadata = self._converted_and_published()
+                metadata = self._converted_and_published(conversions)
             except DivergedError:
                 raise
             except IcebergSinkError:
@@ -110,10 +115,10 @@ class _Publication:
             logger.info("Converting %s again: others stage rows on branch %s", self._write.table, self._write.branch)
         raise CommitConflictError(f"others stage rows faster than they are converted, {_ROUNDS} times.")
 
-    def _converted_and_published(self) -> TableMetadata | None:
+    def _converted_and_published(self, conversions: ExitStack) -> TableMetadata | None:
         """Return the table's metadata after the fast-forward, or None if others staged rows meanwhile."""
-        conversion = Conversion(self._catalog, self._options, None, "position", shown_on=self._to)
-        conversion.run()
+        conversion = Conversion(self._catalog, self._options, None, "position")
+        conversion.run(conversions.enter_context(metered(self._catalog.reporting, shown_on=self._to)))
         if conversion.clean_id is None:
             return None
         with suppress(StagedMeanwhileError):

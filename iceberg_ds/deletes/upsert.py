@@ -38,6 +38,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.commit_meter import reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WritePlan, new_operation
@@ -145,6 +146,7 @@ class UpsertCommit:
         self._rounds = 0
         self._started = time.monotonic()
 
+    @waiting_once()
     def run(self, commits: Sequence[TaskCommit]) -> UpsertResult:
         """Search and commit; leave no unreferenced file, unless the outcome of a request is unknown.
 

@@ -22,6 +22,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS, find_last_marker
+from iceberg_ds.table.names import identifier_text, parse_identifier
 
 
 class StreamingQuery(Protocol):
@@ -84,7 +85,9 @@ def progress(
         query: The query, as `start()` returned it. It may write by `foreachBatch` and `upsert_into`.
         options: Options of the write, for a table that is looked at; those that say where it is are used.
         file: The path of option `metrics-file`, or those of several streams; looked at first.
-        table: Identifier of the table, which is looked at if the file has no report on the query.
+        table: Identifier of the table, which is looked at if the file has no report on the query and this table. A
+            query into several tables has a report on each: without `table` the last one is told, be it that of
+            `consistent-cut`.
 
     Returns:
         The progress. Of a table the newest snapshot of the query on its branch is told, without durations.
@@ -98,7 +101,7 @@ def progress(
         raise OptionError("Cannot tell the progress of a query: neither file nor table is given. Give one of them.")
     query_id, told = str(query.id), query.lastProgress
     found = QueryProgress(query_id=query_id, spark=None if told is None else _plain(told))
-    if file is not None and (report := _reported(file, query_id)) is not None:
+    if file is not None and (report := _reported(file, query_id, table)) is not None:
         return replace(
             found,
             source="file",
@@ -119,8 +122,9 @@ def _plain(told: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _reported(file: Files, query_id: str) -> CommitReport | None:
-    reports = [report for path in paths_of(file) if (report := last_report(path, query_id)) is not None]
+def _reported(file: Files, query_id: str, table: str | None) -> CommitReport | None:
+    name = None if table is None else identifier_text(parse_identifier(table))
+    reports = [report for path in paths_of(file) if (report := last_report(path, query_id, name)) is not None]
     return max(reports, key=lambda report: report.at_ms, default=None)
 
 

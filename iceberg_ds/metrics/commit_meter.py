@@ -10,13 +10,24 @@ from contextlib import contextmanager
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from iceberg_ds.errors import CommitStateUnknownError
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.metrics.delivery import Reporting
+from iceberg_ds.metrics.delivery import Reporting, waiting_once
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
 
 logger = logging.getLogger(__name__)
+
+# How many files of a write stay that was given up before a request was sent, by its snapshot id, until it is reported.
+_left: dict[int, int] = {}
+
+
+def note_left(write: WriteIdentity, files: int) -> None:
+    """Note how many files of a write could not be deleted that is given up, for the report on it."""
+    _left.pop(write.snapshot_id, None)  # files that stayed are tried again
+    if files:
+        _left[write.snapshot_id] = files
 
 
 class CommitMeter:
@@ -25,10 +36,10 @@ class CommitMeter:
     Args:
         write: The write; None if `begin` is to tell it.
         tasks: What its tasks report of themselves.
-        shown_on: The branch that readers use; None for the one that the write is published to, or else goes to.
+        shown_on: The branch that the write is published to, for readers; None for the one that its route tells.
 
     Attributes:
-        attempts: Snapshots made so far.
+        attempts: Requests sent so far.
         conflicts: Requests lost to faster commits.
         answers_lost: Requests without an answer that tells what became of them.
         answers_resolved: Those that the table showed to have been carried out.
@@ -70,6 +81,13 @@ class CommitMeter:
             self._catalog_ms += _ms_since(began)
 
     @contextmanager
+    def request(self) -> Iterator[None]:
+        """Note that a request for the write is sent, and count the time of the block as `catalog` does."""
+        self.attempts += 1
+        with self.catalog():
+            yield
+
+    @contextmanager
     def store(self) -> Iterator[None]:
         """Count the time of the block as waiting for the store."""
         began = time.monotonic()
@@ -89,45 +107,53 @@ class CommitMeter:
         self._counts = manifests
 
     def replayed(self, metadata: TableMetadata, snapshot_id: int | None) -> None:
-        """Note that the table had the write already, in that snapshot (None if unknown)."""
+        """Note that the table had the write already, in that snapshot; None for a number that was passed over."""
         self._outcome, self._snapshot_id = "replayed", snapshot_id
         self._snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
 
-    def report(self, failure: BaseException | None) -> CommitReport | None:
-        """Return the report on the commit, which raised `failure` or (None) did not; None if no write was begun.
+    def report(self, failure: BaseException | None, *, of_others: BaseException | None = None) -> CommitReport | None:
+        """Return the report on the commit; None if no write was begun.
 
         A write that landed and could not be published has failed: readers do not see it.
+
+        Args:
+            failure: What the commit raised; None if it did not.
+            of_others: What others raised, so that this write was given up, and can no longer land; None if it was not.
         """
         if self._write is None:
             return None
-        write, published_to = self._write, self._write.route.publish_to
+        write, published_to = self._write, self._shown_on or self._write.route.publish_to
         outcome, snapshot, counts = self._outcome, self._snapshot, self._counts
-        if failure is not None and (outcome != "committed" or published_to is not None):
-            outcome, snapshot, counts = outcome_of(failure), None, {}
-        summary = {} if snapshot is None else summary_entries(snapshot)
+        raised = of_others if failure is None else failure
+        if raised is not None and (outcome not in ("committed", "replayed") or published_to is not None):
+            is_in_doubt = failure is not None and (self.attempts > 0 or isinstance(failure, CommitStateUnknownError))
+            outcome, snapshot, counts = outcome_of(raised, is_in_doubt=is_in_doubt), None, {}
+        counts = {**counts, **counts_of({} if snapshot is None else summary_entries(snapshot))}
+        if write.route.converts and counts.get("total-equality-deletes"):  # readers get the totals of the conversion
+            counts = {name: count for name, count in counts.items() if not name.startswith("total-")}
         return CommitReport(
             table=write.table,
             table_uuid=write.table_uuid,
-            branch=self._shown_on or published_to or write.branch,
+            branch=published_to or write.branch,
             outcome=outcome,
             at_ms=int(time.time() * 1000),
             duration_ms=_ms_since(self._started),
             stream=write.stream.name if write.stream else write.txn.app_id if write.txn else None,
             query_id=write.epoch.query_id if write.epoch else None,
             number=write.numbered.number if write.numbered else None,
-            error=type(failure).__name__ if failure is not None else None,
+            error=type(raised).__name__ if raised is not None else None,
             snapshot_id=self._snapshot_id if outcome in ("committed", "replayed") else None,
             sequence_number=snapshot.sequence_number if snapshot else None,
             schema_id=snapshot.schema_id if snapshot else None,
             operation=snapshot.summary.operation.value if snapshot and snapshot.summary else None,
-            counts={**counts, **counts_of(summary)},
+            counts=counts,
             attempts=self.attempts,
             conflicts=self.conflicts,
             answers_lost=self.answers_lost,
             answers_resolved=self.answers_resolved,
             catalog_ms=self._catalog_ms,
             store_ms=self._store_ms,
-            files_left=self.files_left,
+            files_left=self.files_left + _left.pop(write.snapshot_id, 0),
             tasks=self._tasks,
         )
 
@@ -155,18 +181,25 @@ def metered(
     The arguments are those of `CommitMeter`.
     """
     meter = CommitMeter(write, tasks, shown_on=shown_on)
-    try:
-        yield meter
-    except BaseException as failure:
-        hand_out(reporting, meter, failure)
-        raise
-    hand_out(reporting, meter, None)
+    with waiting_once():  # a write that is published reports the conversions before itself
+        try:
+            yield meter
+        except BaseException as failure:
+            hand_out(reporting, meter, failure)
+            raise
+        hand_out(reporting, meter, None)
 
 
-def hand_out(reporting: Reporting, meter: CommitMeter, failure: BaseException | None) -> None:
-    """Hand out the report on a commit that has ended with `failure`, or without one (None)."""
+def hand_out(
+    reporting: Reporting,
+    meter: CommitMeter,
+    failure: BaseException | None,
+    *,
+    of_others: BaseException | None = None,
+) -> None:
+    """Hand out the report on a commit that has ended; the arguments are those of `CommitMeter.report`."""
     try:
-        if (report := meter.report(failure)) is not None:
+        if (report := meter.report(failure, of_others=of_others)) is not None:
             reporting.report(report)
     except Exception:  # the outcome of the commit matters more than the report on it
         logger.warning("A commit is not reported", exc_info=True)
@@ -183,6 +216,7 @@ def reporting_failures(reporting: Reporting, writes: Collection[Sequence[TaskCom
     try:
         yield
     except BaseException as failure:
-        for commits in writes:
-            hand_out(reporting, CommitMeter(commits[0].write, TaskFigures.of(commits)), failure)
+        with waiting_once():
+            for commits in writes:
+                hand_out(reporting, CommitMeter(commits[0].write, TaskFigures.of(commits)), None, of_others=failure)
         raise

@@ -13,15 +13,18 @@ several streams may write to one file. These rules make the sums true all the sa
   reading, so that no clock that was wrong once hides later commits. The next commit takes its place, also if it was the
   reader's clock that was ahead.
 * A gauge of a table shows its newest snapshot by sequence number, in whatever order reports arrive. A table of format 1
-  has no sequence numbers: there a replay, whose snapshot may be an older one, never takes the place of a commit.
+  has no sequence numbers: there a replay, whose snapshot may be an older one, never takes the place of a commit; and
+  once more snapshots of it were told of than are remembered, a replay counts for itself alone.
 * The number of series is bounded. A snapshot, a query or the text of an error is never a label; a stream that is a UUID
   has the label of a stream without a name, and the write of a quarantine table has that of the stream whose rows it
   got; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
-  ones are counted together as `other`, and have no gauges, which would mean nothing.
+  ones are counted together as stream `other` of their table and branch, if these are known, and else as `other`. They
+  have no gauges but those of a known table, because others would mean nothing. A long name is cut.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from bisect import bisect_left
@@ -36,12 +39,14 @@ from iceberg_ds.metrics.report import OUTCOMES, CommitReport, Outcome
 
 # Combinations of table, branch and stream that have series of their own.
 LARGEST_WRITERS = 1_000
+# Characters of a name that a label shows; of a longer one it shows these and a digest.
+LONGEST_LABEL = 500
 OTHER = "other"
 OTHER_WRITER = (OTHER, OTHER, OTHER)
 # Snapshots that are remembered, to count each once: for one table, and in all.
 SNAPSHOTS_OF_TABLE = 10_000
 SNAPSHOTS = 200_000
-# Outcomes after which the rows are in the table.
+# Outcomes of commits that did not fail.
 SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
 _OPERATIONS = {"append", "replace", "overwrite", "delete"}
 _UUID = r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
@@ -158,14 +163,20 @@ class Writers:
 
     def __init__(self) -> None:
         self._known: set[Labels] = set()
+        self._places: set[Labels] = set()  # table and branch of each
 
     def of(self, report: CommitReport) -> Labels:
         """Return the labels table, branch and stream of a report."""
-        writer = (encodable(report.table), encodable(report.branch), _stream_label(report.stream))
+        writer = (_label(report.table), _label(report.branch), _stream_label(report.stream))
         if writer not in self._known and len(self._known) >= LARGEST_WRITERS:
-            return OTHER_WRITER
+            return (*writer[:2], OTHER) if writer[:2] in self._places else OTHER_WRITER
         self._known.add(writer)
+        self._places.add(writer[:2])
         return writer
+
+    def have_gauges(self, labels: Labels) -> bool:
+        """Return whether labels, of table and branch or of a writer, are those of one and not of several together."""
+        return labels in self._places or labels in self._known
 
 
 class Measurer:
@@ -215,7 +226,7 @@ class Measurer:
         """Return whether the instrument takes the value; a gauge keeps its own if this one is older."""
         if instrument.kind != "gauge":
             return True
-        if OTHER_WRITER[: len(labels)] == labels:
+        if not self._writers.have_gauges(labels):
             return False
         key, now_ms = (instrument.name, labels), self._clock() * 1000
         if instrument.keeps == "newest_snapshot":
@@ -238,7 +249,12 @@ def _has_value(instrument: Instrument, report: CommitReport, counted: Counted) -
         return counted.is_new_snapshot
     if instrument.basis == "commit":
         return counted.is_commit
-    return instrument.basis == "any" or report.outcome in SUCCESSES
+    return instrument.basis == "any" or is_success(report)
+
+
+def is_success(report: CommitReport) -> bool:
+    """Return whether the rows are in the table: not those of a number that was passed over for a later one."""
+    return report.outcome in SUCCESSES and (report.outcome != "replayed" or report.snapshot_id is not None)
 
 
 def is_later(time_ms: float, known_ms: float | None, now_ms: float) -> bool:
@@ -257,6 +273,14 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _label(text: str) -> str:
+    """Return text as the value of a label; a hostile file could make labels of a megabyte."""
+    text = encodable(text)
+    if len(text) <= LONGEST_LABEL:
+        return text
+    return f"{text[:LONGEST_LABEL]}... {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
 def is_name(stream: str) -> bool:
     """Return whether a stream or application has a name, and no id: these would make a series for each query."""
     return _NO_NAME.fullmatch(stream) is None
@@ -266,7 +290,7 @@ def _stream_label(stream: str | None) -> str:
     if stream is None or not is_name(stream):
         return ""
     quarantine = _QUARANTINE.fullmatch(stream)
-    return encodable(stream if quarantine is None else quarantine["stream"])
+    return _label(stream if quarantine is None else quarantine["stream"])
 
 
 def _operation_label(operation: str | None) -> str:

@@ -1,19 +1,21 @@
 """Hands reports to those who asked for them, so that none of them can fail a commit or hold it up for long.
 
 Each reporter has a thread of its own, which takes the reports of simultaneous commits one after the other, and ends
-when none comes for a while. A commit
-waits for all reporters together, at most `LIMIT_S`, so that a report is where it belongs before Spark notes the epoch
-as done; a reporter that is not ready by then gets no further report until it is, and costs no further wait. What goes
-wrong is logged once for each reporter in this process.
+when none comes for a while. A commit hands out the reports on all of its tables, and then waits once for all reporters
+together, at most `LIMIT_S`, so that a report is where it belongs before Spark notes the epoch as done; a reporter that
+is not ready by then gets no further report until it is, and costs no further wait. What goes wrong is logged once for
+each reporter in this process.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
@@ -35,7 +37,12 @@ _MOST_TEXT = 2_000
 def described(problem: BaseException) -> str:
     """Return the class and the text of an error of others, without secrets; the class alone if it has no text."""
     try:
-        return mask_text(f"{type(problem).__name__}: {problem}"[:_MOST_TEXT], {})
+        text = f"{type(problem).__name__}: {problem}"
+        if len(text) > _MOST_TEXT:
+            before, _, address = (text := text[:_MOST_TEXT]).rpartition("://")
+            if "@" not in address:  # the @ that tells of a password may have been cut off
+                text = before or text
+        return mask_text(text, {})
     except BaseException:  # its __str__ is code of others, too
         return type(problem).__name__
 
@@ -56,12 +63,35 @@ class Reporting:
         self._lines = [_Line(name, reporter) for name, reporter in reporters]
 
     def report(self, report: CommitReport) -> None:
-        """Hand the report to all reporters, and wait for them for at most `LIMIT_S` seconds; raises nothing."""
+        """Hand the report to all reporters; they are waited for as `waiting_once` says. Raises nothing."""
+        with waiting_once() as waiting:
+            waiting += [(line, done) for line in self._lines if (done := line.take(report)) is not None]
+
+
+@contextmanager
+def waiting_once() -> Iterator[list[tuple[_Line, threading.Event]]]:
+    """Wait at the end of the outermost such block of a thread, for at most `LIMIT_S` seconds, for all its reports.
+
+    Yields:
+        The reports that are waited for: who takes each, and what tells that it is taken.
+    """
+    if (outer := _waiting.get()) is not None:
+        yield outer
+        return
+    waiting: list[tuple[_Line, threading.Event]] = []
+    token = _waiting.set(waiting)
+    try:
+        yield waiting
+    finally:
+        _waiting.reset(token)
         until = time.monotonic() + LIMIT_S
-        waiting = [(line, done) for line in self._lines if (done := line.take(report)) is not None]
         for line, done in waiting:
             if not done.wait(max(0.0, until - time.monotonic())):
                 line.give_up(done)
+
+
+# The reports that the block of `waiting_once` under way waits for.
+_waiting: ContextVar[list[tuple[_Line, threading.Event]] | None] = ContextVar("_waiting", default=None)
 
 
 NO_REPORTING = Reporting()
@@ -73,6 +103,10 @@ class _Line:
     def __init__(self, name: str, reporter: Reporter) -> None:
         self._name = name
         self._reporter = reporter
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process_id = os.getpid()
         self._queue: SimpleQueue[tuple[CommitReport, threading.Event]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -82,6 +116,8 @@ class _Line:
 
     def take(self, report: CommitReport) -> threading.Event | None:
         """Give the report to the thread; return the event that tells when it is taken, None if the thread is late."""
+        if self._process_id != os.getpid():  # a fork takes neither the thread along nor what it was given
+            self._begin()
         done = threading.Event()
         with self._lock:
             self._late = [late for late in self._late if not late.is_set()]

@@ -202,7 +202,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         name="iceberg.commit.attempts",
         prometheus="iceberg_commit_attempts",
         kind="counter",
-        doc="Snapshots that were made for commits, each for one request, also of commits that failed.",
+        doc="Requests that were sent for commits, also for commits that failed; one for several tables counts for each "
+        "of them.",
         value=lambda report: report.attempts,
         basis="any",
     ),
@@ -225,14 +226,22 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         labels=_WRITER,
         buckets=RECORD_BUCKETS,
     ),
-    _sink("conflicts", "Requests that were lost to faster commits of others.", lambda report: report.conflicts),
+    _sink(
+        "conflicts",
+        "Requests that were lost to faster commits of others; one for several tables counts for each of them.",
+        lambda report: report.conflicts,
+    ),
     _sink("answers.lost", "Requests whose answer was lost or told nothing.", lambda report: report.answers_lost),
     _sink(
         "answers.resolved",
         "Those of them that the table showed to have been carried out.",
         lambda report: report.answers_resolved,
     ),
-    _sink("files.left", "Files that no table refers to and that were not deleted.", lambda report: report.files_left),
+    _sink(
+        "files.left",
+        "Files that were not deleted and that no table refers to; after outcome `unknown` one may.",
+        lambda report: report.files_left,
+    ),
     _sink("records.received", "Rows that Spark sent to tasks, repeated ones included.", lambda r: r.tasks.rows),
     *(
         _sink(

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers, is_later, not_ahead
+from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers, is_later, is_success, not_ahead
 from iceberg_ds.metrics.following import Files, FollowedCounters
 from iceberg_ds.metrics.report import CommitReport
 
@@ -41,7 +41,7 @@ class MetricsSnapshot:
         commits_failed: Commits that ended with an error: conflict, unknown or failed.
         commits_replayed: Writes that the table had already, as after a restart.
         commits_empty: Commits without anything to add.
-        commit_retries: Snapshots that were made again, beyond the first of each commit.
+        commit_retries: Requests that were sent again, beyond the first of each commit.
         commit_conflicts: Requests that were lost to faster commits of others.
         batches_flushed: Committed batches of rows; commits without tasks, such as conversions of deletes, are none.
         batch_size_sum: Rows that Spark sent for these batches.
@@ -172,7 +172,7 @@ class Metrics:
 
     @property
     def tables(self) -> tuple[TableMetrics, ...]:
-        """The sums of each table, branch and stream, by name; those beyond 1,000 together as `other`."""
+        """The sums of each table, branch and stream, by name; streams beyond 1,000 of these together as `other`."""
         with self._lock:
             self._read()
             return tuple(
@@ -193,6 +193,13 @@ class Metrics:
         with self._lock:
             self._read()
             return self._counters.malformed
+
+    @property
+    def unreadable(self) -> int:
+        """Number of times that a file could not be read; one that does not exist does not count."""
+        with self._lock:
+            self._read()
+            return self._counters.unreadable
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the sums of all commits, or of those since `snapshot_and_reset`."""
@@ -362,7 +369,7 @@ class _OfWriter:
         self.sums.take(report, counted)
         if report.error is not None:
             self.last_error = report.error
-        if report.outcome in SUCCESSES and is_later(report.at_ms, self.last_success_ms, now_s * 1000):
+        if is_success(report) and is_later(report.at_ms, self.last_success_ms, now_s * 1000):
             self.last_success_ms = report.at_ms
 
 

@@ -7,9 +7,11 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.metrics.counters import Counters
@@ -20,6 +22,7 @@ from iceberg_ds.secrets import mask_properties, mask_text
 try:
     from prometheus_client import CollectorRegistry, generate_latest, push_to_gateway, start_http_server
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.exposition import basic_auth_handler
     from prometheus_client.utils import floatToGoString
 except ImportError as _problem:  # told when it is needed: the names of this module are public
     _missing: ImportError | None = _problem
@@ -153,7 +156,7 @@ def push_metrics(file: Files, gateway: str, *, job: str = "iceberg-ds", timeout_
 
     Args:
         file: The path of option `metrics-file`, or those of several streams.
-        gateway: Address of the gateway, such as `http://localhost:9091`.
+        gateway: Address of the gateway, such as `http://localhost:9091`; `http://user:password@host` sends both.
         job: Name of the job, which groups metrics at the gateway.
         timeout_s: Seconds after which the gateway counts as not reached.
 
@@ -162,8 +165,20 @@ def push_metrics(file: Files, gateway: str, *, job: str = "iceberg-ds", timeout_
             installed.
     """
     collector = MetricsCollector(file)
+    scheme, mark, rest = gateway.rpartition("://")
+    authority, slash, path = rest.partition("/")
+    login, _, host = authority.rpartition("@")
+    user, _, password = (unquote(part) for part in login.partition(":"))
+
     try:
-        push_to_gateway(gateway, job=job, registry=_registry(collector), timeout=timeout_s)
+        place = f"{scheme}{mark}{host}{slash}{path}"
+        push_to_gateway(
+            place,
+            job=job,
+            registry=_registry(collector),
+            timeout=timeout_s,
+            handler=partial(basic_auth_handler, username=user or None, password=password),
+        )
     except Exception as problem:  # of the client, of HTTP and of addresses, which have no common root
         address = {"url": gateway}  # which may lack its scheme
         raise OptionError(

@@ -18,8 +18,8 @@ from iceberg_ds._version import __version__
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
 
-# How a commit ended. `replayed`: the table had the write already; `empty`: there was nothing to add; `conflict`: other
-# writers won, nothing was committed; `unknown`: it may be committed; `failed`: nothing was committed.
+# How a commit ended. `replayed`: the table had the write already, or passes its number over; `empty`: there was nothing
+# to add; `conflict`: other writers won, nothing was committed; `unknown`: it may be committed; `failed`: nothing was.
 Outcome: TypeAlias = Literal["committed", "replayed", "empty", "conflict", "unknown", "failed"]
 OUTCOMES: tuple[Outcome, ...] = ("committed", "replayed", "empty", "conflict", "unknown", "failed")
 
@@ -70,9 +70,15 @@ def _fits(digits: str) -> bool:
     return len(digits) <= len(str(_LARGEST)) and int(digits) <= _LARGEST
 
 
-def outcome_of(failure: BaseException) -> Outcome:
-    """Return how a commit ended that raised `failure`."""
-    if isinstance(failure, CommitStateUnknownError) or not isinstance(failure, IcebergSinkError):
+def outcome_of(failure: BaseException, *, is_in_doubt: bool) -> Outcome:
+    """Return how a commit ended that raised `failure`.
+
+    Args:
+        failure: The error.
+        is_in_doubt: Whether the write may have landed, unless the error itself says that it did not.
+    """
+    says_so = isinstance(failure, IcebergSinkError) and not isinstance(failure, CommitStateUnknownError)
+    if is_in_doubt and not says_so:
         return "unknown"
     return "conflict" if isinstance(failure, CommitConflictError) else "failed"
 
@@ -177,19 +183,20 @@ class CommitReport:
         query_id: Spark's id of the streaming query; None for a batch.
         number: Number of the micro-batch, or of the batch that the application numbers; else None.
         error: Class of the error that was raised, None if none was.
-        snapshot_id: The snapshot that holds the rows; None without one, or if that of a replay is not known any more.
+        snapshot_id: The snapshot that holds the rows; None without one, as if the number was passed over.
         sequence_number: The snapshot's sequence number; None without a snapshot.
         schema_id: The schema that the snapshot was written with; None without a snapshot.
         operation: The snapshot's operation; None without a snapshot.
         counts: Iceberg's counts of the snapshot, by their names in `COUNTS`. In a replay they are those of the snapshot
             that an earlier run committed, which tells what that run perhaps could not report; empty if it has expired.
-        attempts: Snapshots that were made for the commit, each for one request; 0 if none was due.
-        conflicts: Requests that were lost to faster commits of others.
+        attempts: Requests that were sent for the commit, those for several tables included; 0 if none was due.
+        conflicts: Requests that were lost to faster commits of others, perhaps to another table of the request.
         answers_lost: Requests whose answer was lost or told nothing, so that the table had to be looked at.
         answers_resolved: Those of them that the table showed to have been carried out.
         catalog_ms: Milliseconds that the commit waited for the catalog: loads of the table and requests.
         store_ms: Milliseconds that it waited for the store: manifests, manifest lists and rows of small tasks.
-        files_left: Files that no table refers to, or may not refer to, and that were not deleted; the log names them.
+        files_left: Files that were not deleted, and that no table refers to; with outcome `unknown` one may. The log
+            names those that could not be deleted.
         tasks: What its tasks report of themselves; zeros for a commit without tasks.
     """
 

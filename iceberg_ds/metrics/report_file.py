@@ -77,12 +77,13 @@ def older(path: Path) -> Path:
     return path.with_name(path.name + ".1")
 
 
-def last_report(path: Path, query_id: str) -> CommitReport | None:
+def last_report(path: Path, query_id: str, table: str | None = None) -> CommitReport | None:
     """Return the last report on a query in the file, or in the one before it; None without one.
 
     Args:
         path: The file; it need not exist.
         query_id: Spark's id of the query, which is the application's name of upserts that it makes for each batch.
+        table: Identifier of the only table that counts; None for any.
     """
     file = target(path)
     for part in (file, older(file)):
@@ -96,7 +97,7 @@ def last_report(path: Path, query_id: str) -> CommitReport | None:
             if query_id.encode() in line:
                 with suppress(ValueError):
                     report = CommitReport.from_json(line.decode())
-                    if query_id in (report.query_id, report.stream):
+                    if query_id in (report.query_id, report.stream) and table in (None, report.table):
                         return report
     return None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 from iceberg_ds.errors import OptionError
@@ -88,6 +89,8 @@ def _loaded(name: str) -> Reporter:
         found = next(iter(points)).load()
     if not callable(found):
         raise TypeError("it is not callable")
+    if iscoroutinefunction(found) or iscoroutinefunction(type(found).__call__):
+        raise TypeError("it is a coroutine function, which nobody would await")
     return found
 
 

@@ -31,6 +31,7 @@ from iceberg_ds.messages import (
     complete_messages,
 )
 from iceberg_ds.metrics.commit_meter import reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.by_driver import appending, plan_and_write
 from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.multi_table.record_cut import record_cut
@@ -47,6 +48,7 @@ from iceberg_ds.writers.reporting import report_task
 logger = logging.getLogger(__name__)
 
 
+@waiting_once()
 def commit_routed(
     catalog: CatalogClient, options: RouteOptions, messages: Sequence[object], *, epoch_id: int | None = None
 ) -> list[CommitResult]:
@@ -66,8 +68,8 @@ def commit_routed(
     commits = complete_messages(messages, epoch_id=epoch_id)
     written = _by_table(commits)
     mode = WriteMode.OVERWRITE if commits[0].is_overwrite else WriteMode.APPEND
-    try:
-        with reporting_failures(catalog.reporting, written.values()):
+    with reporting_failures(catalog.reporting, written.values()):
+        try:
             _check_refused(commits, options)
             for commit in commits:
                 check_tables(commit)
@@ -80,10 +82,10 @@ def commit_routed(
                     written[table] = _with_more(written[table], more)
                 else:
                     written[table] = [plan_and_write(catalog, own, columns, batches, mode=mode, epoch=commits[0].epoch)]
-    except IcebergSinkError:
-        for found in written.values():
-            delete_reported_files(catalog, found)
-        raise
+        except IcebergSinkError:
+            for found in written.values():
+                delete_reported_files(catalog, found)
+            raise
     writes = [TableWrite(commits=written[table]) for table in sorted(written)]
     if not writes:
         logger.info("Nothing to add to any table of route-by=%s", options.column)

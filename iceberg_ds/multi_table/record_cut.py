@@ -36,7 +36,7 @@ from pyiceberg.table.update import (
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
-from iceberg_ds.commit.commit import commit_write
+from iceberg_ds.commit.commit import commit_write, report_replay
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.multi_table.cut_table import COLUMNS, ROWS, WRITER, CutWriter, place_of, read_cuts, refuse_other_writer
@@ -104,6 +104,7 @@ def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Write
         marker = _marker(cuts.metadata, first, MAIN_BRANCH)
         if marker is not None and marker.number >= numbered.number:
             logger.info("The cut of %s is recorded in %s", numbered, identifier_text(place))
+            report_replay(catalog, first, identifier_text(place), cuts, marker)
             return
         refuse_other_writer(catalog, cuts, writer)
     fault_point(FaultPoint.CUT_BEGUN)

@@ -30,6 +30,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.commit_meter import reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.cut_table import refuse_unfit_cut
 from iceberg_ds.multi_table.record_cut import record_cut
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
@@ -400,6 +401,7 @@ class Transaction:
         discard(commits)
         raise OptionError(f"Cannot {_ACTIONS[mode]} {line.name}: the block ended while its rows were being written.")
 
+    @waiting_once()
     def _commit(self) -> None:
         self._lines.sort(key=lambda line: self._begun.index(line.options.table))
         due = [line for line in self._lines if line.commits]
@@ -417,18 +419,18 @@ class Transaction:
     def _commit_lines(self, catalog: CatalogClient, due: Sequence[_Line]) -> None:
         options = {line.name: line.options for line in due}
         quarantines: Sequence[TableWrite] = ()
-        try:
-            with reporting_failures(catalog.reporting, [line.commits for line in due]):
+        with reporting_failures(catalog.reporting, [line.commits for line in due]):
+            try:
                 sent = [TableWrite(commits=line.commits) for line in due]
                 quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
                 for line, write in zip(due, own, strict=True):
                     line.commits = write.commits
                 writes = [line.ready() for line in due]
-        except BaseException:
-            for given_up in quarantines:
-                give_up_write(catalog, given_up.table, given_up.commits)
-            self._give_up()
-            raise
+            except BaseException:
+                for given_up in quarantines:
+                    give_up_write(catalog, given_up.table, given_up.commits)
+                self._give_up()
+                raise
         try:
             results = commit_tables(catalog, writes, first=quarantines)
         finally:

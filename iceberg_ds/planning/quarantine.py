@@ -28,7 +28,7 @@ from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write
+from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write, report_replay
 from iceberg_ds.commit.outcomes import why_refused
 from iceberg_ds.commit.retry import Pace
 from iceberg_ds.commit.snapshot_update import CommitResult
@@ -36,6 +36,7 @@ from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
 from iceberg_ds.metrics.commit_meter import reporting_failures
+from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
@@ -48,8 +49,8 @@ from iceberg_ds.snapshots.quarantined import (
     find_earlier_try,
 )
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_property
-from iceberg_ds.snapshots.txn import kind_of
-from iceberg_ds.table.names import parse_identifier
+from iceberg_ds.snapshots.txn import find_last_marker, kind_of
+from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
 
@@ -82,6 +83,7 @@ def commit_with_quarantine(
     return commit_with_quarantines(catalog, [write], lambda _: options, epoch_id=epoch_id)[0]
 
 
+@waiting_once()
 def commit_with_quarantines(
     catalog: CatalogClient,
     writes: Sequence[TableWrite],
@@ -220,9 +222,14 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
     )
     if earlier is EarlierTry.NONE:
         return missing
-    if earlier is EarlierTry.SAME_ROWS:
-        return []
-    if not missing and all(_has_number(catalog, source.write) for source in sources if not source.rows):
+    if earlier is EarlierTry.SAME_ROWS or (
+        not missing and all(_has_number(catalog, source.write) for source in sources if not source.rows)
+    ):
+        marker = find_last_marker(quarantine.metadata, MAIN_BRANCH, kind_of(numbered), numbered.writer)
+        if marker is not None:
+            txn = numbered if isinstance(numbered, TxnId) else None
+            write = replace(sources[0].write, txn=txn, stream=None)
+            report_replay(catalog, write, identifier_text(parse_identifier(table)), quarantine, marker)
         return []
     raise RefusedRowsError(_refusal(table, sources, numbered, earlier))
 

@@ -198,6 +198,11 @@ def marker_summary(write: NumberedWrite) -> dict[str, str]:
     return {kind.writer_key: write.writer, kind.number_key: str(write.number), **run}
 
 
+def landed_snapshot_id(marker: TxnMarker | None, write: NumberedWrite | None) -> int | None:
+    """Return the snapshot that holds the rows of a write; None if its writer's last marker has another number."""
+    return None if marker is None or write is None or marker.number != write.number else marker.snapshot_id
+
+
 def find_last_marker(metadata: TableMetadata, branch: str, kind: TxnKind, writer: str) -> TxnMarker | None:
     """Return the newest marker of `writer` that counts on `branch`, or None if it never committed there."""
     return find_markers(BranchHistory(metadata, branch), kind, writer).last

@@ -55,8 +55,8 @@ TRANSACTIONS = (
     Mutation(
         name="files of other tables stay when a search fails",
         file="multi_table/transaction.py",
-        before="            self._give_up()\n            raise\n        try:\n            results",
-        after="            raise\n        try:\n            results",
+        before="                self._give_up()\n                raise\n        try:\n            results",
+        after="                raise\n        try:\n            results",
         tests=(_TRANSACTION + "test_search_that_fails_leaves_no_file_of_any_table",),
     ),
     Mutation(

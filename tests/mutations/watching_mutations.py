@@ -70,7 +70,7 @@ WATCHING = (
     Mutation(
         name="a replay does not tell of the snapshot that has its rows",
         file="commit/snapshot_update.py",
-        before="self._meter.replayed(table.metadata, finding.marker.snapshot_id if finding.marker else None)",
+        before="self._meter.replayed(table.metadata, landed_snapshot_id(finding.marker, self._write.numbered))",
         after="self._meter.replayed(table.metadata, None)",
         tests=(_REPORTS + "test_replay_tells_of_the_snapshot_that_has_its_rows",),
     ),

@@ -10,3 +10,7 @@ kept: list[CommitReport] = []
 def keep(report: CommitReport) -> None:
     """Keep the report."""
     kept.append(report)
+
+
+async def late(_: CommitReport) -> None:
+    """Take no report: nobody awaits it."""

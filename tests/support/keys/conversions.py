@@ -33,7 +33,7 @@ ENCODINGS: tuple[RowEncoding, ...] = ("position", "copy-on-write")
 def convert(sink: Sink, encoding: RowEncoding = "position", **options: Any) -> ConvertResult:
     """Convert the deletes of the table in this process."""
     parsed = sink.options if not options else sink.options.__class__(**{**_fields(sink.options), **options})
-    return Conversion(sink.catalog, parsed, None, encoding).run()
+    return Conversion(sink.catalog, parsed, None, encoding).run(CommitMeter())
 
 
 def _fields(options: Any) -> dict[str, Any]:

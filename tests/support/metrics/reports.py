@@ -6,10 +6,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from support.tables.routed import RoutedSink
+from support.tables.sink import Sink
+
+from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import CommitReport, TaskFigures
 from iceberg_ds.metrics.report_file import ReportWriter
 
 UUID = "0b9f1f60-7f3e-4d0e-9d6e-0a4a3c1c2f11"
+
+
+def reports_on(*sinks: Sink | RoutedSink) -> list[CommitReport]:
+    """Return the list that takes the reports on the commits of the sinks from now on."""
+    taken: list[CommitReport] = []
+    for sink in sinks:
+        sink.catalog.reporting = Reporting([("the list", taken.append)])
+    return taken
 
 
 def report(snapshot_id: int | None = 1, /, *, rows: int = 10, **changes: Any) -> CommitReport:

@@ -29,6 +29,7 @@ from iceberg_ds.deletes.upsert import UpsertCommit
 from iceberg_ds.errors import CommitConflictError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.messages import TaskCommit
+from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.plan_write import WriteMode
 
@@ -460,6 +461,6 @@ def test_conversion_keeps_all_rows_whatever_changes_meanwhile(sink: Sink, change
     conversion = Conversion(sink.catalog, sink.options, None, "copy-on-write")
 
     with meanwhile(FaultPoint.PLANNED, lambda: (HARMLESS | OF_A)[change](sink)):
-        conversion.run()
+        conversion.run(CommitMeter())
 
     check_landed(sink, kind)

@@ -222,7 +222,9 @@ def test_options_say_where_reports_go(sink: Sink, tmp_path: Path, caplog: pytest
     assert json.loads(line)["outcome"] == "committed"
 
 
-@pytest.mark.parametrize("name", ["no_such_module:f", "json:no_such", "json:__name__", "no-such-entry-point"])
+@pytest.mark.parametrize(
+    "name", ["no_such_module:f", "json:no_such", "json:__name__", "no-such-entry-point", "support.reporters:late"]
+)
 def test_reporter_that_does_not_exist_is_refused_by_name(sink: Sink, name: str) -> None:
     """The user would wait for reports that never come."""
     options = embedded_options(Path(str(sink.options.warehouse)), metrics_reporter=name)

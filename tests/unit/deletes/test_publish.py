@@ -14,6 +14,7 @@ from support.checks.reader import rows_of
 from support.keys.conversions import compact, convert, keyed_deletes, meanwhile
 from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keys.publications import STAGING, applied, check_main, put, tasks, values
+from support.metrics.reports import reports_on
 from support.tables.sink import NAME, Sink, epoch
 
 import iceberg_ds
@@ -22,6 +23,7 @@ from iceberg_ds.deletes import publish as publication
 from iceberg_ds.deletes.convert import Conversion
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, DataFileError, OptionError
 from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.plan import TxnId
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -55,7 +57,7 @@ def plainly(sink: Sink, number: int | None, *events: Event, **options: Any) -> N
 def fail_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every conversion fail, as if a store could not be reached."""
 
-    def fail(_: Conversion) -> None:
+    def fail(*_: object) -> None:
         raise DataFileError("Cannot convert deletes of db.t, nothing was committed: a task failed: no route to host.")
 
     monkeypatch.setattr(Conversion, "run", fail)
@@ -391,8 +393,8 @@ def test_what_is_staged_behind_the_converted_snapshot_is_not_published(
     """The fast-forward would take deletes to main that came between the conversion and it."""
     convert_all, others = Conversion.run, iter([True])
 
-    def run(conversion: Conversion) -> Any:
-        result = convert_all(conversion)
+    def run(conversion: Conversion, meter: CommitMeter) -> Any:
+        result = convert_all(conversion, meter)
         if next(others, False):
             staged_only(keyed, OTHER, THIRD)
         return result
@@ -495,6 +497,28 @@ def test_refused_right_says_where_the_rows_are(
     check_main(keyed, ROWS[1], is_published=False)
     assert put(keyed, 1, SECOND).was_replayed
     check_main(keyed, ROWS[2])
+
+
+def test_conversion_is_reported_once_readers_see_it(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A board would show main with rows and files that no reader sees yet."""
+    taken = reports_on(keyed)
+
+    def fail(*_: object) -> None:
+        raise CatalogError("cannot be reached")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "fast_forward_whole", fail)
+        with pytest.raises(CatalogError):
+            put(keyed, 1, SECOND)
+    assert [(report.outcome, report.branch, dict(report.counts)) for report in taken] == [("failed", "main", {})] * 2
+
+    put(keyed, 1, SECOND)
+    put(keyed, 2, THIRD)
+    assert [report.outcome for report in taken[2:]] == ["replayed", "committed", "committed"]
+    assert taken[3].snapshot_id == heads(keyed)["main"]
+    # Of two reports on one epoch, that of the conversion alone has the totals of main.
+    assert [report.counts.get("total-equality-deletes") for report in taken[2:]] == [None, 0, None]
+    assert taken[-1].counts["added-equality-deletes"] == 3
 
 
 def test_task_that_fails_once_is_tried_again(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -336,3 +336,34 @@ def test_rows_of_a_quarantine_table_are_those_of_their_stream(sink: Sink, name: 
     assert list(counted(report(1, stream=name)).values(BY_NAME[RECORDS])) == [
         ("db.t", "main", label if len(table) < 120 else name, "append")
     ]
+
+
+def test_number_that_was_passed_over_renews_no_gauge_of_a_success() -> None:
+    """A job that repeats old batches for ever would look alive, and its number go back."""
+    late = replay_of(report(3), number=2, snapshot_id=None, sequence_number=None, counts={})
+    counters = counted(report(3), late)
+
+    assert commits(counters) == {"committed": 1, "replayed": 1}
+    for name in ("epoch", "last_success.time", "newest_event.time"):
+        instrument = BY_NAME[f"iceberg.sink.{name}"]
+        assert counters.values(instrument) == counted(report(3)).values(instrument)
+
+
+def test_table_that_is_known_shows_its_size_whatever_number_of_streams_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A board would show for ever how large the table was when the last known stream committed."""
+    monkeypatch.setattr(module, "LARGEST_WRITERS", 5)
+    counters = counted(*(report(number, stream=f"job-{number}") for number in range(1, 21)))
+
+    assert counters.values(BY_NAME[TOTAL]) == {("db.t", "main"): 200}
+    assert counters.values(BY_NAME[RECORDS])["db.t", "main", OTHER, "append"] == 150
+    assert len(counters.values(BY_NAME["iceberg.sink.epoch"])) == 5
+
+
+def test_label_is_no_longer_than_a_name_can_be() -> None:
+    """A file of five megabytes that another user may write to would make a scrape of hundreds."""
+    hostile = report(1, table="db." + "x" * 100_000, branch="b" * 100_000, stream="s" * 100_000)
+    other = replace(hostile, table=hostile.table + "y", snapshot_id=2)
+    labels = [text for labels in counted(hostile, other).values(BY_NAME[RECORDS]) for text in labels]
+
+    assert max(map(len, labels)) < 600
+    assert len(set(labels)) == 5

@@ -15,7 +15,7 @@ from support.metrics.reports import report
 
 from iceberg_ds.metrics import delivery
 from iceberg_ds.metrics.commit_meter import metered
-from iceberg_ds.metrics.delivery import LIMIT_S, Reporting
+from iceberg_ds.metrics.delivery import LIMIT_S, Reporting, described, waiting_once
 from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.plan import WriteIdentity
 
@@ -215,3 +215,59 @@ def test_report_to_the_log_is_printed_where_no_log_is_kept() -> None:
 
     line = f"{report(1).to_json()}\n"
     assert lines == [line, f"kept {line}", line]
+
+
+def test_reports_on_the_tables_of_one_commit_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reporter that takes its time would hold an epoch of many tables up for each of them."""
+    monkeypatch.setattr(delivery, "LIMIT_S", 0.3)
+    taken: list[CommitReport] = []
+    reporting = Reporting([("slow", lambda one: (time.sleep(0.2), taken.append(one)))])
+    began = time.monotonic()
+    with waiting_once():
+        for number in range(1, 13):
+            with metered(reporting), waiting_once():
+                reporting.report(report(number))
+        assert time.monotonic() - began < 0.2
+    waited = time.monotonic() - began
+
+    assert 0.3 <= waited < 1.2
+    deadline = time.monotonic() + 10
+    while len(taken) < 12 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [one.snapshot_id for one in taken] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("password", ["hunter2-secret", "hunter2 with blanks"])
+@pytest.mark.parametrize("before", range(1_930, 2_000, 8))
+def test_address_that_is_cut_off_shows_no_password(before: int, password: str) -> None:
+    """The log would show the password of a user whose address stands where a long text ends."""
+    shown = described(RuntimeError(f"{'x' * before} cannot reach https://user:{password}@host/db {'y' * 500}"))
+
+    assert "hunter2" not in shown
+    assert shown.startswith("RuntimeError: xxx")
+
+
+def test_process_that_is_forked_while_a_reporter_is_late_reports_anew(
+    hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All reports of the child would be missing, without a word."""
+    monkeypatch.setattr(delivery, "LIMIT_S", 0.1)
+    parent = os.getpid()
+    read, write = os.pipe()
+
+    def late_in_the_parent(one: CommitReport) -> None:
+        if os.getpid() == parent:
+            hanging(one)
+        else:
+            os.write(write, b"reported")
+
+    reporting = Reporting([("late", late_in_the_parent)])
+    reporting.report(report(1))
+    if (child := os.fork()) == 0:
+        reporting.report(report(2))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+
+    assert os.read(read, 100) == b"reported"
+    os.close(read)

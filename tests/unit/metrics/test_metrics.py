@@ -224,3 +224,14 @@ def test_last_success_after_a_clock_was_ahead_is_that_of_the_next_commit(
     write(path, [report(2, at_ms=NOW * 1000)])
 
     assert metrics.tables[0].last_success_ms == NOW * 1000
+
+
+def test_command_fails_if_a_file_cannot_be_read(path: Path) -> None:
+    """A script would take the zeros of a mistyped path for a stream that writes nothing."""
+    path.mkdir()
+
+    result = CliRunner().invoke(main, ["metrics", str(path), "--json"])
+
+    assert result.exit_code == 1
+    assert "could not be read" in result.output
+    assert iceberg_ds.Metrics(path).unreadable > 0

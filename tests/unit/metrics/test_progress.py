@@ -64,6 +64,15 @@ def test_newest_report_of_several_files_is_shown(tmp_path: Path) -> None:
     assert iceberg_ds.progress(Query(), file=[tmp_path / "new", tmp_path / "old"]).number == 2
 
 
+def test_table_of_several_is_told_if_it_is_named(tmp_path: Path) -> None:
+    """Who writes into several tables would see that of the cuts alone."""
+    of_one = report(2, query_id=QUERY)
+    write(tmp_path / "a", [of_one, report(3, query_id=QUERY, table="meta.cuts")])
+
+    assert iceberg_ds.progress(Query(), file=tmp_path / "a").number == 3
+    assert iceberg_ds.progress(Query(), file=tmp_path / "a", table="db.t").report == of_one
+
+
 def test_table_tells_the_last_commit_where_no_file_is_seen(sink: Sink, warehouse: Path, tmp_path: Path) -> None:
     """A client of Spark Connect, who does not see the driver's files, would see no commit."""
     for number in range(3):

@@ -232,11 +232,12 @@ class Gateway(BaseHTTPRequestHandler):
     """Takes what is pushed."""
 
     taken: tuple[str, str] = ("", "")
+    login: str | None = None
 
     def do_PUT(self) -> None:  # http.server's
         """Take metrics."""
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        type(self).taken = (self.path, body)
+        type(self).taken, type(self).login = (self.path, body), self.headers["Authorization"]
         self.send_response(202)
         self.end_headers()
 
@@ -253,6 +254,17 @@ def test_metrics_are_pushed_to_a_gateway_under_the_job(path: Path) -> None:
 
     assert Gateway.taken[0] == "/metrics/job/nightly"
     assert value(Gateway.taken[1], "iceberg_commit_records_added_total") == 10
+
+
+@pytest.mark.parametrize(("login", "sent"), [("", None), ("user:p%40ss@", "Basic dXNlcjpwQHNz")])
+def test_login_in_the_address_of_a_gateway_is_sent(path: Path, login: str, sent: str | None) -> None:
+    """A gateway behind a proxy with passwords could never be reached."""
+    write(path, [report(1)])
+    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        iceberg_ds.push_metrics(path, f"http://{login}127.0.0.1:{server.server_port}/below")
+
+    assert (Gateway.taken[0], Gateway.login) == ("/below/metrics/job/iceberg-ds", sent)
 
 
 @pytest.mark.parametrize(

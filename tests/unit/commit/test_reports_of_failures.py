@@ -1,0 +1,272 @@
+"""What reports tell of commits that failed, were interrupted, were given up because of others, or are repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.catalogs.faulty_catalog import FaultyCatalog, connection_lost, throttled
+from support.keys.messages import KEYED_SCHEMA, keyed_tasks
+from support.keys.upserts import apart, commit_upsert, upsert, upsert_plan
+from support.metrics.reports import reports_on
+from support.tables.bad_rows import UUID, commit, quarantining, sent, tasks
+from support.tables.epochs import Tables
+from support.tables.routed import RoutedSink, customer, order
+from support.tables.sink import Sink, epoch, rows
+
+from iceberg_ds.commit import commit as protocol
+from iceberg_ds.commit import together
+from iceberg_ds.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    IcebergSinkError,
+    OptionError,
+    RefusedRowsError,
+)
+from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.multi_table import commit as routing
+
+pytestmark = pytest.mark.usefixtures("waits")
+
+TABLES = ("a", "b", "c")
+
+
+@pytest.fixture
+def interrupted() -> Iterator[None]:
+    """Let the next commit be interrupted before its first request."""
+
+    def act(reached: FaultPoint) -> None:
+        if reached in {FaultPoint.TABLE_LOADED, FaultPoint.TABLES_PREPARED}:
+            raise KeyboardInterrupt
+
+    listen(act)
+    yield
+    listen(None)
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_table_is_not_in_doubt_because_its_quarantine_is(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """An alert would send its reader to look for rows that were never sent."""
+    quarantine = quarantining(sink)
+    commit(quarantine, tasks(quarantine, sent(("1", "x", UUID))))
+    faulty = replace(faulty_sink, options=quarantine.options)
+    taken = reports_on(faulty)
+    messages = tasks(faulty, sent(("1", "x", UUID), ("2", "5", UUID)))
+    faulty_catalog.fail_next(60, connection_lost)
+
+    with pytest.raises(CommitStateUnknownError):
+        commit(faulty, messages)
+
+    assert [(report.table, report.outcome) for report in taken] == [
+        ("db.t__quarantine", "unknown"),
+        ("db.t", "failed"),
+    ]
+
+
+def test_table_that_is_given_up_for_another_is_not_in_doubt(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """An alert would tell of rows that may be there, although their files are deleted."""
+    tables = Tables(of_one=sink, names=TABLES)
+    tables.create()
+    faulty = Tables(of_one=faulty_sink, names=TABLES)
+    taken = reports_on(faulty_sink)
+    writes = faulty.to_all(0, 1)
+    faulty_catalog.fail_next(1, connection_lost)
+    faulty_catalog.before_commit(1, lambda: (tables.sink("b").append(5), sink.catalog.raw.drop_table(("db", "c"))))
+
+    with pytest.raises(IcebergSinkError):
+        faulty.commit(writes)
+
+    assert {report.table: report.outcome for report in taken} == {
+        "db.a": "unknown",
+        "db.b": "failed",
+        "db.c": "unknown",
+    }
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_commit_that_is_interrupted_before_its_request_has_failed(sink: Sink) -> None:
+    """Whoever stops a driver would have to look for rows that cannot be there."""
+    taken = reports_on(sink)
+
+    with pytest.raises(KeyboardInterrupt):
+        sink.append(1)
+
+    assert [(report.outcome, report.error) for report in taken] == [("failed", "KeyboardInterrupt")]
+
+
+def test_table_that_was_found_to_have_its_rows_stays_replayed(sink: Sink) -> None:
+    """A table that surely has its rows would be told as one that may have them."""
+    tables = Tables(of_one=sink, names=TABLES)
+    tables.create()
+    tables.commit(tables.write(0, {"a": [1]}))
+    writes = tables.to_all(0, 1)
+    taken = reports_on(sink)
+
+    def act(reached: FaultPoint) -> None:
+        if reached is FaultPoint.TABLES_PREPARED:
+            raise KeyboardInterrupt
+
+    listen(act)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tables.commit(writes)
+    finally:
+        listen(None)
+
+    assert [report.outcome for report in taken] == ["replayed", "failed", "failed"]
+
+
+def test_upsert_that_is_made_anew_counts_all_its_requests(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog
+) -> None:
+    """Each request that was lost would seem to be more than half of all, and raise an alert."""
+    sink.create(KEYED_SCHEMA)
+    upsert(sink, "position", *apart([("I", 1, "EU", 1, 1)]))
+    taken = reports_on(faulty_sink)
+    plan = upsert_plan(faulty_sink)
+    messages = keyed_tasks(plan, *apart([("U", 1, "US", 10, 2)]))
+    faulty_catalog.before_commit(1, lambda: upsert(sink, "position", [("U", 1, "DE", -1, 5)]) and None)
+
+    commit_upsert(faulty_sink, plan, "position", messages)
+
+    assert (taken[-1].attempts, taken[-1].conflicts) == (faulty_catalog.commits, 1) == (2, 1)
+
+
+def test_each_request_to_create_a_table_counts(faulty_sink: Sink, faulty_catalog: FaultyCatalog) -> None:
+    """A catalog that is overloaded would seem to be asked once."""
+    taken = reports_on(faulty_sink)
+    messages = faulty_sink.write(rows(1))
+    faulty_catalog.fail_next(3, throttled)
+
+    faulty_sink.commit(messages)
+
+    assert taken[-1].attempts == faulty_catalog.commits == 4
+
+
+def test_request_that_is_not_sent_does_not_count(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables would seem to be asked for again and again, because the store of one of them is slow."""
+    tables = Tables(of_one=sink, names=TABLES)
+    tables.create()
+    writes, taken = tables.to_all(0, 1), reports_on(sink)
+    prepare, fails = together._Part.prepare, iter([True, True, True])
+
+    def prepare_late(part: together._Part) -> object:
+        prepared = prepare(part)
+        return OSError("503 Slow Down") if part.name == "db.c" and next(fails, False) else prepared
+
+    monkeypatch.setattr(together._Part, "prepare", prepare_late)
+    tables.commit(writes)
+
+    assert [report.attempts for report in taken] == [1, 1, 1]
+
+
+@pytest.fixture
+def undeletable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file of a write be deleted that is given up before a request."""
+    monkeypatch.setattr(protocol, "delete_files", lambda _io, paths, _proof: len(paths))
+
+
+@pytest.mark.usefixtures("undeletable")
+def test_files_of_refused_rows_that_stay_are_counted(sink: Sink) -> None:
+    """A store that refuses to delete would fill up without an alert."""
+    refusing = quarantining(sink, "null", max_bad_rows=0)
+    taken = reports_on(refusing)
+    messages = tasks(refusing, sent(("1", "x", UUID), ("2", "5", UUID)), small_task_size_bytes=0)
+
+    with pytest.raises(RefusedRowsError, match="files could not be deleted"):
+        refusing.commit(messages)
+
+    assert [report.files_left for report in taken] == [1]
+
+
+@pytest.mark.usefixtures("undeletable")
+def test_files_that_stay_are_counted_if_another_table_cannot_be_planned(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that refuses to delete would fill up without an alert."""
+    routed = RoutedSink.of(warehouse, small_task_size_bytes="0")
+    routed.append(order(1))
+    taken = reports_on(routed)
+    messages = routed.write([order(2), customer(3)])
+
+    def fail(*_: object, **__: object) -> None:
+        raise OptionError("no")
+
+    monkeypatch.setattr(routing, "plan_and_write", fail)
+    with pytest.raises(OptionError):
+        routed.commit(messages)
+
+    assert [(report.table, report.outcome, report.files_left) for report in taken] == [("db.orders", "failed", 1)]
+
+
+def test_files_of_a_table_that_was_dropped_are_counted(sink: Sink) -> None:
+    """The files stay in a folder that nobody looks at any more."""
+    sink.append(1)
+    messages, taken = sink.write(rows(2)), reports_on(sink)
+    sink.catalog.raw.drop_table(("db", "t"))
+
+    with pytest.raises(CommitConflictError, match="left where they are"):
+        sink.commit(messages)
+
+    assert [report.files_left for report in taken] == [1]
+
+
+def test_number_that_was_passed_over_is_not_told_as_the_later_one(sink: Sink) -> None:
+    """A board would show rows that were never written, and a stream as alive that goes back."""
+    taken = reports_on(sink)
+
+    for version in (1, 3, 2, 3):
+        sink.commit(sink.write(rows(version), plan=sink.plan(txn_app_id="nightly", txn_version=version)))
+
+    assert [report.outcome for report in taken] == ["committed", "committed", "replayed", "replayed"]
+    assert (taken[2].number, taken[2].snapshot_id, dict(taken[2].counts)) == (2, None, {})
+    assert (taken[3].number, taken[3].snapshot_id) == (3, taken[1].snapshot_id)
+    assert sink.ids() == [1, 3]
+
+
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.parametrize("has_landed", [True, False], ids=["the table has its rows", "it was killed before"])
+def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, has_landed: bool) -> None:
+    """A report on the quarantine table that a killed process could not make would be missing for ever."""
+    quarantine = quarantining(sink)
+
+    def put() -> None:
+        commit(quarantine, tasks(quarantine, sent(("1", "x", UUID), ("2", "5", UUID)), of_epoch=epoch(0)))
+
+    def act(reached: FaultPoint) -> None:
+        if reached is FaultPoint.QUARANTINED and not has_landed:
+            raise KeyboardInterrupt
+
+    listen(act)
+    with suppress(KeyboardInterrupt):
+        put()
+    listen(None)
+    taken = reports_on(quarantine)
+    put()
+
+    assert [(report.table, report.outcome, report.counts["added-records"]) for report in taken] == [
+        ("db.t__quarantine", "replayed", 1),
+        ("db.t", "replayed" if has_landed else "committed", 1),
+    ]
+    assert taken[0].table_uuid == str(sink.catalog.load_table(("db", "t__quarantine")).metadata.table_uuid)
+
+
+def test_repeated_epoch_tells_of_the_table_of_cuts(warehouse: Path) -> None:
+    """A report on the table of cuts that a killed process could not make would be missing for ever."""
+    routed = RoutedSink.of(warehouse, consistent_cut="meta.cuts")
+    taken = reports_on(routed)
+
+    for _ in range(2):
+        routed.append(order(1), customer(2), epoch_id=0)
+
+    first, again = [report for report in taken if report.table == "meta.cuts"]
+    assert (first.outcome, again.outcome) == ("committed", "replayed")
+    assert (again.snapshot_id, again.number, again.counts["added-records"]) == (first.snapshot_id, 0, 2)
+    assert again.table_uuid == first.table_uuid
