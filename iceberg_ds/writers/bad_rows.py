@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, NestedField, StructType
 
 from iceberg_ds.cdc.row_kind import RowKind, are_lone_updates, read_operations, with_deletes
 from iceberg_ds.errors import DataFileError, SchemaMismatchError
 from iceberg_ds.messages import BadRows, RowCounts
-from iceberg_ds.plan import DIFF, ERRORS, EVERY_ROW, BadRowPolicy, OverwriteByFilter, Reason, WritePlan
+from iceberg_ds.plan import (
+    DIFF,
+    ERRORS,
+    EVERY_ROW,
+    BadRowPolicy,
+    DynamicOverwrite,
+    OverwriteByFilter,
+    Reason,
+    WritePlan,
+)
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.bad_values import check_column, may_be_bad
 from iceberg_ds.table.names import find_sources
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
     from iceberg_ds.expressions.row_filter import RowFilter
 
 NULLED = "NULLED"
+_REQUIRED = "is required"
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # how Python marks such bytes
 _RAW_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\udc[89a-f][0-9a-f]")
 _ERROR = pa.struct([("column", pa.string()), ("change", pa.string()), ("reason", pa.string())])
@@ -141,6 +152,7 @@ class BadRowFilter:
         self._schema: pa.Schema | None = None
         self._sources: list[int | None] = []
         self._places: list[_Place] = []
+        self._never_null: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
         self._example = ""
         self._kept: list[pa.RecordBatch] = []
@@ -226,6 +238,33 @@ class BadRowFilter:
             and schema.names[source].lower() not in self._filled
             and (own.field_id in keys or may_be_bad(schema.field(source).type, field))
         ]
+        if self._policy.mode == "null":
+            self._never_null = self._find_never_null(schema, keys)
+
+    def _find_never_null(self, schema: pa.Schema, keys: Collection[int]) -> dict[str, str]:
+        """Return the columns of the table whose values no null may take the place of, each with why."""
+        feed, plan = self._feed, self._plan
+        events = {self._operations, *(field.name for field in feed.sequence)} if feed else {self._operations}
+        predicate = {field.name for field in plan.frame.fields} if plan.frame else set()
+        replaced: set[int] = set()
+        if isinstance(plan.write.overwrite, DynamicOverwrite):
+            parts = [part for part in plan.spec.fields if not isinstance(part.transform, VoidTransform)]
+            replaced = {path[0] for part in parts if (path := _path(plan.schema.as_struct(), part.source_id))}
+        found: dict[str, str] = {}
+        for position, (source, own) in enumerate(zip(self._sources, plan.schema.fields, strict=True)):
+            if source is None:
+                continue
+            if own.required:
+                found[own.name] = _REQUIRED
+            elif own.field_id in keys:
+                found[own.name] = "is a key"
+            elif schema.names[source] in events:
+                found[own.name] = "says what a row does to its key"
+            elif schema.names[source] in predicate:
+                found[own.name] = "delete-when reads"
+            elif position in replaced:
+                found[own.name] = "decides which partition is replaced"
+        return found
 
     def _operations_of(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, list[_Problem]]:
         """Return which rows are written (None: all), and what is wrong with operations."""
@@ -319,25 +358,15 @@ class BadRowFilter:
     def _fixable(self, problems: Iterable[_Problem]) -> list[_Problem]:
         """Return what is wrong with values that can become null; what the writers refuse is left to them."""
         fixable = []
-        of_feed = {self._operations, *([field.name for field in self._feed.sequence] if self._feed else ())}
         for problem in problems:
             if problem.reason in (Reason.OPERATION, Reason.KEY):
                 continue
-            field = self._shape.named.field(problem.column)
-            place = next((one for one in self._places if one.named.name == problem.column), None)
-            why = ""
-            if not field.nullable:
-                why = "is required"
-            elif place is not None and place.is_key:
-                why = "is a key"
-            elif problem.column in of_feed:
-                why = "says what a row does to its key"
-            if why:
+            if (why := self._never_null.get(problem.column)) is not None:
+                optional = "make the column optional in the table, " if why == _REQUIRED else ""
                 raise SchemaMismatchError(
                     f"Cannot write to {self._plan.write.table}: {problem.mask.true_count} of {len(problem.mask)} rows "
                     f"here have {problem.detail} in column '{problem.column}', which {why}, so that on-bad-row=null "
-                    "cannot make it null. Filter or mend these rows, make the column optional in the table, or write "
-                    "with on-bad-row=quarantine."
+                    f"cannot make it null. Filter or mend these rows, {optional}or write with on-bad-row=quarantine."
                 )
             fixable.append(problem)
         return fixable

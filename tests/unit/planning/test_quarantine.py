@@ -203,6 +203,39 @@ KINDS = {
         spec=PartitionSpec(PartitionField(2, 1000, TruncateTransform(100), "value_trunc")),
         can_be_null=True,
     ),
+    # A null would be read as a delete.
+    "delete-when": Kind(
+        table=Schema(PLAIN.fields[0], NestedField(2, "token", ice.UUIDType()), identifier_field_ids=[1]),
+        columns=frame(id=LONG, TOKEN=TEXT),
+        good={"id": 1, "TOKEN": UUID},
+        bad={"id": 2, "TOKEN": "no uuid"},
+        column="token",
+        reason="malformed",
+        options={"keys": ("id",), "delete_when": "token IS NULL"},
+    ),
+    "delete-when-of-marks": Kind(
+        table=Schema(
+            PLAIN.fields[0], NestedField(2, "token", ice.UUIDType()), NestedField(3, "gone", ice.BooleanType())
+        ),
+        columns=frame(id=LONG, token=TEXT),
+        good={"id": 1, "token": UUID},
+        bad={"id": 2, "token": "no uuid"},
+        column="token",
+        reason="malformed",
+        options={"soft_delete_column": "gone", "delete_when": "token = 'no uuid'"},
+    ),
+    # The partition of null would be replaced.
+    "partition-to-replace": Kind(
+        table=Schema(PLAIN.fields[0], NestedField(2, "day", ice.DateType())),
+        columns=frame(id=LONG, day=TEXT),
+        good={"id": 1, "day": "2026-01-01"},
+        bad={"id": 2, "day": "n/a"},
+        column="day",
+        reason="cast",
+        spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day")),
+        mode=WriteMode.OVERWRITE,
+        options={"overwrite_mode": "dynamic"},
+    ),
 }
 BAD_KINDS = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 _TRIED = {"overflow", "operation", "range"}
