@@ -24,7 +24,7 @@ from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.tables.bad_rows import SENT, TABLE, UUID, commit, quarantined, quarantining, reasons, sent, tasks, write
 from support.tables.changes_by_others import expire, plain_table, set_columns
-from support.tables.sink import Row, Sink, embedded_options, epoch, paths_of
+from support.tables.sink import Row, Sink, arrow_batch, embedded_options, epoch, paths_of
 
 from iceberg_ds.catalog.answers import ManyTablesRefusedError
 from iceberg_ds.catalog.client import CatalogClient
@@ -294,6 +294,23 @@ def test_bad_row_goes_into_the_quarantine_and_the_others_into_the_table(sink: Si
     assert json.loads(row["row"]).keys() == kind.bad.keys()
     assert json.loads(row["row"])["id"] == kind.bad["id"]
     check_clean(sink.table())
+
+
+@BAD_KINDS
+def test_bad_row_is_told_alike_if_spark_sends_large_offsets(sink: Sink, kind: Kind) -> None:
+    """Text and bytes would land without a check: 30 digits as another number, `0x1F` as 31."""
+    sink = made_for(sink, kind, "quarantine")
+    batch = arrow_batch([kind.good, kind.bad], kind.columns)
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    columns = [column.cast(large.get(column.type, column.type)) for column in batch.columns]
+    sent_rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    plan = sink.plan(kind.columns, kind.mode)
+
+    commit(sink, [report_task(plan, [sent_rows], TaskAttempt(partition_id=0, task_attempt_id=7))])
+
+    assert ids(sink) == [1]
+    (row,) = quarantined(sink)
+    assert row["reason"].startswith(f"{kind.reason}: ")
 
 
 @SOME_KINDS
