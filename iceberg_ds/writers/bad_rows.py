@@ -324,7 +324,7 @@ class BadRowFilter:
         epoch, count = self._plan.write.epoch, rows.num_rows
         kept = pa.RecordBatch.from_arrays(
             [
-                json_texts(rows),
+                json_texts(rows, self._bad_columns(problems, is_bad)),
                 pa.repeat(pa.scalar(self._plan.write.table), count),
                 pa.array(columns, QUARANTINE_SCHEMA.field("columns").type),
                 pa.array(["; ".join(texts) for texts in reasons], pa.string()),
@@ -342,6 +342,16 @@ class BadRowFilter:
                 "writes the quarantine table, and gets them all at once. Nothing was committed. Mend the source, or "
                 "write fewer rows at once."
             )
+
+    def _bad_columns(self, problems: Sequence[_Problem], is_bad: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+        """Yield the columns of the DataFrame with bad values, each with where these are among the bad rows."""
+        assert self._schema is not None  # noqa: S101  # rows have been looked at
+        for problem in problems:
+            position = self._shape.named.get_field_index(problem.column)
+            # The operation column may be in the DataFrame alone.
+            source = self._schema.get_field_index(problem.column) if position < 0 else self._sources[position]
+            if source is not None and source >= 0:
+                yield source, problem.mask.filter(is_bad)
 
     def _with_nulls(self, rows: _Rows, problems: list[_Problem]) -> pa.RecordBatch:
         """Return the rows with nulls for bad values, and with the column that says which and why."""
@@ -388,14 +398,27 @@ def row_counts(received: int, left_out: int, bad: BadRowFilter | None) -> RowCou
     return RowCounts(received=received, left_out=left_out, quarantined=bad.quarantined, dropped=bad.dropped)
 
 
-def json_texts(rows: pa.RecordBatch) -> pa.Array:
+def json_texts(rows: pa.RecordBatch, bad: Iterable[tuple[int, pa.Array]] = ()) -> pa.Array:
     r"""Return each row as the text of a JSON object; bytes of texts that are no UTF-8 stand as `\udcff`.
 
+    Columns without a value are left out, as Spark's `to_json` leaves them out: whether a row is sent with them depends
+    on the table, and on the rows beside it, where rows name their tables. The earlier try is told by these texts.
     No text of Spark has such an escape: it stands for half a character, and a backslash in a text is escaped itself.
+
+    Args:
+        rows: The rows.
+        bad: Numbers of columns, each with where it is shown without a value, too.
     """
-    if not rows.num_columns:
-        return pa.repeat(pa.scalar("{}"), rows.num_rows)
-    texts = to_json(pa.StructArray.from_arrays(rows.columns, names=rows.schema.names))
+    shown = [to_json(column) for column in rows.columns]
+    for number, mask in bad:
+        shown[number] = pc.if_else(mask, pc.fill_null(shown[number], "null"), shown[number])
+    # Arrow loses rows if it is to skip nulls and a row has nothing else.
+    members = [
+        pc.fill_null(pc.binary_join_element_wise(f",{json.dumps(name, ensure_ascii=False)}:", text, ""), "")
+        for name, text in zip(rows.schema.names, shown, strict=True)
+    ]
+    texts = pc.binary_join_element_wise(pa.repeat(pa.scalar("{"), rows.num_rows), *members, "}", "")
+    texts = pc.replace_substring(texts, "{,", "{", max_replacements=1)
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

@@ -291,6 +291,7 @@ def test_bad_row_goes_into_the_quarantine_and_the_others_into_the_table(sink: Si
     assert row["table"] == "db.t"
     assert row["epoch"] is None
     assert row["time"] is not None
+    # A null that is bad is there, too: `requeue` would miss its column.
     assert json.loads(row["row"]).keys() == kind.bad.keys()
     assert json.loads(row["row"])["id"] == kind.bad["id"]
     check_clean(sink.table())
@@ -431,7 +432,7 @@ def test_replay_changes_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch, can
 
     assert result.was_replayed
     assert before == ([1, 6], [row for row in quarantined(sink) if row["epoch"] == 0])
-    assert [row["row"] for row in quarantined(sink) if row["epoch"] == 1] == ['{"id":"7","amount":"x","token":null}']
+    assert [row["row"] for row in quarantined(sink) if row["epoch"] == 1] == ['{"id":"7","amount":"x"}']
     check_clean(sink.table())
 
 
@@ -819,9 +820,7 @@ def test_secret_values_are_in_no_log_and_no_error(sink: Sink, caplog: pytest.Log
 
     assert secret not in caplog.text
     assert secret not in str(refused.value)
-    assert quarantined(sink)[0]["row"] == json.dumps(
-        {"id": "1", "amount": secret, "token": None}, separators=(",", ":")
-    )
+    assert quarantined(sink)[0]["row"] == json.dumps({"id": "1", "amount": secret}, separators=(",", ":"))
 
 
 def test_lost_bad_row_is_found_by_the_count(sink: Sink) -> None:
