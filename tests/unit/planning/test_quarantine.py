@@ -49,7 +49,7 @@ from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.writers import bad_rows
-from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS
+from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -508,11 +508,27 @@ def test_quarantine_that_cannot_be_written_keeps_the_rows_out_of_the_table(
     replace(sink, options=replace(sink.options, table=("db", "t__quarantine"))).create(of_others)
     messages = tasks(sink, MIXED, of_epoch=epoch(0))
 
-    with pytest.raises(SchemaMismatchError, match="t__quarantine"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"table db\.t__quarantine \(option 'quarantine-table'\), nothing was"
+    ):
         commit(sink, messages)
 
     assert sink.ids() == []
     assert not any(path.exists() for path in paths_of(messages))
+
+
+def test_quarantine_with_a_required_column_is_named(sink: Sink) -> None:
+    """The user would look for the null in a table of another name, and in a column that no DataFrame has."""
+    sink = quarantining(sink)
+    made_so = pa.schema([field.with_nullable(field.name != "epoch") for field in QUARANTINE_SCHEMA])
+    sink.catalog.raw.create_table(("db", "t__quarantine"), made_so)
+
+    with pytest.raises(
+        SchemaMismatchError, match=r"(?s)db\.t__quarantine \(option 'quarantine-table'\).*into column 'ep"
+    ):
+        write(sink, MIXED)
+
+    assert sink.ids() == []
 
 
 def test_quarantine_whose_commit_fails_keeps_the_rows_out_of_the_table(
@@ -958,7 +974,7 @@ def test_errors_column_must_be_allowed_and_free(sink: Sink) -> None:
     """The reasons would be lost, or the user's own column overwritten."""
     sink = quarantining(sink, "null", schema_evolution="strict")
 
-    with pytest.raises(SchemaMismatchError, match="column '_errors'"):
+    with pytest.raises(SchemaMismatchError, match="column '_errors' is what on-bad-row=null fills in"):
         sink.plan(SENT)
     with pytest.raises(OptionError, match="'_errors' is in the DataFrame, and option 'on-bad-row' fills it in"):
         sink.plan(StructType([*SENT, StructField("_errors", TEXT)]), schema_evolution="add-columns")
@@ -976,7 +992,7 @@ def test_columns_that_are_not_cast_are_refused_as_before(sink: Sink, column: str
         sink.create(NESTED)
         columns = frame(id=LONG, tags=spark.ArrayType(spark.StructType([StructField("n", TEXT)])))
 
-    with pytest.raises(SchemaMismatchError, match=r"in the DataFrame and (int|long) in the table"):
+    with pytest.raises(SchemaMismatchError, match=r"in the DataFrame and (int|bigint) in the table"):
         sink.plan(columns)
 
 
