@@ -167,9 +167,7 @@ class _Columns:
 
     def of(self, table: Table) -> StructType:
         """Return the columns that the table has, and those that the write reads; or those of `route-columns`."""
-        if self._picked is not None:
-            return StructType([self._dataframe[name] for name in self.named()])
-        wanted = self._there(table) | self._read
+        wanted = self._there(table) | self._read if self._picked is None else self.named()
         return StructType([column for column in self._dataframe if column.name in wanted])
 
     def waits_for_rows(self, table: Table) -> bool:

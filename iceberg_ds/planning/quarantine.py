@@ -33,7 +33,7 @@ from iceberg_ds.commit.outcomes import why_refused
 from iceberg_ds.commit.retry import Pace
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables
-from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError
+from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
 from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.metrics.delivery import waiting_once
@@ -287,8 +287,15 @@ def _written(catalog: CatalogClient, options: SinkOptions, table: str, sources: 
     rows = [part for source in sources for part in source.rows]
     columns = StructType.fromJson(json.loads(rows[0].columns))
     epoch = sources[0].write.epoch
-    plan = plan_write(catalog, _options(options, table, sources), columns, is_stream=epoch is not None)
-    commit = report_task(plan.in_epoch(epoch), batches_of(rows), ON_DRIVER)
+    try:
+        plan = plan_write(catalog, _options(options, table, sources), columns, is_stream=epoch is not None)
+        commit = report_task(plan.in_epoch(epoch), batches_of(rows), ON_DRIVER)
+    except SchemaMismatchError as problem:
+        needed = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in columns)
+        raise SchemaMismatchError(
+            f"Cannot write bad rows into quarantine table {table} (option 'quarantine-table'), nothing was committed: "
+            f"it needs the columns {needed}, and all its columns optional. Alter it, or name another one. {problem}"
+        ) from problem
     count = sum(part.record_count for part in rows)
     check_rows(f"commit to {table}", "tasks sent", count, {"written into the quarantine table": commit.counts.to_add})
     return commit

@@ -6,12 +6,14 @@ relabelled, or parsed from text or bytes into the table's type; a value that can
 column's name and an example, never changed. Columns that a batch does not have are null.
 
 PyIceberg knows the types, too, but its module loads Arrow's datasets, and with them pandas where it is installed: in
-every task and every commit. A test holds that both are alike, but for the 64-bit offsets that Spark does not send.
+every task and every commit. A test holds that both are alike, but for PyIceberg's 64-bit offsets: Spark sends them only
+if `spark.sql.execution.arrow.useLargeVarTypes` is true, and then `with_short_offsets` makes 32-bit offsets of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -143,6 +145,55 @@ def _optional_below(field: pa.Field) -> pa.Field:
         key, item = _optional_below(data_type.key_field), _optional_below(data_type.item_field)
         return field.with_type(pa.map_(key, item))
     return field
+
+
+def with_short_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a task with the 32-bit offsets of text and bytes that everything else here expects.
+
+    Values are not copied, unless a batch has more than 2 GiB in one column: it is divided.
+
+    Args:
+        batches: As Spark sends them: all have the same columns.
+    """
+    batches = iter(batches)
+    for first in batches:
+        schema = pa.schema([_with_short_offsets(field) for field in first.schema])
+        if schema.equals(first.schema):
+            yield first
+            yield from batches
+            return
+        for batch in itertools.chain([first], batches):
+            yield from _shortened(batch, schema)
+
+
+def _with_short_offsets(field: pa.Field) -> pa.Field:
+    data_type = field.type
+    if pa.types.is_large_string(data_type):
+        return field.with_type(pa.string())
+    if pa.types.is_large_binary(data_type):
+        return field.with_type(pa.binary())
+    if pa.types.is_struct(data_type):
+        return field.with_type(pa.struct([_with_short_offsets(child) for child in data_type]))
+    if pa.types.is_list(data_type):
+        return field.with_type(pa.list_(_with_short_offsets(data_type.value_field)))
+    if pa.types.is_map(data_type):
+        key, item = _with_short_offsets(data_type.key_field), _with_short_offsets(data_type.item_field)
+        return field.with_type(pa.map_(key, item))
+    return field
+
+
+def _shortened(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    try:
+        columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    except pa.ArrowInvalid:  # an offset beyond 32 bits
+        if batch.num_rows == 1:
+            raise
+        middle = batch.num_rows // 2
+        for half in (batch.slice(0, middle), batch.slice(middle)):
+            # A copy, because the offsets of a slice are those of the whole.
+            yield from _shortened(pa.ipc.read_record_batch(half.serialize(), half.schema), schema)
+    else:
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def cast_values(values: pa.Array, target: pa.DataType, path: str) -> pa.Array:

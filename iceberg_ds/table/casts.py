@@ -33,6 +33,8 @@ _LEADING_ZEROS = r"^(-?)0+([0-9])"
 _DECIMAL_TEXT = rf"^{_FRACTION}$"
 _FLOAT_TEXT = rf"^({_FRACTION}|-?(?i:nan|inf|infinity))$"
 _INFINITE_TEXT = r"^-?(?i:inf|infinity)$"
+_OTHER_THAN_ZERO = r"^-?[0-9.]*[1-9]"
+_LONG_TEXT = {pa.float32(): r"^-?[0-9]{8,}$", pa.float64(): r"^-?[0-9]{16,}$"}  # shorter whole numbers are exact
 _DECIMAL_PARTS = re.compile(r"(-?)([0-9]*)\.?([0-9]*)(?:[eE]([-+]?)0*([0-9]*))?")
 _BOOLEAN_TEXT = r"^(?i:true|false)$"
 _YEAR = r"(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # there is no year 0 in Spark and Python
@@ -118,7 +120,20 @@ def _text_cast(values: pa.Array, target: pa.DataType) -> Cast:
     lost = _where(pc.and_(values.is_valid(), found.is_null()))
     if pa.types.is_floating(target):
         lost = _or(lost, _where(pc.and_not(pc.is_inf(found), pc.match_substring_regex(values, _INFINITE_TEXT))))
+        lost = _or(lost, _rounded(values, found))
     return Cast(values=found if lost is None else _without(found, lost), is_bad=_or(is_bad, lost))
+
+
+def _rounded(texts: pa.Array, found: pa.Array) -> pa.Array | None:
+    """Return where the float of a text is no longer its number, of which fractions may be rounded; None if nowhere."""
+    became_zero = pc.and_(pc.equal(found, 0), pc.match_substring_regex(texts, _OTHER_THAN_ZERO))
+    is_long = pc.match_substring_regex(texts, _LONG_TEXT[found.type])
+    numbers = pc.indices_nonzero(is_long)
+    pairs = zip(texts.take(numbers).to_pylist(), found.take(numbers).to_pylist(), strict=True)
+    is_other = pc.replace_with_mask(
+        is_long, is_long, pa.array([Decimal(text) != number for text, number in pairs], pa.bool_())
+    )
+    return _or(_where(became_zero), _where(is_other))
 
 
 def _as_text(values: pa.Array) -> pa.Array:

@@ -15,8 +15,17 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from pyspark.sql import types as spark
 
 from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.plan import ERRORS
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions
-from iceberg_ds.table.spark_types import UnsupportedTypeError, bullets, convert_type, is_lossless, is_writable
+from iceberg_ds.table.spark_types import (
+    UnsupportedTypeError,
+    bullets,
+    convert_type,
+    is_lossless,
+    is_writable,
+    next_step,
+    spark_name,
+)
 
 # Parent id of a column of the table itself; the parent of a struct's field is the field that holds the struct.
 ROOT_ID = -1
@@ -190,8 +199,8 @@ class _Walk:
             text = f"column '{path}' holds {unsupported}"
             return Difference(kind=Kind.UNFIT, path=path, text=text, parent_id=holder.parent_id)
         text = (
-            f"column '{path}' is {given.simpleString()} in the DataFrame and {target.field_type} in the table: "
-            "cast it to that"
+            f"column '{path}' is {given.simpleString()} in the DataFrame and {spark_name(target.field_type)} in the "
+            f"table: {next_step(source, target.field_type)}"
         )
         if is_lossless(target.field_type, source):
             return Difference(
@@ -211,14 +220,14 @@ def join_path(path: str, name: str) -> str:
 
 
 def _missing(field: NestedField, path: str, parent_id: int) -> Difference:
-    what = "column" if parent_id == ROOT_ID else "field"
+    what = f"{'column' if parent_id == ROOT_ID else 'field'} '{path}' {spark_name(field.field_type)}"
     if field.required:
         text = (
-            f"{what} '{path}' {field.field_type} is required in the table and missing in the DataFrame: add it, "
+            f"{what} is required in the table and missing in the DataFrame: add it, "
             "or make it optional in the table, for example with schema-evolution=full"
         )
     else:
-        text = f"{what} '{path}' {field.field_type} is missing in the DataFrame: add it"
+        text = f"{what} is missing in the DataFrame: add it"
     kind = Kind.MISSING_REQUIRED if field.required else Kind.MISSING
     return Difference(kind=kind, path=path, text=text, parent_id=parent_id, field_id=field.field_id)
 
@@ -273,6 +282,12 @@ def mismatch(refused: Sequence[Difference], absent: Sequence[Difference], table_
     """
     lines = [difference.text for difference in refused]
     hint = _rename_hint(refused, absent, table_name)
+    if any(difference.path.partition(".")[0] == ERRORS for difference in refused):
+        hint.append(
+            f"column '{ERRORS}' is what on-bad-row=null fills in, an array<struct<column:string,change:string,"
+            "reason:string>>: let the write add it, with schema-evolution=add-columns, rename another column of that "
+            "name in the table, or write with on-bad-row=quarantine"
+        )
     return SchemaMismatchError(f"Cannot write to {table_name}:\n" + bullets(lines + hint))
 
 

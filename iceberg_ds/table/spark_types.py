@@ -58,6 +58,21 @@ _PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
 _SPARK_TYPES: dict[type[IcebergType], spark.DataType] = {
     type(ours): theirs() for theirs, ours in reversed(_PRIMITIVES.items()) if theirs not in _SAME
 }
+_NUMBERS = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
+# What Spark casts to a type, with ANSI on; everything to text.
+_CASTS: dict[type[IcebergType], tuple[type[IcebergType], ...]] = {
+    **dict.fromkeys(_NUMBERS, (*_NUMBERS, StringType, BooleanType, TimestamptzType)),
+    BooleanType: (*_NUMBERS, StringType),
+    DateType: (StringType, TimestampType, TimestamptzType),
+    TimestampType: (StringType, DateType, TimestamptzType),
+    TimestamptzType: (*_NUMBERS, StringType, BooleanType, DateType, TimestampType),
+    BinaryType: (StringType,),
+}
+_FORMS: dict[type[IcebergType], str] = {
+    UUIDType: "give it as string, such as f79c3e09-677c-4bbd-a479-3f349cb785e7, or as binary of 16 bytes",
+    FixedType: "give it as binary of that length",
+    TimeType: "give it as string, such as 10:00:00.5, or as time",
+}
 _TIME: type[spark.DataType] | None = getattr(spark, "TimeType", None)  # since Spark 4.1
 _MOST_DIGITS = 38  # of a decimal
 _MICROSECONDS = 6  # fractional digits of a second in Iceberg's time
@@ -238,6 +253,32 @@ def cast_type(data_type: spark.DataType, target: IcebergType) -> spark.DataType 
     if isinstance(target, DecimalType):
         return spark.DecimalType(target.precision, target.scale)
     return _SPARK_TYPES[type(target)]
+
+
+def spark_name(kind: IcebergType) -> str:
+    """Return Spark's name of a type of the table; Iceberg's own name of a type that Spark lacks, such as `uuid`."""
+    match kind:
+        case StructType(fields=fields):
+            return f"struct<{','.join(f'{field.name}:{spark_name(field.field_type)}' for field in fields)}>"
+        case ListType():
+            return f"array<{spark_name(kind.element_type)}>"
+        case MapType():
+            return f"map<{spark_name(kind.key_type)},{spark_name(kind.value_type)}>"
+        case DecimalType():
+            return f"decimal({kind.precision},{kind.scale})"
+    known = _SPARK_TYPES.get(type(kind))
+    return str(kind) if known is None else known.simpleString()
+
+
+def next_step(source: IcebergType, target: IcebergType) -> str:
+    """Return how values of a type may get into a column of type `target`, which cannot take them as they are."""
+    if (form := _FORMS.get(type(target))) is not None:
+        return form
+    if isinstance(target, StringType) or isinstance(source, _CASTS.get(type(target), ())):
+        return "cast it to that"
+    if isinstance(source, StringType):
+        return "Spark has no cast to that; read the text with from_json"
+    return "Spark has no cast to that; make a column of that type of it, or drop it"
 
 
 def is_lossless(source: IcebergType, target: IcebergType) -> bool:

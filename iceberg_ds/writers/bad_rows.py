@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, NestedField, StructType
 
 from iceberg_ds.cdc.row_kind import RowKind, are_lone_updates, read_operations, with_deletes
 from iceberg_ds.errors import DataFileError, SchemaMismatchError
 from iceberg_ds.messages import BadRows, RowCounts
-from iceberg_ds.plan import DIFF, ERRORS, EVERY_ROW, BadRowPolicy, OverwriteByFilter, Reason, WritePlan
+from iceberg_ds.plan import (
+    DIFF,
+    ERRORS,
+    EVERY_ROW,
+    BadRowPolicy,
+    DynamicOverwrite,
+    OverwriteByFilter,
+    Reason,
+    WritePlan,
+)
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.bad_values import check_column, may_be_bad
 from iceberg_ds.table.names import find_sources
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
     from iceberg_ds.expressions.row_filter import RowFilter
 
 NULLED = "NULLED"
+_REQUIRED = "is required"
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # how Python marks such bytes
 _RAW_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\udc[89a-f][0-9a-f]")
 _ERROR = pa.struct([("column", pa.string()), ("change", pa.string()), ("reason", pa.string())])
@@ -141,6 +152,7 @@ class BadRowFilter:
         self._schema: pa.Schema | None = None
         self._sources: list[int | None] = []
         self._places: list[_Place] = []
+        self._never_null: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
         self._example = ""
         self._kept: list[pa.RecordBatch] = []
@@ -226,6 +238,33 @@ class BadRowFilter:
             and schema.names[source].lower() not in self._filled
             and (own.field_id in keys or may_be_bad(schema.field(source).type, field))
         ]
+        if self._policy.mode == "null":
+            self._never_null = self._find_never_null(schema, keys)
+
+    def _find_never_null(self, schema: pa.Schema, keys: Collection[int]) -> dict[str, str]:
+        """Return the columns of the table whose values no null may take the place of, each with why."""
+        feed, plan = self._feed, self._plan
+        events = {self._operations, *(field.name for field in feed.sequence)} if feed else {self._operations}
+        predicate = {field.name for field in plan.frame.fields} if plan.frame else set()
+        replaced: set[int] = set()
+        if isinstance(plan.write.overwrite, DynamicOverwrite):
+            parts = [part for part in plan.spec.fields if not isinstance(part.transform, VoidTransform)]
+            replaced = {path[0] for part in parts if (path := _path(plan.schema.as_struct(), part.source_id))}
+        found: dict[str, str] = {}
+        for position, (source, own) in enumerate(zip(self._sources, plan.schema.fields, strict=True)):
+            if source is None:
+                continue
+            if own.required:
+                found[own.name] = _REQUIRED
+            elif own.field_id in keys:
+                found[own.name] = "is a key"
+            elif schema.names[source] in events:
+                found[own.name] = "says what a row does to its key"
+            elif schema.names[source] in predicate:
+                found[own.name] = "delete-when reads"
+            elif position in replaced:
+                found[own.name] = "decides which partition is replaced"
+        return found
 
     def _operations_of(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, list[_Problem]]:
         """Return which rows are written (None: all), and what is wrong with operations."""
@@ -285,7 +324,7 @@ class BadRowFilter:
         epoch, count = self._plan.write.epoch, rows.num_rows
         kept = pa.RecordBatch.from_arrays(
             [
-                json_texts(rows),
+                json_texts(rows, self._bad_columns(problems, is_bad)),
                 pa.repeat(pa.scalar(self._plan.write.table), count),
                 pa.array(columns, QUARANTINE_SCHEMA.field("columns").type),
                 pa.array(["; ".join(texts) for texts in reasons], pa.string()),
@@ -304,6 +343,16 @@ class BadRowFilter:
                 "write fewer rows at once."
             )
 
+    def _bad_columns(self, problems: Sequence[_Problem], is_bad: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+        """Yield the columns of the DataFrame with bad values, each with where these are among the bad rows."""
+        assert self._schema is not None  # noqa: S101  # rows have been looked at
+        for problem in problems:
+            position = self._shape.named.get_field_index(problem.column)
+            # The operation column may be in the DataFrame alone.
+            source = self._schema.get_field_index(problem.column) if position < 0 else self._sources[position]
+            if source is not None and source >= 0:
+                yield source, problem.mask.filter(is_bad)
+
     def _with_nulls(self, rows: _Rows, problems: list[_Problem]) -> pa.RecordBatch:
         """Return the rows with nulls for bad values, and with the column that says which and why."""
         problems = self._fixable(problems)
@@ -319,25 +368,15 @@ class BadRowFilter:
     def _fixable(self, problems: Iterable[_Problem]) -> list[_Problem]:
         """Return what is wrong with values that can become null; what the writers refuse is left to them."""
         fixable = []
-        of_feed = {self._operations, *([field.name for field in self._feed.sequence] if self._feed else ())}
         for problem in problems:
             if problem.reason in (Reason.OPERATION, Reason.KEY):
                 continue
-            field = self._shape.named.field(problem.column)
-            place = next((one for one in self._places if one.named.name == problem.column), None)
-            why = ""
-            if not field.nullable:
-                why = "is required"
-            elif place is not None and place.is_key:
-                why = "is a key"
-            elif problem.column in of_feed:
-                why = "says what a row does to its key"
-            if why:
+            if (why := self._never_null.get(problem.column)) is not None:
+                optional = "make the column optional in the table, " if why == _REQUIRED else ""
                 raise SchemaMismatchError(
                     f"Cannot write to {self._plan.write.table}: {problem.mask.true_count} of {len(problem.mask)} rows "
                     f"here have {problem.detail} in column '{problem.column}', which {why}, so that on-bad-row=null "
-                    "cannot make it null. Filter or mend these rows, make the column optional in the table, or write "
-                    "with on-bad-row=quarantine."
+                    f"cannot make it null. Filter or mend these rows, {optional}or write with on-bad-row=quarantine."
                 )
             fixable.append(problem)
         return fixable
@@ -359,14 +398,27 @@ def row_counts(received: int, left_out: int, bad: BadRowFilter | None) -> RowCou
     return RowCounts(received=received, left_out=left_out, quarantined=bad.quarantined, dropped=bad.dropped)
 
 
-def json_texts(rows: pa.RecordBatch) -> pa.Array:
+def json_texts(rows: pa.RecordBatch, bad: Iterable[tuple[int, pa.Array]] = ()) -> pa.Array:
     r"""Return each row as the text of a JSON object; bytes of texts that are no UTF-8 stand as `\udcff`.
 
+    Columns without a value are left out, as Spark's `to_json` leaves them out: whether a row is sent with them depends
+    on the table, and on the rows beside it, where rows name their tables. The earlier try is told by these texts.
     No text of Spark has such an escape: it stands for half a character, and a backslash in a text is escaped itself.
+
+    Args:
+        rows: The rows.
+        bad: Numbers of columns, each with where it is shown without a value, too.
     """
-    if not rows.num_columns:
-        return pa.repeat(pa.scalar("{}"), rows.num_rows)
-    texts = to_json(pa.StructArray.from_arrays(rows.columns, names=rows.schema.names))
+    shown = [to_json(column) for column in rows.columns]
+    for number, mask in bad:
+        shown[number] = pc.if_else(mask, pc.fill_null(shown[number], "null"), shown[number])
+    # Arrow loses rows if it is to skip nulls and a row has nothing else.
+    members = [
+        pc.fill_null(pc.binary_join_element_wise(f",{json.dumps(name, ensure_ascii=False)}:", text, ""), "")
+        for name, text in zip(rows.schema.names, shown, strict=True)
+    ]
+    texts = pc.binary_join_element_wise(pa.repeat(pa.scalar("{"), rows.num_rows), *members, "}", "")
+    texts = pc.replace_substring(texts, "{,", "{", max_replacements=1)
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

@@ -27,7 +27,7 @@ from iceberg_ds.plan import ManifestLayout, WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, write_manifest
 from iceberg_ds.snapshots.snapshot import totals_of
-from iceberg_ds.table.arrow_schema import conform, file_shape
+from iceberg_ds.table.arrow_schema import conform, file_shape, with_short_offsets
 from iceberg_ds.table.locations import metadata_locations
 from iceberg_ds.table.partitioning import PartitionSplitter
 from iceberg_ds.writers.bad_rows import BadRowFilter, row_counts
@@ -60,6 +60,7 @@ def report_task(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: Tas
     Raises:
         SchemaMismatchError, DataFileError, RowCountError: As `write_task`; no file of the attempt is left.
     """
+    batches = with_short_offsets(batches)
     if plan.write.changes is not None:
         from iceberg_ds.writers.keyed import report_keyed_task  # noqa: PLC0415  # most writes have no keys
 

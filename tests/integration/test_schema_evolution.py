@@ -129,7 +129,7 @@ def test_overwrite_of_all_rows_may_change_types(spark: SparkSession, house: Ware
     rows = numbered(spark, 5, 6).selectExpr("CAST(id AS STRING) AS id", "name")
     options = {**house.options, "schema-evolution": "full"}
 
-    with pytest.raises(PySparkException, match="column 'id' is string in the DataFrame and long in the table"):
+    with pytest.raises(PySparkException, match="column 'id' is string in the DataFrame and bigint in the table"):
         house.append(rows, schema_evolution="full")
     rows.write.format(FORMAT).mode("overwrite").options(**options).save("db.t")
 

@@ -206,9 +206,11 @@ def expected_of_text(text: str, target: pa.DataType) -> Any:
     if not int(number.replace(".", "").replace("-", "")):
         return Decimal(0) if pa.types.is_decimal(target) else 0.0
     if abs(int(exponent or 0)) > 10**6:
-        return 0.0 if int(exponent) < 0 and pa.types.is_floating(target) else None
+        return None
     exact = Fraction(number.removesuffix(".")) * Fraction(10) ** int(exponent or 0)
-    return fitting(exact, target) if pa.types.is_decimal(target) else nearest(exact, target)
+    found = fitting(exact, target) if pa.types.is_decimal(target) else nearest(exact, target)
+    is_same = not IS_INTEGER.fullmatch(text) or (found is not None and Fraction(found) == exact)
+    return (found or None) if is_same else None
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=20), TARGETS)

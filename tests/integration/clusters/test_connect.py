@@ -68,7 +68,7 @@ def test_client_is_told_what_to_do_and_no_secret(thin_client: Client, lake: Lake
         ("refusal", [lake.new_name(), {**lake.options, "catalog.s3.access-key-id": "nobody"}]),
     )
 
-    assert "column 'id' is string in the DataFrame and long in the table: cast it to that" in wrong_type
+    assert "column 'id' is string in the DataFrame and bigint in the table: cast it to that" in wrong_type
     assert "Table db.none does not exist in catalog" in missing
     assert "create-table" in missing
     assert "merge-schema" in misspelt

@@ -289,6 +289,53 @@ def test_catalog_that_loses_a_part_of_a_request_gets_the_bad_rows_before_it(
     assert (ids(sink, "t"), len(quarantined(sink))) == ([1], 1)
 
 
+WIDE = StructType([*FEED, StructField("note", StringType())])
+GAINS = {"kind": "a", "id": "1", "amount": "1", "note": "new"}
+BAD = {"kind": "a", "id": "2", "amount": "bad"}
+NEW = {"kind": "n", "id": "1", "amount": "1"}
+NEW_AND_BAD = {"kind": "n", "id": None, "amount": "1"}
+
+
+@pytest.mark.parametrize(
+    "tries",
+    [
+        ([[GAINS], [BAD]], [[GAINS], [BAD]]),
+        ([[GAINS, BAD]], [[GAINS], [BAD]]),
+        ([[NEW, NEW_AND_BAD]], [[NEW, NEW_AND_BAD]]),
+    ],
+    ids=["table gains a column", "other batches", "table is new"],
+)
+def test_repeated_epoch_goes_on_although_its_first_try_changed_columns(
+    sink: Sink, warehouse: Path, one_by_one: None, tries: Any
+) -> None:
+    """The stream would stop for good: the columns that a bad row is sent with depend on the table, and on batches."""
+    create(sink, "a")
+    more = {
+        "schema-evolution": "add-columns",
+        "route-options.db.n.keys": "id",
+        "route-columns.db.n": "note, amount, id",
+    }
+    routed = RoutedSink.of(warehouse, {**IN_ONE, **more})
+    first, second = ([[{**dict.fromkeys(WIDE.names), **row} for row in part] for part in one] for one in tries)
+
+    def die(reached: FaultPoint) -> None:
+        if reached is FaultPoint.QUARANTINED:
+            raise KeyboardInterrupt
+
+    listen(die)
+    with pytest.raises(KeyboardInterrupt):
+        routed.commit(routed.write(*first, schema=WIDE, epoch_id=0), 0)
+    listen(None)
+    routed.commit(routed.write(*second, schema=WIDE, epoch_id=0), 0)
+
+    assert one_by_one is None
+    if "n" in str(first[0][0]["kind"]):
+        assert bad(sink) == [("db.n", '{"id":null,"amount":"1"}')]
+        assert [row["id"] for row in rows_of(sink.catalog.raw.load_table("db.n"))] == ["1"]
+    else:
+        assert (ids(sink, "a"), bad(sink)) == ([1], [("db.a", '{"id":"2","amount":"bad"}')])
+
+
 @pytest.mark.parametrize("dies", [None, FaultPoint.QUARANTINED], ids=["table by table", "after the quarantine"])
 def test_epoch_of_which_one_table_has_its_rows_is_finished(
     sink: Sink, warehouse: Path, one_by_one: None, dies: FaultPoint | None

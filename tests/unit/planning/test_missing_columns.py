@@ -163,7 +163,7 @@ def test_all_that_does_not_fit_is_named_once_and_what_may_be_missing_is_not(sink
         sink.plan(given)
 
     text = str(raised.value)
-    assert "column 'id' long is required in the table and missing in the DataFrame" in text
+    assert "column 'id' bigint is required in the table and missing in the DataFrame" in text
     assert "column 'nmae' string is not in the table" in text
     assert "RENAME COLUMN name TO nmae" in text
     assert "'region'" not in text

@@ -24,7 +24,7 @@ from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.tables.bad_rows import SENT, TABLE, UUID, commit, quarantined, quarantining, reasons, sent, tasks, write
 from support.tables.changes_by_others import cherry_pick, expire, head_of, plain_table, set_branch, set_columns
-from support.tables.sink import Row, Sink, embedded_options, epoch, paths_of
+from support.tables.sink import Row, Sink, arrow_batch, embedded_options, epoch, paths_of
 
 from iceberg_ds.catalog.answers import ManyTablesRefusedError
 from iceberg_ds.catalog.client import CatalogClient
@@ -51,7 +51,7 @@ from iceberg_ds.multi_table.requeue import pending_rows
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.writers import bad_rows
-from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS
+from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -205,6 +205,39 @@ KINDS = {
         spec=PartitionSpec(PartitionField(2, 1000, TruncateTransform(100), "value_trunc")),
         can_be_null=True,
     ),
+    # A null would be read as a delete.
+    "delete-when": Kind(
+        table=Schema(PLAIN.fields[0], NestedField(2, "token", ice.UUIDType()), identifier_field_ids=[1]),
+        columns=frame(id=LONG, TOKEN=TEXT),
+        good={"id": 1, "TOKEN": UUID},
+        bad={"id": 2, "TOKEN": "no uuid"},
+        column="token",
+        reason="malformed",
+        options={"keys": ("id",), "delete_when": "token IS NULL"},
+    ),
+    "delete-when-of-marks": Kind(
+        table=Schema(
+            PLAIN.fields[0], NestedField(2, "token", ice.UUIDType()), NestedField(3, "gone", ice.BooleanType())
+        ),
+        columns=frame(id=LONG, token=TEXT),
+        good={"id": 1, "token": UUID},
+        bad={"id": 2, "token": "no uuid"},
+        column="token",
+        reason="malformed",
+        options={"soft_delete_column": "gone", "delete_when": "token = 'no uuid'"},
+    ),
+    # The partition of null would be replaced.
+    "partition-to-replace": Kind(
+        table=Schema(PLAIN.fields[0], NestedField(2, "day", ice.DateType())),
+        columns=frame(id=LONG, day=TEXT),
+        good={"id": 1, "day": "2026-01-01"},
+        bad={"id": 2, "day": "n/a"},
+        column="day",
+        reason="cast",
+        spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day")),
+        mode=WriteMode.OVERWRITE,
+        options={"overwrite_mode": "dynamic"},
+    ),
 }
 BAD_KINDS = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 _TRIED = {"overflow", "operation", "range"}
@@ -260,9 +293,27 @@ def test_bad_row_goes_into_the_quarantine_and_the_others_into_the_table(sink: Si
     assert row["table"] == "db.t"
     assert row["epoch"] is None
     assert row["time"] is not None
+    # A null that is bad is there, too: `requeue` would miss its column.
     assert json.loads(row["row"]).keys() == kind.bad.keys()
     assert json.loads(row["row"])["id"] == kind.bad["id"]
     check_clean(sink.table())
+
+
+@BAD_KINDS
+def test_bad_row_is_told_alike_if_spark_sends_large_offsets(sink: Sink, kind: Kind) -> None:
+    """Text and bytes would land without a check: 30 digits as another number, `0x1F` as 31."""
+    sink = made_for(sink, kind, "quarantine")
+    batch = arrow_batch([kind.good, kind.bad], kind.columns)
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    columns = [column.cast(large.get(column.type, column.type)) for column in batch.columns]
+    sent_rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    plan = sink.plan(kind.columns, kind.mode)
+
+    commit(sink, [report_task(plan, [sent_rows], TaskAttempt(partition_id=0, task_attempt_id=7))])
+
+    assert ids(sink) == [1]
+    (row,) = quarantined(sink)
+    assert row["reason"].startswith(f"{kind.reason}: ")
 
 
 @SOME_KINDS
@@ -383,7 +434,7 @@ def test_replay_changes_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch, can
 
     assert result.was_replayed
     assert before == ([1, 6], [row for row in quarantined(sink) if row["epoch"] == 0])
-    assert [row["row"] for row in quarantined(sink) if row["epoch"] == 1] == ['{"id":"7","amount":"x","token":null}']
+    assert [row["row"] for row in quarantined(sink) if row["epoch"] == 1] == ['{"id":"7","amount":"x"}']
     check_clean(sink.table())
 
 
@@ -459,11 +510,27 @@ def test_quarantine_that_cannot_be_written_keeps_the_rows_out_of_the_table(
     replace(sink, options=replace(sink.options, table=("db", "t__quarantine"))).create(of_others)
     messages = tasks(sink, MIXED, of_epoch=epoch(0))
 
-    with pytest.raises(SchemaMismatchError, match="t__quarantine"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"table db\.t__quarantine \(option 'quarantine-table'\), nothing was"
+    ):
         commit(sink, messages)
 
     assert sink.ids() == []
     assert not any(path.exists() for path in paths_of(messages))
+
+
+def test_quarantine_with_a_required_column_is_named(sink: Sink) -> None:
+    """The user would look for the null in a table of another name, and in a column that no DataFrame has."""
+    sink = quarantining(sink)
+    made_so = pa.schema([field.with_nullable(field.name != "epoch") for field in QUARANTINE_SCHEMA])
+    sink.catalog.raw.create_table(("db", "t__quarantine"), made_so)
+
+    with pytest.raises(
+        SchemaMismatchError, match=r"(?s)db\.t__quarantine \(option 'quarantine-table'\).*into column 'ep"
+    ):
+        write(sink, MIXED)
+
+    assert sink.ids() == []
 
 
 def test_quarantine_whose_commit_fails_keeps_the_rows_out_of_the_table(
@@ -781,9 +848,7 @@ def test_secret_values_are_in_no_log_and_no_error(sink: Sink, caplog: pytest.Log
 
     assert secret not in caplog.text
     assert secret not in str(refused.value)
-    assert quarantined(sink)[0]["row"] == json.dumps(
-        {"id": "1", "amount": secret, "token": None}, separators=(",", ":")
-    )
+    assert quarantined(sink)[0]["row"] == json.dumps({"id": "1", "amount": secret}, separators=(",", ":"))
 
 
 def test_lost_bad_row_is_found_by_the_count(sink: Sink) -> None:
@@ -921,7 +986,7 @@ def test_errors_column_must_be_allowed_and_free(sink: Sink) -> None:
     """The reasons would be lost, or the user's own column overwritten."""
     sink = quarantining(sink, "null", schema_evolution="strict")
 
-    with pytest.raises(SchemaMismatchError, match="column '_errors'"):
+    with pytest.raises(SchemaMismatchError, match="column '_errors' is what on-bad-row=null fills in"):
         sink.plan(SENT)
     with pytest.raises(OptionError, match="'_errors' is in the DataFrame, and option 'on-bad-row' fills it in"):
         sink.plan(StructType([*SENT, StructField("_errors", TEXT)]), schema_evolution="add-columns")
@@ -939,7 +1004,7 @@ def test_columns_that_are_not_cast_are_refused_as_before(sink: Sink, column: str
         sink.create(NESTED)
         columns = frame(id=LONG, tags=spark.ArrayType(spark.StructType([StructField("n", TEXT)])))
 
-    with pytest.raises(SchemaMismatchError, match=r"in the DataFrame and (int|long) in the table"):
+    with pytest.raises(SchemaMismatchError, match=r"in the DataFrame and (int|bigint) in the table"):
         sink.plan(columns)
 
 

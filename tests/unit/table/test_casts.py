@@ -26,6 +26,9 @@ NO = "no value of that type"
 CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
     (TEXT, INT, ["1", "-7", "x", "0x1F", "99999999999", " 1", "1.0", ""], [1, -7, NO, NO, NO, NO, NO, NO]),
     (TEXT, DOUBLE, ["1.5", "1e3", "1e999", "-inf", "x"], [1.5, 1000.0, NO, -math.inf, NO]),
+    (TEXT, DOUBLE, ["9007199254740993", str(2**200), "9007199254740993.5", "1e-400"], [NO, 2.0**200, 2.0**53 + 2, NO]),
+    (TEXT, FLOAT, ["16777217", "-16777216", "16777217.5", "1e-50", "-0.0e9"], [NO, -(2.0**24), 2.0**24 + 2, NO, -0.0]),
+    (TEXT, DOUBLE, ["0" * 5000 + "1", "9" * 5000, "00000000000000000.1"], [1.0, NO, 0.1]),
     (TEXT, pa.decimal128(5, 1), ["1.2", "1.25", "12345.1", "1E2"], [Decimal("1.2"), NO, NO, Decimal("100.0")]),
     (TEXT, pa.bool_(), ["true", "FALSE", "1", "yes"], [True, False, NO, NO]),
     (TEXT, pa.date32(), ["2026-01-31", "2026-02-30", "0000-01-01"], [dt.date(2026, 1, 31), NO, NO]),

@@ -105,14 +105,61 @@ def test_missing_extra_and_incompatible_columns_are_named_at_once_with_both_type
     text = refusal(dataframe, schema)
 
     assert text.startswith("Cannot write to db.t:\n")
-    assert "column 'id' is string in the DataFrame and long in the table" in text
+    assert "column 'id' is string in the DataFrame and bigint in the table" in text
     assert "column 'new' double is not in the table" in text
     assert "column 'gone'" not in text  # it is optional, and gets nulls
     assert "column 'must' date is required in the table and missing in the DataFrame" in text
-    assert "column 'ts' is timestamp_ntz in the DataFrame and timestamptz in the table" in text
+    assert "column 'ts' is timestamp_ntz in the DataFrame and timestamp in the table: cast it to that" in text
     assert "column 's.x' is bigint in the DataFrame and int in the table" in text
     assert "field 's.extra' boolean is not in the table" in text
     assert "field 's.y'" not in text
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "text"),
+    [
+        (
+            spark.TimestampType(),
+            ice.TimestampType(),
+            "is timestamp in the DataFrame and timestamp_ntz in the table: cast",
+        ),
+        (
+            spark.TimestampNTZType(),
+            ice.TimestamptzType(),
+            "is timestamp_ntz in the DataFrame and timestamp in the table",
+        ),
+        (spark.LongType(), ice.UUIDType(), "is bigint in the DataFrame and uuid in the table: give it as string"),
+        (spark.LongType(), ice.FixedType(2), "and fixed[2] in the table: give it as binary"),
+        (spark.LongType(), ice.TimeType(), "and time in the table: give it as string, such as 10:00:00.5"),
+        (spark.LongType(), ice.DateType(), "and date in the table: Spark has no cast to that"),
+        (spark.BinaryType(), ice.DecimalType(5, 2), "and decimal(5,2) in the table: Spark has no cast to that"),
+        (
+            spark.ArrayType(spark.LongType()),
+            ice.StringType(),
+            "is array<bigint> in the DataFrame and string in the table: cast",
+        ),
+        (
+            spark.StringType(),
+            ice.StructType(NestedField(9, "x", ice.LongType())),
+            "and struct<x:bigint> in the table: Spark has no cast to that; read the text with from_json",
+        ),
+        (
+            spark.LongType(),
+            ice.ListType(9, ice.LongType()),
+            "and array<bigint> in the table: Spark has no cast to that; make",
+        ),
+        (
+            spark.LongType(),
+            ice.MapType(8, ice.StringType(), 9, ice.LongType()),
+            "and map<string,bigint> in the table: Spark",
+        ),
+    ],
+)
+def test_types_have_sparks_names_and_a_step_that_is_possible(
+    given: spark.DataType, own: ice.IcebergType, text: str
+) -> None:
+    """A user would be told to cast timestamp to timestamp, or bigint to uuid, which Spark does not."""
+    assert text in refusal(frame(v=given), table(("v", own)))
 
 
 def test_differences_are_found_inside_lists_and_maps() -> None:

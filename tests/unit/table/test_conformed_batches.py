@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import mmap
 import uuid
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyiceberg.types import NestedField
 from support.tables.sink import Row
 
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.table.arrow_schema import FileShape, conform, file_shape
+from iceberg_ds.table.arrow_schema import FileShape, conform, file_shape, with_short_offsets
 
 UTC = dt.timezone.utc
 
@@ -517,3 +518,50 @@ def test_nested_value_goes_into_a_column_of_text_as_json(given: pa.DataType, val
     target = shape(NestedField(1, "c", ice.StringType()))
 
     assert conformed([{"c": value}, {"c": None}], pa.schema({"c": given}), target) == [{"c": text}, {"c": None}]
+
+
+LARGE_AND_SHORT = [
+    (pa.large_string(), pa.string(), "x"),
+    (pa.large_binary(), pa.binary(), b"x"),
+    (pa.list_(pa.large_string()), pa.list_(pa.string()), ["x", None]),
+    (pa.struct({"a": pa.large_string()}), pa.struct({"a": pa.string()}), {"a": "x"}),
+    (pa.map_(pa.large_string(), pa.large_binary()), pa.map_(pa.string(), pa.binary()), [("x", b"y")]),
+]
+
+
+@pytest.mark.parametrize(("large", "short", "value"), LARGE_AND_SHORT, ids=lambda case: str(case)[:20])
+def test_large_offsets_become_short_ones(large: pa.DataType, short: pa.DataType, value: Any) -> None:
+    """Text would be cast without a check if Spark's `useLargeVarTypes` is true."""
+    schema = pa.schema([pa.field("c", large, nullable=False), pa.field("n", pa.int32())])
+    sent = pa.RecordBatch.from_pylist([{"c": value, "n": 1}, {"c": None, "n": None}], schema=schema)
+
+    first, second = with_short_offsets([sent, sent.slice(1)])
+
+    assert first.schema == pa.schema([pa.field("c", short, nullable=False), pa.field("n", pa.int32())])
+    assert (first.to_pylist(), second.to_pylist()) == (sent.to_pylist(), sent.to_pylist()[1:])
+
+
+def test_offsets_cost_no_copy_of_values() -> None:
+    """Every task would pay for a setting that few sessions have."""
+    text = pa.array(["x" * 1000, None], pa.large_string())
+    short = pa.RecordBatch.from_pydict({"c": pa.array(["x"])})
+
+    (made,) = with_short_offsets([pa.RecordBatch.from_arrays([text], names=["c"])])
+
+    assert made.column("c").buffers()[2].address == text.buffers()[2].address
+    assert [one is short for one in with_short_offsets([short, short])] == [True, True]
+    assert list(with_short_offsets([])) == []
+
+
+def test_batch_with_more_text_than_short_offsets_reach_is_divided() -> None:
+    """A batch that Spark sends only with large offsets would fail the write."""
+    far = 2**31
+    memory = mmap.mmap(-1, far + 4)  # of which only the end takes room
+    memory[far:] = b"abcd"
+    offsets = pa.array([far - 1, far, far + 1, far + 4], pa.int64()).buffers()[1]
+    texts = pa.Array.from_buffers(pa.large_binary(), 3, [None, offsets, pa.py_buffer(memory)])
+
+    parts = list(with_short_offsets([pa.RecordBatch.from_arrays([texts], names=["c"])]))
+
+    assert [value for part in parts for value in part.column("c").to_pylist()] == [b"\0", b"a", b"bcd"]
+    assert {part.schema.field("c").type for part in parts} == {pa.binary()}

@@ -210,8 +210,8 @@ def test_required_columns_that_are_missing_are_all_named(policy: EvolutionPolicy
 
     text = refusal(frame(s=frame(x=LONG)), table, policy)
 
-    assert "column 'id' long is required in the table and missing in the DataFrame" in text
-    assert "field 's.y' long is required in the table and missing in the DataFrame" in text
+    assert "column 'id' bigint is required in the table and missing in the DataFrame" in text
+    assert "field 's.y' bigint is required in the table and missing in the DataFrame" in text
     assert "column 'day' string is required in the table and missing in the DataFrame" in text
     assert "'name'" not in text
 
@@ -340,8 +340,8 @@ def test_missing_required_column_becomes_optional_with_full_alone() -> None:
     assert not schema.find_field("s.y").required
     assert schema.find_field("s.x").required
     text = refusal(given, table, ADD)
-    assert "column 'must' long is required in the table and missing" in text
-    assert "field 's.y' long is required in the table and missing" in text
+    assert "column 'must' bigint is required in the table and missing" in text
+    assert "field 's.y' bigint is required in the table and missing" in text
 
 
 def test_nested_fields_are_added_with_full_alone() -> None:
