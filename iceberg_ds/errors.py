@@ -1,6 +1,6 @@
 """The errors that this package raises, named by what the caller does next.
 
-Every message says what could not be done, to which
+Nothing here imports anything of the package. Every message says what could not be done, to which
 thing, why with the values, and the next step; a secret appears in none of them.
 
     IcebergSinkError
@@ -19,14 +19,9 @@ thing, why with the values, and the next step; a secret appears in none of them.
 
 from __future__ import annotations
 
-from iceberg_ds.secrets import mask_text
-
 
 class IcebergSinkError(Exception):
-    """Root of every error that this package raises on purpose; what looks like a secret in its text is hidden."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(mask_text(text, {}))
+    """Root of every error that this package raises on purpose."""
 
 
 class OptionError(IcebergSinkError, ValueError):

@@ -329,6 +329,8 @@ def test_property_that_only_looks_like_an_address_with_a_password_is_taken(text:
         "table-property.author",
         "snapshot-property.session-id",
         "snapshot-property.token-count",
+        "snapshot-property.tokenizer",
+        "snapshot-property.cookies",
     ],
 )
 def test_property_that_only_sounds_like_a_secret_is_taken(option: str) -> None:
