@@ -22,7 +22,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS, find_last_marker
-from iceberg_ds.table.names import identifier_text, parse_identifier
+from iceberg_ds.table.names import identifier_text
 
 
 class StreamingQuery(Protocol):
@@ -99,9 +99,10 @@ def progress(
     """
     if file is None and table is None:
         raise OptionError("Cannot tell the progress of a query: neither file nor table is given. Give one of them.")
+    of_table = None if table is None else parse_options(options_of_call(table, options))
     query_id, told = str(query.id), query.lastProgress
     found = QueryProgress(query_id=query_id, spark=None if told is None else _plain(told))
-    if file is not None and (report := _reported(file, query_id, table)) is not None:
+    if file is not None and (report := _reported(file, query_id, of_table)) is not None:
         return replace(
             found,
             source="file",
@@ -111,9 +112,7 @@ def progress(
             at_ms=report.at_ms,
             counts=report.counts,
         )
-    if table is None:
-        return found
-    return _committed(found, parse_options(options_of_call(table, options)))
+    return found if of_table is None else _committed(found, of_table)
 
 
 def _plain(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,8 +121,8 @@ def _plain(told: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _reported(file: Files, query_id: str, table: str | None) -> CommitReport | None:
-    name = None if table is None else identifier_text(parse_identifier(table))
+def _reported(file: Files, query_id: str, options: SinkOptions | None) -> CommitReport | None:
+    name = None if options is None else identifier_text(options.table)
     reports = [report for path in paths_of(file) if (report := last_report(path, query_id, name)) is not None]
     return max(reports, key=lambda report: report.at_ms, default=None)
 

@@ -3,8 +3,8 @@
 Each reporter has a thread of its own, which takes the reports of simultaneous commits one after the other, and ends
 when none comes for a while. A commit hands out the reports on all of its tables, and then waits once for all reporters
 together, at most `LIMIT_S`, so that a report is where it belongs before Spark notes the epoch as done; a reporter that
-is not ready by then gets no further report until it is, and costs no further wait. What goes wrong is logged once for
-each reporter in this process.
+has taken none of them by then gets no further report until it has, and costs no further wait. What goes wrong is
+logged once for each reporter in this process.
 """
 
 from __future__ import annotations
@@ -85,8 +85,11 @@ def waiting_once() -> Iterator[list[tuple[_Line, threading.Event]]]:
     finally:
         _waiting.reset(token)
         until = time.monotonic() + LIMIT_S
+        for _, done in waiting:
+            done.wait(max(0.0, until - time.monotonic()))
+        keeping_up = {line for line, done in waiting if done.is_set()}  # one that has only more to take is not late
         for line, done in waiting:
-            if not done.wait(max(0.0, until - time.monotonic())):
+            if line not in keeping_up:
                 line.give_up(done)
 
 

@@ -73,6 +73,27 @@ def test_several_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPat
     assert 0.3 <= waited < 0.85
 
 
+def test_reporter_that_takes_reports_slowly_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that takes a moment for each table would lose whole epochs of a write into several tables."""
+    monkeypatch.setattr(delivery, "LIMIT_S", 0.3)
+    taken: list[int | None] = []
+
+    def slow(one: CommitReport) -> None:
+        time.sleep(0.1)
+        taken.append(one.snapshot_id)
+
+    reporting = Reporting([("slow", slow)])
+    for epoch in range(2):
+        with delivery.waiting_once():
+            for table in range(6):
+                reporting.report(report(10 * epoch + table))
+    deadline = time.monotonic() + 10
+    while len(taken) < 12 and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert taken == [*range(6), *range(10, 16)]
+
+
 def test_reporter_that_has_caught_up_gets_reports_again(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
     """After one slow moment a backend would get nothing until the restart."""
     monkeypatch.setattr(delivery, "LIMIT_S", 0.1)
