@@ -289,6 +289,7 @@ def test_secret_behind_a_colon_is_not_taken_for_a_name() -> None:
         "snapshot-property.dynamodb.session-token",
         "snapshot-property.my.private_key",
         "snapshot-property.api_key",
+        "snapshot-property.my-secret-key",
         "snapshot-property.passwd",
         "snapshot-property.signature",
         "snapshot-property.header.authorization",
