@@ -164,7 +164,8 @@ _STORAGE_KEY = re.compile(
 )
 # A property of a column ends in the column's name, which tells nothing.
 _CREDENTIAL = re.compile(
-    rf"(?!.*\.column\.)(auth\.|header\.|(.*[.-])?({UNMISTAKABLE_WORDS}|pwd|signature|(private|encryption|secret|customer)[-.]?key)(ord|d)?$)"
+    r"(?!.*\.column\.)(auth\.|header\.|(.*[.-])?("
+    rf"{UNMISTAKABLE_WORDS}|pwd|signature|(private|encryption|secret|customer)[-.]?key)(ord|d)?$)"
 )
 # Credentials for all services of AWS; the catalog may be one of them.
 _SHARED_CREDENTIAL = re.compile(r"client\.(access-key-id|secret-access-key|session-token)$")

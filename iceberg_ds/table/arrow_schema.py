@@ -13,7 +13,7 @@ if `spark.sql.execution.arrow.useLargeVarTypes` is true, and then `with_short_of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -122,27 +122,28 @@ def _with_safe_names(fields: Iterable[pa.Field]) -> list[pa.Field]:
 
 
 def _with_safe_names_below(field: pa.Field) -> pa.Field:
-    data_type = field.type
-    if pa.types.is_struct(data_type):
-        return field.with_type(pa.struct(_with_safe_names(data_type)))
-    if pa.types.is_list(data_type):
-        return field.with_type(pa.list_(_with_safe_names_below(data_type.value_field)))
-    if pa.types.is_map(data_type):
-        key, item = _with_safe_names_below(data_type.key_field), _with_safe_names_below(data_type.item_field)
-        return field.with_type(pa.map_(key, item))
-    return field
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct(_with_safe_names(field.type)))
+    return _with_nested(field, _with_safe_names_below)
 
 
 def _optional_below(field: pa.Field) -> pa.Field:
     """Return the field with every nested field optional that can be missing because a struct around it is null."""
+    if pa.types.is_struct(field.type):
+        children = [child.with_nullable(child.nullable or field.nullable) for child in field.type]
+        field = field.with_type(pa.struct(children))
+    return _with_nested(field, _optional_below)
+
+
+def _with_nested(field: pa.Field, change: Callable[[pa.Field], pa.Field]) -> pa.Field:
+    """Return the field with what `change` makes of each field directly below it."""
     data_type = field.type
     if pa.types.is_struct(data_type):
-        children = [child.with_nullable(child.nullable or field.nullable) for child in data_type]
-        return field.with_type(pa.struct([_optional_below(child) for child in children]))
+        return field.with_type(pa.struct([change(child) for child in data_type]))
     if pa.types.is_list(data_type):
-        return field.with_type(pa.list_(_optional_below(data_type.value_field)))
+        return field.with_type(pa.list_(change(data_type.value_field)))
     if pa.types.is_map(data_type):
-        key, item = _optional_below(data_type.key_field), _optional_below(data_type.item_field)
+        key, item = change(data_type.key_field), change(data_type.item_field)
         return field.with_type(pa.map_(key, item))
     return field
 
@@ -172,14 +173,7 @@ def _with_short_offsets(field: pa.Field) -> pa.Field:
         return field.with_type(pa.string())
     if pa.types.is_large_binary(data_type):
         return field.with_type(pa.binary())
-    if pa.types.is_struct(data_type):
-        return field.with_type(pa.struct([_with_short_offsets(child) for child in data_type]))
-    if pa.types.is_list(data_type):
-        return field.with_type(pa.list_(_with_short_offsets(data_type.value_field)))
-    if pa.types.is_map(data_type):
-        key, item = _with_short_offsets(data_type.key_field), _with_short_offsets(data_type.item_field)
-        return field.with_type(pa.map_(key, item))
-    return field
+    return _with_nested(field, _with_short_offsets)
 
 
 def _shortened(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
