@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from iceberg_ds.errors import CommitMessageError, RowCountError
 from iceberg_ds.plan import EpochId, TaskKeys, WriteIdentity
 
-WIRE_VERSION = 12
+WIRE_VERSION = 13
 
 # An event time further ahead of the clock, such as 9999-12-31 for "no end", is no time of an event: it would hide all
 # that comes after it.
@@ -342,6 +342,7 @@ class TablesCommit(WriterCommitMessage):
         commits: One for each table that it wrote, no table twice.
         loose: The rows of other tables.
         refused: Rows that name no table that may be written, so that nothing may be committed; None without such rows.
+        bad: Such rows, if they go to the quarantine table or are lost; None without such rows.
         epoch: The micro-batch, None for a batch.
         is_overwrite: Whether the write replaces rows of the tables.
         wire_version: Layout of this message.
@@ -352,13 +353,14 @@ class TablesCommit(WriterCommitMessage):
     commits: tuple[TaskCommit, ...] = ()
     loose: tuple[LooseRows, ...] = ()
     refused: RefusedRows | None = None
+    bad: BadRows | None = None
     epoch: EpochId | None = None
     is_overwrite: bool = False
     wire_version: int = WIRE_VERSION
 
 
 def check_tables(message: TablesCommit) -> None:
-    """Check that every row that a task got went to a table or to the driver, or is refused.
+    """Check that every row that a task got went to a table or to the driver, or is accounted for without a table.
 
     Raises:
         RowCountError: The sums differ.
@@ -367,6 +369,7 @@ def check_tables(message: TablesCommit) -> None:
         f"for {len(message.commits)} tables": sum(commit.counts.received for commit in message.commits),
         "for the driver": sum(part.record_count for part in message.loose),
         "refused": message.refused.count if message.refused else 0,
+        "for no table": message.bad.record_count if message.bad else 0,
     }
     check_rows("write to several tables", f"task {message.partition_id} got", message.received, found)
 

@@ -47,6 +47,7 @@ class Reason(str, Enum):
     KEY = "key"  # a null in a key column
     RANGE = "range"  # a row that does not satisfy `replace-where`
     PARTITION = "partition"  # a value whose partition no reader would find
+    ROUTE = "route"  # a value of the route column that names no table which may be written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -621,6 +622,7 @@ class RoutedPlan:
             name none of them.
         picked: Names of the columns that the driver gets of rows of tables without a plan, by identifier in lower case;
             of others, all columns but `column`.
+        bad_rows: What happens to rows that name no table which may be written; None if they fail the write.
         epoch: The micro-batch, None for a batch and before its tasks begin.
         is_overwrite: Whether the write replaces rows of the tables; the driver must know it for tables without a plan.
     """
@@ -631,6 +633,7 @@ class RoutedPlan:
     frame: str
     refused: Mapping[str, str] = field(default_factory=dict)
     picked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    bad_rows: BadRowPolicy | None = None
     epoch: EpochId | None = None
     is_overwrite: bool = False
 

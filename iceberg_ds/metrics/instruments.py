@@ -187,6 +187,7 @@ _REASONS = {
     Reason.KEY: "a null in a key column",
     Reason.RANGE: "a row that does not satisfy replace-where",
     Reason.PARTITION: "a value whose partition no reader would find",
+    Reason.ROUTE: "a value of the route column that names no table which may be written",
 }
 INSTRUMENTS: tuple[Instrument, ...] = (
     Instrument(

@@ -21,6 +21,7 @@ from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import RoutedPlan, TablePlan
 from iceberg_ds.planning.columns import columns_named
+from iceberg_ds.planning.decide import unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions, identifier_text, parse_identifier
 from iceberg_ds.table.routes import ANY, Routes
@@ -72,6 +73,7 @@ def plan_routed(
         frame=dataframe.json(),
         refused=refused,
         picked=picked,
+        bad_rows=unrouted_rows(options.of_all),
         is_overwrite=mode is WriteMode.OVERWRITE,
     )
 

@@ -42,6 +42,7 @@ from iceberg_ds.plan import (
     DynamicOverwrite,
     Fingerprint,
     IsolationLevel,
+    OnBadRow,
     Overwrite,
     OverwriteByFilter,
     Route,
@@ -476,7 +477,7 @@ def _overwrite(options: SinkOptions, metadata: TableMetadata, route: Route) -> O
 
 
 def _bad_rows(options: SinkOptions) -> BadRowPolicy | None:
-    mode, most = options.on_bad_row, options.max_bad_rows
+    mode = options.on_bad_row
     if mode == "fail":
         return None
     target = quarantine_table(options)
@@ -485,6 +486,26 @@ def _bad_rows(options: SinkOptions) -> BadRowPolicy | None:
             f"Cannot write to {identifier_text(options.table)}: option 'quarantine-table' names the table itself. Name "
             "another one."
         )
+    return _policy(options, mode, target)
+
+
+def unrouted_rows(options: SinkOptions) -> BadRowPolicy | None:
+    """Return what happens to rows that name no table which may be written; None if they fail the write.
+
+    There is no table after which their quarantine table could be named, and no value that could become null.
+    """
+    if options.on_bad_row == "drop":
+        return _policy(options, "drop", None)
+    if options.on_bad_row != "quarantine" or options.quarantine_table is None:
+        return None
+    named, namespace = options.quarantine_table, options.route_namespace
+    if len(named) == 1 and namespace is None:
+        return None
+    return _policy(options, "quarantine", named if len(named) > 1 else (*(namespace or ()), *named))
+
+
+def _policy(options: SinkOptions, mode: OnBadRow, target: tuple[str, ...] | None) -> BadRowPolicy:
+    most = options.max_bad_rows
     return BadRowPolicy(
         mode=mode,
         quarantine=None if target is None else identifier_text(target),

@@ -31,6 +31,7 @@ from iceberg_ds.plan import (
     EVERY_ROW,
     BadRowPolicy,
     DynamicOverwrite,
+    EpochId,
     OverwriteByFilter,
     Reason,
     WritePlan,
@@ -321,27 +322,17 @@ class BadRowFilter:
                     reasons[number].append(problem.text)
                     if problem.column and problem.column not in columns[number]:
                         columns[number].append(problem.column)
-        epoch, count = self._plan.write.epoch, rows.num_rows
-        kept = pa.RecordBatch.from_arrays(
-            [
-                json_texts(rows, self._bad_columns(problems, is_bad)),
-                pa.repeat(pa.scalar(self._plan.write.table), count),
-                pa.array(columns, QUARANTINE_SCHEMA.field("columns").type),
-                pa.array(["; ".join(texts) for texts in reasons], pa.string()),
-                pa.repeat(pa.scalar(epoch.epoch_id if epoch else None, pa.int64()), count),
-                pa.repeat(pa.scalar(time.time_ns() // 1000, QUARANTINE_SCHEMA.field("time").type), count),
-            ],
-            schema=QUARANTINE_SCHEMA,
+        kept = quarantine_rows(
+            json_texts(rows, self._bad_columns(problems, is_bad)),
+            pa.repeat(pa.scalar(self._plan.write.table), rows.num_rows),
+            columns,
+            ["; ".join(texts) for texts in reasons],
+            self._plan.write.epoch,
         )
         self._kept.append(kept)
         self._kept_bytes += kept.nbytes
         if self._kept_bytes > MOST_LOOSE_BYTES:
-            raise DataFileError(
-                f"Cannot write to {self._plan.write.table}: a task has more than {MOST_LOOSE_BYTES // 2**20} MiB of "
-                f"rows that cannot be written: {self.quarantined:,} so far, for example {self._example}. The driver "
-                "writes the quarantine table, and gets them all at once. Nothing was committed. Mend the source, or "
-                "write fewer rows at once."
-            )
+            raise too_many_bad(f"write to {self._plan.write.table}", self.quarantined, self._example)
 
     def _bad_columns(self, problems: Sequence[_Problem], is_bad: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         """Yield the columns of the DataFrame with bad values, each with where these are among the bad rows."""
@@ -396,6 +387,42 @@ def row_counts(received: int, left_out: int, bad: BadRowFilter | None) -> RowCou
     if bad is None:
         return RowCounts(received=received, left_out=left_out)
     return RowCounts(received=received, left_out=left_out, quarantined=bad.quarantined, dropped=bad.dropped)
+
+
+def quarantine_rows(
+    texts: pa.Array, tables: pa.Array, columns: Sequence[Sequence[str]], reasons: Sequence[str], epoch: EpochId | None
+) -> pa.RecordBatch:
+    """Return rows of a quarantine table.
+
+    Args:
+        texts: The bad rows, as `json_texts` writes them.
+        tables: Identifier of the table that each was for.
+        columns: The columns of each with a bad value.
+        reasons: The reasons of each, and what is wrong.
+        epoch: The micro-batch, None for a batch.
+    """
+    number = pa.scalar(epoch.epoch_id if epoch else None, pa.int64())
+    now = pa.scalar(time.time_ns() // 1000, QUARANTINE_SCHEMA.field("time").type)
+    return pa.RecordBatch.from_arrays(
+        [
+            texts,
+            tables,
+            pa.array(columns, QUARANTINE_SCHEMA.field("columns").type),
+            pa.array(reasons, pa.string()),
+            pa.repeat(number, len(texts)),
+            pa.repeat(now, len(texts)),
+        ],
+        schema=QUARANTINE_SCHEMA,
+    )
+
+
+def too_many_bad(action: str, count: int, example: str) -> DataFileError:
+    """Return the error of a task with more rows for a quarantine table than it may send."""
+    return DataFileError(
+        f"Cannot {action}: a task has more than {MOST_LOOSE_BYTES // 2**20} MiB of rows that cannot be written: "
+        f"{count:,} so far, for example {example}. The driver writes the quarantine table, and gets them all at once. "
+        "Nothing was committed. Mend the source, or write fewer rows at once."
+    )
 
 
 def json_texts(rows: pa.RecordBatch, bad: Iterable[tuple[int, pa.Array]] = ()) -> pa.Array:

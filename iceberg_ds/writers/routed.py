@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
-from iceberg_ds.messages import LooseRows, RefusedRows, TablesCommit, TaskCommit, check_tables
+from iceberg_ds.messages import LooseRows, TablesCommit, TaskCommit, check_tables
 from iceberg_ds.plan import RoutedPlan, TablePlan, WritePlan
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.table.routes import Routes
@@ -27,13 +27,14 @@ from iceberg_ds.writers.loose import MOST_LOOSE_BYTES, loose_rows, too_many_loos
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.spill import Chunk, SpillFile
 from iceberg_ds.writers.task_writer import TaskAttempt, naming_failure
+from iceberg_ds.writers.unrouted import UnroutedRows, texts_of
 
 # Most Arrow bytes of rows that wait in memory for the tables before theirs to be written.
 WAITING_BYTES = 64 * 1024 * 1024
 
 # Arrow bytes of rows of one table that are passed on at once: batches of many tables have few rows of each.
 _STEP_BYTES = 1024 * 1024
-_REFUSED = -1
+_UNROUTED = -1
 
 
 def report_routed_task(plan: RoutedPlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> TablesCommit:
@@ -63,7 +64,8 @@ def report_routed_task(plan: RoutedPlan, batches: Iterable[pa.RecordBatch], atte
             rows.received,
             tuple(commits),
             loose=rows.loose(),
-            refused=rows.refused,
+            refused=rows.unrouted.refused(),
+            bad=rows.unrouted.bad(),
             epoch=plan.epoch,
             is_overwrite=plan.is_overwrite,
         )
@@ -91,7 +93,7 @@ class _RowsByTable:
 
     def __init__(self, plan: RoutedPlan, batches: Iterable[pa.RecordBatch]) -> None:
         self.received = 0
-        self.refused: RefusedRows | None = None
+        self.unrouted = UnroutedRows(plan)
         self._plan = plan
         self._batches = iter(batches)
         self._routes = Routes(plan.rule)
@@ -167,7 +169,7 @@ class _RowsByTable:
 
     def _divide(self, batch: pa.RecordBatch) -> None:
         values = batch.column(self._plan.column).dictionary_encode(null_encoding="encode")
-        numbers = pa.array([self._number(value) for value in _texts(values.dictionary)], pa.int32())
+        numbers = pa.array([self._number(value) for value in texts_of(values.dictionary)], pa.int32())
         of_rows = numbers.take(values.indices)
         if len(set(numbers.to_pylist())) == 1:
             self._take(numbers[0].as_py(), batch, is_whole=True)
@@ -180,11 +182,11 @@ class _RowsByTable:
             start = end
 
     def _number(self, value: str | bytes | None) -> int:
-        """Return the number of the table that a value names, or `_REFUSED`; bytes name none."""
+        """Return the number of the table that a value names, or `_UNROUTED`; bytes name none."""
         known = self._numbers.get(value)
         if known is None:
             table = None if isinstance(value, bytes) else self._routes.table_of(value)
-            known = _REFUSED if table is None else self._number_of_table(table)
+            known = _UNROUTED if table is None else self._number_of_table(table)
             self._numbers[value] = known
         return known
 
@@ -196,8 +198,8 @@ class _RowsByTable:
 
     def _take(self, number: int, rows: pa.RecordBatch, *, is_whole: bool = False) -> None:
         """Bring rows of one table on their way; `is_whole` if they are a whole batch, which is passed on uncopied."""
-        if number == _REFUSED:
-            self._refuse(rows)
+        if number == _UNROUTED:
+            self.unrouted.take(rows)
             return
         name = self._tables[number]
         if (reason := self._plan.refused.get(name)) is not None:
@@ -225,11 +227,6 @@ class _RowsByTable:
         if self._loose.size_bytes > MOST_LOOSE_BYTES:
             raise too_many_loose([self._tables[found] for found in self._loose.numbers])
 
-    def _refuse(self, rows: pa.RecordBatch) -> None:
-        example = repr(_texts(rows.column(self._plan.column).slice(0, 1))[0])
-        count, example = (0, example) if self.refused is None else (self.refused.count, self.refused.example)
-        self.refused = RefusedRows(count=count + rows.num_rows, example=example)
-
     def _picked(self, table: str) -> list[str]:
         """Return the columns that the driver gets of rows of a table."""
         columns = self._columns.get(table)
@@ -247,23 +244,6 @@ class _RowsByTable:
         names = set(self._picked(table))
         fields = [column for column in self._frame["fields"] if column["name"] in names]
         return json.dumps({**self._frame, "fields": fields})
-
-
-def _texts(values: pa.Array) -> list[str | bytes | None]:
-    """Return texts; as bytes those that are no UTF-8, which other engines let a column of text have."""
-    try:
-        found: list[str | bytes | None] = values.to_pylist()
-    except UnicodeDecodeError:
-        found = [_text(value) for value in values]
-    return found
-
-
-def _text(value: pa.StringScalar) -> str | bytes | None:
-    try:
-        text: str | None = value.as_py()
-    except UnicodeDecodeError:
-        return bytes(value.as_buffer())
-    return text
 
 
 def _lacking(table: str, columns: Sequence[str]) -> str:
