@@ -30,6 +30,8 @@ _MAGNITUDE_BITS = 3
 # Largest sample; a fraction of a row group, which holds 64 MB and more.
 _SAMPLE_ROWS = 8_192
 _SAMPLE_BYTES = 4 * 1024 * 1024
+# Largest share of a smaller row group, as a divisor: it is written three times.
+_SAMPLE_SHARE = 4
 # An encoding that replaces plain must take less than this share of its bytes, because not all readers know it,
 _WORTH_IT = 0.95
 # and one that replaces a dictionary less than this share, because readers filter by dictionaries.
@@ -156,7 +158,8 @@ class _Sample:
     @classmethod
     def of(cls, rows: pa.Table, options: Mapping[str, object]) -> _Sample:
         """Take a sample of the rows."""
-        most = min(_SAMPLE_ROWS, max(LEAST_ROWS, _SAMPLE_BYTES * rows.num_rows // max(rows.nbytes, 1)), rows.num_rows)
+        fitting = min(_SAMPLE_BYTES * rows.num_rows // max(rows.nbytes, 1), rows.num_rows // _SAMPLE_SHARE)
+        most = min(_SAMPLE_ROWS, max(LEAST_ROWS, fitting), rows.num_rows)
         half = most // 2
         part = pa.concat_tables([rows.slice(0, half), rows.slice(rows.num_rows // 2, most - half)])
         footer = _footer(part, {"use_dictionary": False}, options)
