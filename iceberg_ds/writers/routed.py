@@ -1,7 +1,7 @@
 """One task of a write whose rows name their tables: from its Arrow batches to the files of every table.
 
-The rows of the table that comes first go straight into its files; the rows of all others wait, in memory up to
-`WAITING_BYTES`, then in a temporary file, and are written table after table, each as a task of its own write
+Batches with rows of several tables are parted together, up to `_MIXED_BYTES` of them. The rows of the table that comes
+first go straight into its files; the rows of all others wait, in memory up to `WAITING_BYTES`, then in a temporary file, and are written table after table, each as a task of its own write
 would. So memory is bounded over tables and partitions together, and all that holds for one table holds for
 each. Rows of tables without a plan, and rows with values in columns that their table is yet to get, go to the driver.
 Knows neither Spark nor the catalog.
@@ -34,6 +34,8 @@ WAITING_BYTES = 64 * 1024 * 1024
 
 # Arrow bytes of rows of one table that are passed on at once: batches of many tables have few rows of each.
 _STEP_BYTES = 1024 * 1024
+# Arrow bytes of batches with rows of several tables that are parted together.
+_MIXED_BYTES = 16 * 1024 * 1024
 _UNROUTED = -1
 
 
@@ -103,6 +105,7 @@ class _RowsByTable:
         self._first: int | None = None
         self._waiting = _Waiting()
         self._loose = _Waiting(is_kept=True)
+        self._mixed: list[tuple[pa.Array, pa.RecordBatch]] = []
         self._left: Iterator[int] | None = None
         self._pushed: list[pa.RecordBatch] = []
         self._frame: dict[str, Any] = json.loads(plan.frame)
@@ -159,26 +162,41 @@ class _RowsByTable:
         return bool(self._pushed)
 
     def _read_batch(self) -> bool:
+        """Read a batch and bring its rows on their way, those of several tables once many wait; return False at the end."""
         batch = next(self._batches, None)
         if batch is None:
-            return False
+            is_last = bool(self._mixed)
+            self._divide()
+            return is_last
         self.received += batch.num_rows
         if batch.num_rows:
-            self._divide(batch)
+            self._look_at(batch)
         return True
 
-    def _divide(self, batch: pa.RecordBatch) -> None:
+    def _look_at(self, batch: pa.RecordBatch) -> None:
         values = batch.column(self._plan.column).dictionary_encode(null_encoding="encode")
         numbers = pa.array([self._number(value) for value in texts_of(values.dictionary)], pa.int32())
-        of_rows = numbers.take(values.indices)
         if len(set(numbers.to_pylist())) == 1:
+            self._divide()
             self._take(numbers[0].as_py(), batch, is_whole=True)
             return
+        self._mixed.append((numbers.take(values.indices), batch))
+        if sum(rows.nbytes for _, rows in self._mixed) > _MIXED_BYTES:
+            self._divide()
+
+    def _divide(self) -> None:
+        """Part the rows of batches with rows of several tables; together, since there are few of each in one batch."""
+        if not self._mixed:
+            return
+        of_rows = pa.chunked_array([numbers for numbers, _ in self._mixed])
+        rows = pa.Table.from_batches([batch for _, batch in self._mixed])
+        self._mixed = []
         order = pc.sort_indices(of_rows)
-        rows, runs = batch.take(order), pc.run_end_encode(of_rows.take(order))
+        runs = pc.run_end_encode(of_rows.take(order).combine_chunks())
         start = 0
         for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            self._take(number, rows.slice(start, end - start))
+            for part in rows.take(order.slice(start, end - start)).combine_chunks().to_batches():
+                self._take(number, part)
             start = end
 
     def _number(self, value: str | bytes | None) -> int:
