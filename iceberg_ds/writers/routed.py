@@ -1,10 +1,10 @@
 """One task of a write whose rows name their tables: from its Arrow batches to the files of every table.
 
 Batches with rows of several tables are parted together, up to `_MIXED_BYTES` of them. The rows of the table that comes
-first go straight into its files; the rows of all others wait, in memory up to `WAITING_BYTES`, then in a temporary file, and are written table after table, each as a task of its own write
-would. So memory is bounded over tables and partitions together, and all that holds for one table holds for
-each. Rows of tables without a plan, and rows with values in columns that their table is yet to get, go to the driver.
-Knows neither Spark nor the catalog.
+first go straight into its files; the rows of all others wait, in memory up to `WAITING_BYTES`, then in a temporary
+file, and are written table after table, each as a task of its own write would. So memory is bounded over tables and
+partitions together, and all that holds for one table holds for each. Rows of tables without a plan, and rows with
+values in columns that their table is yet to get, go to the driver. Knows neither Spark nor the catalog.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class _RowsByTable:
         return bool(self._pushed)
 
     def _read_batch(self) -> bool:
-        """Read a batch and bring its rows on their way, those of several tables once many wait; return False at the end."""
+        """Read a batch and bring its rows on their way, maybe later; return whether there was one, or rows waited."""
         batch = next(self._batches, None)
         if batch is None:
             is_last = bool(self._mixed)
