@@ -4,7 +4,7 @@ Each snapshot that appended rows to the quarantine table is written as one numbe
 is the application, and the snapshot's sequence number the version. So a repeated or a second call skips what the table
 has, and snapshots are taken in their order. Only writes that quarantined rows have rows to take: what others append or
 write over may be the same rows again, so that nothing is written if they did, or if it is hidden which rows a snapshot
-appended, or for which table of that name they are.
+appended, or whether the table still lacks the rows (`origins`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
@@ -33,16 +33,18 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.planning.decide import plan_branches
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import live_entries
+from iceberg_ds.snapshots.origins import Origin, find_own, origins_in, why_untold
 from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY, QUARANTINED_TABLES_KEY
 from iceberg_ds.snapshots.refs import (
     MAIN_BRANCH,
+    BranchHistory,
     base_branch,
     begins_a_table,
     branch_head,
     branch_snapshot_id,
     last_sequence_number,
 )
-from iceberg_ds.snapshots.txn import TXNS, find_last_marker, marker_in
+from iceberg_ds.snapshots.txn import TXNS, find_markers, marker_in
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA, has_raw_bytes
 
@@ -66,7 +68,7 @@ class RequeueResult:
             still bad; without those of batches that were skipped, because another call wrote them meanwhile.
         batches: How many batches that were, one for each snapshot with such rows.
         not_text: Rows that were left where they are, because they have text that is not UTF-8.
-        other_tables: The tables, by the names that they had, that other rows since the last call were for.
+        other_tables: The other tables that rows since the last call were for, by the names that they had.
     """
 
     table: str
@@ -87,9 +89,8 @@ class RequeueResult:
             return f"Requeued {done}.{left}"
         if self.other_tables and not self.not_text:
             return (
-                f"Requeued nothing into {self.table}: {self.quarantine} has no rows for a table of that name since "
-                f"the last call, but rows for {', '.join(self.other_tables)}. Rows keep the name that their table had: "
-                "if it was renamed, rename it back for the call."
+                f"Requeued nothing into {self.table}: {self.quarantine} has no rows of it since the last call, but "
+                f"rows for {', '.join(self.other_tables)}."
             )
         return f"Nothing to requeue from {self.quarantine} into {self.table}.{left}"
 
@@ -122,7 +123,8 @@ def requeue(
     Raises:
         OptionError: The options are malformed, or number the write.
         TableNotFoundError: One of the tables does not exist.
-        UnsupportedTableError: It cannot be told which rows came into the quarantine table since the last call.
+        UnsupportedTableError: It cannot be told which rows came into the quarantine table since the last call, or
+            whether the table lacks them.
         IcebergSinkError: As a write with `format("icebergsink")`; batches that were written before stay.
     """
     given = options_of_call(table, options)
@@ -138,9 +140,10 @@ def requeue(
         identifier = (*parsed.table[:-1], *identifier)
     passed, call, sent = Passed(), uuid.uuid4().hex, dict[int, int]()
     with catalog.hiding_secrets():
-        found, target = catalog.load_table(identifier), catalog.load_table(parsed.table).metadata
-        number = _last_number(target, parsed, found)
-        for version, kept in pending_rows(found, name, str(target.table_uuid), after=number, passed=passed):
+        found = catalog.load_table(identifier)
+        target = Target.of(catalog.load_table(parsed.table).metadata, parsed)
+        number = _last_number(target, found)
+        for version, kept in pending_rows(found, target, after=number, passed=passed):
             own = {
                 "txn-app-id": _application(found),
                 "txn-version": str(version),
@@ -162,6 +165,34 @@ def requeue(
     return result
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The table that rows are requeued into.
+
+    Attributes:
+        name: Its identifier, as `identifier_text` writes it.
+        history: The branch that the rows build on.
+        branch: The branch that readers use.
+    """
+
+    name: str
+    history: BranchHistory
+    branch: str
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, options: SinkOptions) -> Target:
+        """Return the target of writes with these options."""
+        route = plan_branches(options, metadata, is_new=False)
+        base = base_branch(metadata, route)
+        history = BranchHistory(metadata, base)
+        return cls(name=identifier_text(options.table), history=history, branch=route.publish_to or base)
+
+    @property
+    def table_uuid(self) -> str:
+        """UUID of the table."""
+        return str(self.history.metadata.table_uuid)
+
+
 @dataclass(slots=True, kw_only=True)
 class Passed:
     """Rows of the snapshots since the last call that are not taken.
@@ -176,19 +207,18 @@ class Passed:
 
 
 def pending_rows(
-    quarantine: Table, table: str, table_uuid: str, *, after: int | None, passed: Passed | None = None
+    quarantine: Table, target: Target, *, after: int | None, passed: Passed | None = None
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of each snapshot that appended rows of a table to the quarantine, with its number, in order.
 
     Args:
         quarantine: The quarantine table.
-        table: Identifier of the table, as `identifier_text` writes it.
-        table_uuid: UUID of the table that has this name now.
+        target: The table that the rows are of.
         after: Number of the last snapshot whose rows the table has; None if it has none.
         passed: Takes up what is not taken; None if that is of no interest.
 
     Raises:
-        UnsupportedTableError: It cannot be told which rows came since.
+        UnsupportedTableError: It cannot be told which rows came since, or whether the table lacks them.
     """
     head = branch_head(quarantine.metadata, MAIN_BRANCH)
     if head is None:
@@ -199,13 +229,15 @@ def pending_rows(
     passed = passed or Passed()
     _check_own(quarantine, chain)
     live = {entry.data_file.file_path for entry in _live(quarantine, head)}
+    origins = [origins_in(snapshot) for snapshot in chain]
     for position, snapshot in enumerate(chain):
         if _operation(snapshot) is not Operation.APPEND:
             continue
-        kept = {file.file_path: _rows(quarantine, file) for file in _appended(quarantine, snapshot)}
-        for rows in kept.values():
-            passed.other_tables.update(set(rows.column("table").unique().to_pylist()) - {table, None})
-        kept = {path: _of_table(rows, table) for path, rows in kept.items()}
+        found = {file.file_path: _rows(quarantine, file) for file in _appended(quarantine, snapshot)}
+        names = {name for rows in found.values() for name in rows.column("table").unique().to_pylist()} - {None}
+        ours = _ours(quarantine, target, snapshot, names)
+        passed.other_tables.update(names - ours.keys())
+        kept = {path: _of_tables(rows, ours) for path, rows in found.items()}
         kept = {path: rows for path, rows in kept.items() if rows.num_rows}
         later = {_operation(other) for other in chain[position + 1 :]}
         # What replaces files, such as a compaction, keeps their rows.
@@ -213,21 +245,76 @@ def pending_rows(
             raise _unsure(quarantine, f"others deleted rows of snapshot {snapshot.snapshot_id}, or wrote over them")
         if not kept:
             continue
-        if table_uuid not in summary_entries(snapshot).get(QUARANTINED_TABLES_KEY, "").split():
+        for origin in ours.values():
+            _check_lacking(quarantine, target, snapshot, origin, origins[position + 1 :])
+        of_text = _of_text(pa.concat_tables(kept.values()), passed)
+        if of_text.num_rows:
+            yield snapshot.sequence_number or 0, of_text
+
+
+def _ours(quarantine: Table, target: Target, snapshot: Snapshot, names: Collection[str]) -> dict[str, Origin]:
+    """Return the origins of a snapshot's rows of a table, by the names that it had.
+
+    Raises:
+        UnsupportedTableError: There are rows of its name that may be of another table.
+    """
+    if (origins := origins_in(snapshot)) is None:
+        if target.name in names or target.table_uuid in summary_entries(snapshot).get(QUARANTINED_TABLES_KEY, ""):
+            raise _unsure(quarantine, f"snapshot {snapshot.snapshot_id} does not say which writes its rows are of")
+        return {}
+    ours = {}
+    for name in names:
+        origin = origins.get(name)
+        if origin is not None and origin.table_uuid == target.table_uuid:
+            ours[name] = origin
+        elif name != target.name:
+            continue
+        # A write that creates a table gets another UUID when it is repeated, and finds its rows by its number.
+        elif origin is not None and origin.is_new and find_own(target.history, origin, snapshot) is not None:
+            ours[name] = origin
+        else:
             raise _unsure(
                 quarantine,
-                f"rows of snapshot {snapshot.snapshot_id} are for a table {table} that was dropped or renamed since, "
-                f"and not for the one that has its name now (UUID {table_uuid})",
+                f"rows of snapshot {snapshot.snapshot_id} are for a table {name} that was dropped or renamed since, "
+                f"and not for the one that has its name now (UUID {target.table_uuid})",
             )
-        found = _of_text(pa.concat_tables(kept.values()), passed)
-        if found.num_rows:
-            yield snapshot.sequence_number or 0, found
+    return ours
 
 
-def _last_number(metadata: TableMetadata, options: SinkOptions, quarantine: Table) -> int | None:
+def _check_lacking(
+    quarantine: Table,
+    target: Target,
+    snapshot: Snapshot,
+    origin: Origin,
+    later: Iterable[Mapping[str, Origin] | None],
+) -> None:
+    """Check that nothing says that the table may have the rows of a write by now.
+
+    Args:
+        quarantine: The quarantine table.
+        target: The table.
+        snapshot: The snapshot of the quarantine table that has the rows.
+        origin: The write.
+        later: The origins of the rows of each later snapshot; None where they are unknown.
+
+    Raises:
+        UnsupportedTableError: Something does.
+    """
+    why = why_untold(target.history, target.branch, origin, snapshot)
+    # An overwrite whose rows all came here, or that has expired, is known here alone.
+    if why is None and any(
+        one.replaces and one.branch == origin.branch and one.table_uuid == target.table_uuid
+        for others in later
+        for one in (others or {}).values()
+    ):
+        why = "are of a write before another one that replaced rows, and has rows here, too"
+    if why is not None:
+        raise _unsure(quarantine, f"rows of snapshot {snapshot.snapshot_id} {why}")
+
+
+def _last_number(target: Target, quarantine: Table) -> int | None:
     """Return the number of the last snapshot of the quarantine table whose rows the table has, or None."""
-    branch = base_branch(metadata, plan_branches(options, metadata, is_new=False))
-    marker = find_last_marker(metadata, branch, TXNS, _application(quarantine))
+    marker = find_markers(target.history, TXNS, _application(quarantine)).last
     return None if marker is None else marker.number
 
 
@@ -343,8 +430,8 @@ def _rows(quarantine: Table, file: DataFile) -> pa.Table:
     return found.select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
 
 
-def _of_table(found: pa.Table, table: str) -> pa.Table:
-    return found.filter(pc.equal(found.column("table"), table))
+def _of_tables(found: pa.Table, names: Iterable[str]) -> pa.Table:
+    return found.filter(pc.is_in(found.column("table"), pa.array(names, pa.string())))
 
 
 def _frame(spark: SparkSession, kept: pa.Table, transform: Transform | None) -> DataFrame:

@@ -19,7 +19,7 @@ from iceberg_ds import parsing as values
 from iceberg_ds.errors import IcebergSinkError, OptionError
 from iceberg_ds.metrics.reporters import ReportSettings
 from iceberg_ds.options.readers import READERS
-from iceberg_ds.plan import METADATA_COLUMNS, IsolationLevel, ParquetEncodings
+from iceberg_ds.plan import METADATA_COLUMNS, IsolationLevel, ParquetEncodings, TxnId
 from iceberg_ds.secrets import mask_properties
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.routes import parse_table_patterns
@@ -525,6 +525,25 @@ class SinkOptions:
         """Where reports on the commits of the write go."""
         return ReportSettings(
             file=self.metrics_file, reporters=self.metrics_reporter, is_in_summary=self.snapshot_metrics
+        )
+
+    def beside(self, table: tuple[str, ...], txn: TxnId | None) -> SinkOptions:
+        """Return the options of a write into a table that the sink keeps beside the one that is written.
+
+        Args:
+            table: Identifier of that table.
+            txn: The number of the write there; None for an epoch, and for a write without a number.
+        """
+        return SinkOptions(
+            table=table,
+            catalog=self.catalog,
+            catalog_properties=self.catalog_properties,
+            warehouse=self.warehouse,
+            txn_app_id=None if txn is None else txn.app_id,
+            txn_version=None if txn is None else txn.version,
+            metrics_file=self.metrics_file,
+            metrics_reporter=self.metrics_reporter,
+            snapshot_metrics=self.snapshot_metrics,
         )
 
     def asks(self, term: str) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
@@ -41,15 +41,16 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
+from iceberg_ds.snapshots.origins import Origin, origins_entry
 from iceberg_ds.snapshots.quarantined import (
     QUARANTINED_ROWS_KEY,
-    QUARANTINED_TABLES_KEY,
+    Earlier,
     EarlierTry,
     RowsDigest,
     find_earlier_try,
 )
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_property
-from iceberg_ds.snapshots.txn import find_last_marker, kind_of
+from iceberg_ds.snapshots.txn import kind_of
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
@@ -153,11 +154,13 @@ class _Source:
         write: The write.
         rows: The rows, as tasks sent them; none if all could be written.
         digest: Their digest.
+        found: The table as it was looked at, if there are such rows; None if there is no table of that name.
     """
 
     write: WriteIdentity
     rows: Sequence[LooseRows]
     digest: RowsDigest
+    found: Table | None = None
 
     @classmethod
     def of(cls, write: TableWrite) -> _Source:
@@ -170,13 +173,25 @@ class _Source:
         )
         return cls(write=write.commits[0].write, rows=rows, digest=RowsDigest.of(texts))
 
+    def digest_under(self, names: Mapping[str, str]) -> RowsDigest:
+        """Return the digest of the rows, had the table had the name that `names` gives to its UUID, if any."""
+        name = names.get(self.write.table_uuid, self.write.table)
+        if name == self.write.table:
+            return self.digest
+        return RowsDigest.of((row.as_py(), name) for batch in batches_of(self.rows) for row in batch.column("row"))
+
     @property
-    def numbered(self) -> NumberedWrite | None:
-        """The writer in the quarantine table, and its number; None for a batch without a number."""
-        txn = self.write.txn
-        if txn is None:
-            return self.write.epoch
-        return TxnId(app_id=_writer(txn.app_id, self.write), version=txn.version)
+    def names(self) -> list[NumberedWrite]:
+        """The number, under the names of the writer in the quarantine table, the own one first; none without a number.
+
+        A table that exists may be renamed before the write is repeated, so that its UUID tells it; one that the write
+        is to create gets another UUID each time.
+        """
+        write = self.write
+        if write.txn is None:
+            return [] if write.epoch is None else [write.epoch]
+        told = [write.table] if write.new_table is not None else [write.table_uuid, write.table]
+        return [TxnId(app_id=_writer(write.txn.app_id, name, write), version=write.txn.version) for name in told]
 
 
 def _by_quarantine(writes: Sequence[TableWrite]) -> dict[tuple[str, str], list[_Source]]:
@@ -207,41 +222,39 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
         CommitConflictError: A table may not get this epoch or version.
         CatalogError: The catalog cannot be reached.
     """
-    numbered = sources[0].numbered
-    if numbered is None:
-        return sources
-    missing = [source for source in sources if source.rows and not _has_number(catalog, source.write)]
+    looked_at = [replace(source, found=_find(catalog, source.write.table)) for source in sources if source.rows]
+    names = sources[0].names
+    if not names:
+        return looked_at
+    missing = [source for source in looked_at if not _has_number(source.found, source.write)]
     quarantine = _find(catalog, table)
     if quarantine is None:
         return missing
-    earlier = find_earlier_try(
-        quarantine.metadata,
-        numbered,
-        of_all=RowsDigest.over(source.digest for source in sources),
-        of_missing=RowsDigest.over(source.digest for source in missing),
-    )
-    if earlier is EarlierTry.NONE:
+
+    def rows(had: Mapping[str, str]) -> list[RowsDigest]:
+        return [RowsDigest.over(source.digest_under(had) for source in some) for some in (sources, missing)]
+
+    earlier = find_earlier_try(quarantine.metadata, names, rows)
+    if earlier.found is EarlierTry.NONE:
         return missing
-    if earlier is EarlierTry.SAME_ROWS or (
-        not missing and all(_has_number(catalog, source.write) for source in sources if not source.rows)
+    without = (source.write for source in sources if not source.rows)
+    if earlier.found is EarlierTry.SAME_ROWS or (
+        not missing and all(_has_number(_find(catalog, write.table), write) for write in without)
     ):
-        marker = find_last_marker(quarantine.metadata, MAIN_BRANCH, kind_of(numbered), numbered.writer)
-        if marker is not None:
-            txn = numbered if isinstance(numbered, TxnId) else None
+        if earlier.marker is not None:
+            txn = earlier.numbered if isinstance(earlier.numbered, TxnId) else None
             write = replace(sources[0].write, txn=txn, stream=None)
-            report_replay(catalog, write, identifier_text(parse_identifier(table)), quarantine, marker)
+            report_replay(catalog, write, identifier_text(parse_identifier(table)), quarantine, earlier.marker)
         return []
-    raise RefusedRowsError(_refusal(table, sources, numbered, earlier))
+    raise RefusedRowsError(_refusal(table, sources, earlier))
 
 
-def _has_number(catalog: CatalogClient, write: WriteIdentity) -> bool:
+def _has_number(table: Table | None, write: WriteIdentity) -> bool:
     """Return whether the table has this epoch or version already.
 
     Raises:
         CommitConflictError: The table may not get it.
-        CatalogError: The catalog cannot be reached.
     """
-    table = _find(catalog, write.table)
     if table is None:
         return False
     finding = check_commit_status(table.metadata, write, [], bool)
@@ -263,13 +276,13 @@ def _find(catalog: CatalogClient, table: str) -> Table | None:
             pace.wait_after(unreachable)
 
 
-def _refusal(table: str, sources: Sequence[_Source], numbered: NumberedWrite, earlier: EarlierTry) -> str:
-    given = sources[0].write
+def _refusal(table: str, sources: Sequence[_Source], earlier: Earlier) -> str:
+    given, numbered = sources[0].write, earlier.numbered
     number = f"version {numbered.number}" if given.epoch is None else f"epoch {numbered.number}"
     known = (
         f"an earlier try of {number} put other rows there than this one would: others have changed a column of the "
         "table since, or the source gives other rows each time"
-        if earlier is EarlierTry.OTHER_ROWS
+        if earlier.found is EarlierTry.OTHER_ROWS
         else f"it cannot be told whether an earlier try of {number} put the rows of this one there, because the "
         "snapshot that would tell has expired, or is of another version of iceberg_ds"
     )
@@ -307,29 +320,21 @@ def _options(options: SinkOptions, table: str, sources: Sequence[_Source]) -> Si
     The name of a stream is checked in its tables, which are looked at first. A record of it in the quarantine table
     would miss epochs without such rows, and with them a query that took the place of another one.
     """
-    numbered = sources[0].numbered
-    txn = numbered if isinstance(numbered, TxnId) else None
+    numbered = next(iter(sources[0].names), None)
     digest = RowsDigest.over(source.digest for source in sources)
-    uuids = sorted({source.write.table_uuid for source in sources})
-    told = {QUARANTINED_ROWS_KEY: str(digest), QUARANTINED_TABLES_KEY: " ".join(uuids)}
-    return SinkOptions(
-        table=parse_identifier(table),
-        catalog=options.catalog,
-        catalog_properties=options.catalog_properties,
-        warehouse=options.warehouse,
-        txn_app_id=None if txn is None else txn.app_id,
-        txn_version=None if txn is None else txn.version,
-        snapshot_properties={**options.snapshot_properties, **told},
-        metrics_file=options.metrics_file,
-        metrics_reporter=options.metrics_reporter,
-        snapshot_metrics=options.snapshot_metrics,
-    )
+    origins = {
+        source.write.table: Origin.of(source.write, None if source.found is None else source.found.metadata)
+        for source in sources
+    }
+    own = options.beside(parse_identifier(table), numbered if isinstance(numbered, TxnId) else None)
+    told = {QUARANTINED_ROWS_KEY: str(digest), **origins_entry(origins)}
+    return replace(own, snapshot_properties={**options.snapshot_properties, **told})
 
 
-def _writer(name: str, write: WriteIdentity) -> str:
-    """Return the name of the application in a quarantine table, which other tables of the application share."""
+def _writer(app_id: str, table: str, write: WriteIdentity) -> str:
+    """Return the name of an application in a quarantine table, which other tables of the application share."""
     branch = "" if write.branch == MAIN_BRANCH else f"@{write.branch}"
-    full = f"{name} > {write.table}{branch}"
+    full = f"{app_id} > {table}{branch}"
     if len(full) <= _LONGEST_NAME and full.isascii():
         return full
     return f"quarantine {hashlib.blake2b(full.encode(), digest_size=16).hexdigest()}"

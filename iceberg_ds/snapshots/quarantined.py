@@ -8,20 +8,29 @@ does not say that its rows are in the quarantine table: the digest does, for as 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.plan import NumberedWrite
 from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.snapshots.origins import origins_in
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory
-from iceberg_ds.snapshots.txn import find_markers, find_picked, kind_of, marker_in, picked_source, writer_in
+from iceberg_ds.snapshots.txn import (
+    TxnMarker,
+    find_markers,
+    find_picked,
+    kind_of,
+    marker_in,
+    picked_source,
+    writer_in,
+)
 
 # Summary key of the digest. Each write of rows for a quarantine has it, and no other write.
 QUARANTINED_ROWS_KEY = "icebergsink.quarantined-rows"
-# Summary key of the UUIDs of the tables that the rows are for; the rows have only the tables' names.
+# Summary key of the UUIDs of the tables that the rows are for, in snapshots from before they told the origins.
 QUARANTINED_TABLES_KEY = "icebergsink.quarantined-tables"
 _DIGEST_BYTES = 16
 _MODULUS = 2 ** (8 * _DIGEST_BYTES)
@@ -66,30 +75,56 @@ class EarlierTry(Enum):
     UNTOLD = auto()  # it has the number, and the snapshot that would tell its rows has expired, or has no digest
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """An earlier try of a numbered write.
+
+    Attributes:
+        found: What the quarantine table tells of it.
+        numbered: The number, and the writer under the name by which the table knows it.
+        marker: The writer's last marker in the table, None without one.
+    """
+
+    found: EarlierTry
+    numbered: NumberedWrite
+    marker: TxnMarker | None = None
+
+
 def find_earlier_try(
-    metadata: TableMetadata, numbered: NumberedWrite, *, of_all: RowsDigest, of_missing: RowsDigest
-) -> EarlierTry:
+    metadata: TableMetadata,
+    names: Sequence[NumberedWrite],
+    rows: Callable[[Mapping[str, str]], Sequence[RowsDigest]],
+) -> Earlier:
     """Return what a quarantine table tells of an earlier try of a write.
 
     Args:
         metadata: The quarantine table.
-        numbered: The number, and the writer as the quarantine table knows it.
-        of_all: Digest of all rows of this try that cannot be written.
-        of_missing: Digest of those of them whose tables do not have the number. An earlier try may have had these
-            alone, if the other tables had it before that.
+        names: The number, and the writer under each name by which the quarantine table may know it.
+        rows: Returns digests of this try, from the identifiers that tables had in an earlier try, by UUID: first that
+            of all rows that cannot be written, then that of those whose tables do not have the number. An earlier try
+            may have had these alone, if the other tables had it before that.
     """
-    history, kind = BranchHistory(metadata, MAIN_BRANCH), kind_of(numbered)
-    last = find_markers(history, kind, numbered.writer).last
-    if (last is None or last.number < numbered.number) and find_picked(history, numbered, last) is None:
-        return EarlierTry.NONE
+    history, kind, number = BranchHistory(metadata, MAIN_BRANCH), kind_of(names[0]), names[0].number
+    tries = [
+        Earlier(found=EarlierTry.NONE, numbered=name, marker=find_markers(history, kind, name.writer).last)
+        for name in names
+    ]
+    known = max(tries, key=lambda one: -1 if one.marker is None else one.marker.number)
+    picked = [one for one in tries if find_picked(history, one.numbered, one.marker) is not None]
+    is_passed = known.marker is not None and known.marker.number > number
+    if not picked and (known.marker is None or known.marker.number < number):
+        return tries[0]
+    writers = {one.numbered.writer: one for one in tries}
     for snapshot in history:
         source = picked_source(metadata, snapshot) or snapshot
-        if writer_in(source, kind) == numbered.writer and marker_in(source, kind).number == numbered.number:
+        writer = writer_in(source, kind)
+        if writer in writers and marker_in(source, kind).number == number:
             told = summary_entries(source).get(QUARANTINED_ROWS_KEY)
             if told is None:
-                return EarlierTry.UNTOLD
-            is_same = told in {str(of_all), str(of_missing)}
-            return EarlierTry.SAME_ROWS if is_same else EarlierTry.OTHER_ROWS
-    if of_all.count == 0 and last is not None and last.number > numbered.number:  # most numbers have no such rows
-        return EarlierTry.NONE
-    return EarlierTry.UNTOLD
+                return replace(writers[writer], found=EarlierTry.UNTOLD)
+            had = {origin.table_uuid: name for name, origin in (origins_in(source) or {}).items()}
+            is_same = told in {str(digest) for digest in rows(had)}
+            return replace(writers[writer], found=EarlierTry.SAME_ROWS if is_same else EarlierTry.OTHER_ROWS)
+    if is_passed and rows({})[0].count == 0:  # most numbers have no such rows
+        return tries[0]
+    return replace(known, found=EarlierTry.UNTOLD)

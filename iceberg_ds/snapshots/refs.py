@@ -20,6 +20,8 @@ MAIN_BRANCH = "main"
 STAGED_FOR_KEY = "icebergsink.staged-for"
 # In the summary of a snapshot after which the branch has the same rows, for any operation.
 KEEPS_ROWS_KEY = "icebergsink.keeps-rows"
+# In the summary of a snapshot of an overwrite, for any operation: it is an append if there were no rows to replace.
+REPLACES_ROWS_KEY = "icebergsink.replaces-rows"
 # In the summary of a snapshot on another branch than the one that readers use: the snapshot that the readers' branch
 # had, an ancestor of this one. The entry still tells so when the snapshots between the two have expired.
 BUILDS_ON_KEY = "icebergsink.builds-on"

@@ -57,6 +57,7 @@ from iceberg_ds.snapshots.refs import (
     BUILDS_ON_KEY,
     KEEPS_ROWS_KEY,
     MAIN_BRANCH,
+    REPLACES_ROWS_KEY,
     STAGED_FOR_KEY,
     base_branch,
     branch_snapshot_id,
@@ -206,6 +207,8 @@ def new_snapshot(
     markers = marker_summary(write.numbered) if write.numbered else {}
     if write.numbered and write.route.converts:
         markers[STAGED_FOR_KEY] = str(write.route.publish_to)
+    if write.overwrite is not None:
+        markers[REPLACES_ROWS_KEY] = "true"
     markers |= _builds_on(metadata, write)
     summary = update_snapshot_summaries(
         Summary(

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,13 +17,13 @@ from pyiceberg.types import LongType
 from pyspark.sql.types import StructType
 from support.tables.bad_rows import SENT, TABLE, commit, quarantining, sent, write
 from support.tables.changes_by_others import cherry_pick, expire, plain_catalog, set_branch
-from support.tables.sink import Row, Sink, arrow_batch, epoch
+from support.tables.sink import Row, Sink, arrow_batch, embedded_options, epoch
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import has_landed
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.multi_table.requeue import Passed, RequeueResult, pending_rows, requeue, row_texts
+from iceberg_ds.multi_table.requeue import Passed, RequeueResult, Target, pending_rows, requeue, row_texts
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA
 from iceberg_ds.writers.reporting import report_task
@@ -51,10 +52,10 @@ def load(sink: Sink) -> Table:
 
 def pending(sink: Sink, *, after: int | None = None) -> list[tuple[int, list[str | None]]]:
     """Return the number and the ids of each batch of rows of `db.t`."""
-    table_uuid = str(sink.table().metadata.table_uuid)
+    target = Target.of(sink.table().metadata, sink.options)
     return [
         (number, [row_texts(text)["id"] for text in rows.column("row").to_pylist()])
-        for number, rows in pending_rows(load(sink), "db.t", table_uuid, after=after)
+        for number, rows in pending_rows(load(sink), target, after=after)
     ]
 
 
@@ -284,15 +285,16 @@ def test_rows_that_others_wrote_are_never_taken(quarantine: Table, sink: Sink, h
     assert pending(sink, after=foreign.sequence_number) == []
 
 
-def test_rows_for_other_names_are_told(quarantine: Table) -> None:
-    """A table that was renamed would seem to have no bad rows."""
+def test_rows_for_other_tables_are_told(quarantine: Table, tmp_path: Path) -> None:
+    """A table that was named by mistake would seem to have no bad rows."""
     passed = Passed()
 
-    found = list(pending_rows(quarantine, "db.renamed", "uuid", after=None, passed=passed))
+    target = Target.of(quarantine.metadata, embedded_options(tmp_path, table="db.new"))
+    found = list(pending_rows(quarantine, target, after=None, passed=passed))
 
     assert (found, passed.other_tables) == ([], {"db.t", "db.other"})
-    result = RequeueResult(table="db.renamed", quarantine="db.q", other_tables=("db.other", "db.t"))
-    assert "no rows for a table of that name" in str(result)
+    result = RequeueResult(table="db.new", quarantine="db.q", other_tables=("db.other", "db.t"))
+    assert "has no rows of it" in str(result)
     assert "rows for db.other, db.t" in str(result)
 
 
@@ -307,7 +309,7 @@ def test_row_with_bytes_that_are_no_text_is_left(sink: Sink) -> None:
     commit(first, [report_task(plan, [batch], TaskAttempt(partition_id=0, task_attempt_id=1))])
     passed = Passed()
 
-    ((_, rows),) = pending_rows(load(sink), "db.t", first.plan(SENT).write.table_uuid, after=None, passed=passed)
+    ((_, rows),) = pending_rows(load(sink), Target.of(first.table().metadata, first.options), after=None, passed=passed)
 
     assert [row_texts(row) for row in rows.column("row").to_pylist()] == [
         {"id": "b", "token": "\\udcff"},
@@ -332,7 +334,7 @@ def test_table_of_another_kind_is_refused(sink: Sink) -> None:
     sink.append(1)
 
     with pytest.raises(UnsupportedTableError, match="not of a write that quarantined rows"):
-        list(pending_rows(sink.table(), "db.t", "uuid", after=None))
+        list(pending_rows(sink.table(), Target.of(sink.table().metadata, sink.options), after=None))
 
 
 def test_numbers_stay_as_they_were_sent() -> None:

@@ -47,7 +47,7 @@ from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import WIRE_VERSION
 from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import CommitReport
-from iceberg_ds.multi_table.requeue import pending_rows
+from iceberg_ds.multi_table.requeue import Target, pending_rows
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.writers import bad_rows
@@ -708,7 +708,7 @@ def test_repeated_epoch_with_other_bad_rows_is_refused_until_the_user_decides(
     bad = [json.loads(row["row"])["id"] for row in quarantined(sink)]
     assert (sink.ids(), bad) == (([1], ["2", "3"]) if to == ice.IntegerType() else ([1, 2, 3], []))
     with pytest.raises(UnsupportedTableError, match="snapshots of its branch 'main' have expired"):
-        list(pending_rows(plain_table(name), "db.t", str(sink.table().metadata.table_uuid), after=None))
+        list(pending_rows(plain_table(name), Target.of(sink.table().metadata, sink.options), after=None))
 
 
 def test_repeated_epoch_with_the_same_bad_rows_in_other_tasks_goes_on(

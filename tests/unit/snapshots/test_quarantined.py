@@ -72,26 +72,26 @@ def test_earlier_try_is_told_by_the_digest_of_its_snapshot(
     table = quarantine(sink, (1, BOTH), (2, None), (4, B), of_txn=of_txn)
     numbered = TxnId(app_id=QUERY, version=number) if of_txn else EpochId(query_id=QUERY, epoch_id=number, run_id="r2")
 
-    earlier = find_earlier_try(table.table().metadata, numbered, of_all=rows[0], of_missing=rows[1])
+    earlier = find_earlier_try(table.table().metadata, [numbered], lambda _: (rows[0], rows[1]))
 
-    assert earlier is found
+    assert earlier.found is found
 
 
 def test_expired_snapshot_does_not_tell_and_other_writers_do_not_count(sink: Sink) -> None:
     """A guess would lose rows, or another query's epoch would be taken for this one's."""
     metadata = quarantine(sink, (1, BOTH), (2, A)).table().metadata
     other = EpochId(query_id="another", epoch_id=1)
-    assert find_earlier_try(metadata, other, of_all=BOTH, of_missing=BOTH) is EarlierTry.NONE
+    assert find_earlier_try(metadata, [other], lambda _: (BOTH, BOTH)).found is EarlierTry.NONE
     own = EpochId(query_id=QUERY, epoch_id=1)
-    assert find_earlier_try(metadata, own, of_all=BOTH, of_missing=BOTH) is EarlierTry.SAME_ROWS
+    assert find_earlier_try(metadata, [own], lambda _: (BOTH, BOTH)).found is EarlierTry.SAME_ROWS
 
     plain_table(sink).append(plain_table(sink).scan().to_arrow())
     expire(sink)
 
     metadata = sink.table().metadata
-    assert find_earlier_try(metadata, own, of_all=BOTH, of_missing=BOTH) is EarlierTry.UNTOLD
+    assert find_earlier_try(metadata, [own], lambda _: (BOTH, BOTH)).found is EarlierTry.UNTOLD
     last = EpochId(query_id=QUERY, epoch_id=2)
-    assert find_earlier_try(metadata, last, of_all=NO_ROWS, of_missing=NO_ROWS) is EarlierTry.UNTOLD
+    assert find_earlier_try(metadata, [last], lambda _: (NO_ROWS, NO_ROWS)).found is EarlierTry.UNTOLD
 
 
 @pytest.mark.parametrize("of_txn", [False, True], ids=["epochs", "versions"])
@@ -116,6 +116,6 @@ def test_snapshot_that_was_picked_tells_its_rows(  # noqa: PLR0913  # the fixtur
         found = EarlierTry.UNTOLD if number == 3 else found
     numbered = TxnId(app_id=QUERY, version=number) if of_txn else EpochId(query_id=QUERY, epoch_id=number, run_id="r2")
 
-    earlier = find_earlier_try(table.table().metadata, numbered, of_all=rows, of_missing=rows)
+    earlier = find_earlier_try(table.table().metadata, [numbered], lambda _: (rows, rows))
 
-    assert earlier is found
+    assert earlier.found is found
