@@ -90,7 +90,7 @@ from iceberg_ds.io.files import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered, note_left
 from iceberg_ds.metrics.report import TaskFigures
-from iceberg_ds.plan import ERRORS, OverwriteByFilter, Route, WriteIdentity
+from iceberg_ds.plan import ERRORS, BadRowPolicy, OverwriteByFilter, Route, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.txn import TxnMarker, landed_snapshot_id
@@ -401,10 +401,7 @@ def check_bad_rows(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrit
     if policy is None or not found:
         return
     count, received = sum(found.values()), sum(commit.counts.received for commit in commits)
-    limit = "" if policy.most_rows is None or count <= policy.most_rows else f"{policy.most_rows:,}"
-    if policy.most_share is not None and count > policy.most_share * received:
-        limit = f"{policy.most_share * 100:g}%"
-    if not limit:
+    if (limit := exceeded_limit(policy, count, received)) is None:
         return
     left = delete_reported_files(catalog, commits, rewrite)
     raise RefusedRowsError(
@@ -413,6 +410,15 @@ def check_bad_rows(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrit
         "Mend the source, or raise the limit."
         + (f" {left} files could not be deleted; the log names them." if left else "")
     )
+
+
+def exceeded_limit(policy: BadRowPolicy | None, count: int, received: int) -> str | None:
+    """Return the limit of rows that cannot be written, if there are more of them, as text; else None."""
+    if policy is None:
+        return None
+    if policy.most_share is not None and count > policy.most_share * received:
+        return f"{policy.most_share * 100:g}%"
+    return None if policy.most_rows is None or count <= policy.most_rows else f"{policy.most_rows:,}"
 
 
 def bad_rows_of(commits: Sequence[TaskCommit]) -> dict[str, int]:

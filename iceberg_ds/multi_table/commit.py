@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
-from iceberg_ds.commit.commit import abort_write, delete_reported_files
+from iceberg_ds.commit.commit import abort_write, delete_reported_files, exceeded_limit
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite
 from iceberg_ds.errors import IcebergSinkError, RefusedRowsError
@@ -39,8 +39,9 @@ from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WriteIdentity
 from iceberg_ds.planning.columns import columns_named
+from iceberg_ds.planning.decide import txn_of, unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.planning.quarantine import commit_with_quarantines
+from iceberg_ds.planning.quarantine import UnroutedRows, commit_with_quarantines
 from iceberg_ds.spark.session_settings import in_zone_of_option
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
@@ -71,6 +72,7 @@ def commit_routed(
     with reporting_failures(catalog.reporting, written.values()):
         try:
             _check_refused(commits, options)
+            unrouted = _unrouted(commits, options)
             for commit in commits:
                 check_tables(commit)
             for table, parts in _loose(commits).items():
@@ -87,9 +89,9 @@ def commit_routed(
                 delete_reported_files(catalog, found)
             raise
     writes = [TableWrite(commits=written[table]) for table in sorted(written)]
-    if not writes:
+    if not writes and unrouted is None:
         logger.info("Nothing to add to any table of route-by=%s", options.column)
-    results = commit_with_quarantines(catalog, writes, options.of, epoch_id=epoch_id)
+    results = commit_with_quarantines(catalog, writes, options.of, unrouted=unrouted, epoch_id=epoch_id)
     if options.of_all.consistent_cut is not None:
         landed = [
             write.commits[0].write
@@ -144,8 +146,35 @@ def _check_refused(commits: Sequence[TablesCommit], options: RouteOptions) -> No
     raise RefusedRowsError(
         f"Cannot write to several tables, nothing was committed: {count} rows name no table that may be written, for "
         f"example {refused[0].example} in column '{options.column}'. Tables that may be written: "
-        f"{', '.join(options.rule.patterns)} (options 'route-tables' and 'route-namespace'). Filter these rows out, or "
-        "allow their tables."
+        f"{', '.join(options.rule.patterns)} (options 'route-tables' and 'route-namespace'). Filter these rows out, "
+        "allow their tables, or keep them with 'on-bad-row' as quarantine and 'quarantine-table'."
+    )
+
+
+def _unrouted(commits: Sequence[TablesCommit], options: RouteOptions) -> UnroutedRows | None:
+    """Return the rows that name no table and go to the quarantine; tell of all such rows.
+
+    Raises:
+        RefusedRowsError: There are more than `max-bad-rows` allows.
+    """
+    found = [commit.bad for commit in commits if commit.bad is not None]
+    if not found:
+        return None
+    of_all = options.of_all
+    count, received = sum(bad.record_count for bad in found), sum(commit.received for commit in commits)
+    if (limit := exceeded_limit(unrouted_rows(of_all), count, received)) is not None:
+        raise RefusedRowsError(
+            f"Cannot write to several tables, nothing was committed: {count:,} of {received:,} rows cannot be written "
+            f"({found[0].example}), and option 'max-bad-rows' is {limit}. Mend the source, or raise the limit."
+        )
+    rows = [bad.rows for bad in found if bad.rows is not None]
+    fate = f"they go to {rows[0].table}" if rows else "they are lost, as accept-lost-rows allows"
+    logger.warning("%d of %d rows cannot be written (%s): %s", count, received, found[0].example, fate)
+    if not rows:
+        return None
+    epoch = commits[0].epoch
+    return UnroutedRows(
+        quarantine=rows[0].table, rows=rows, numbered=txn_of(of_all) if epoch is None else epoch, options=of_all
     )
 
 

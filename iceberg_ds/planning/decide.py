@@ -205,7 +205,7 @@ def decide(wish: Wish, target: Target) -> Decision:
         overwrite=_overwrite(options, metadata, route) if Kind.OVERWRITE in wish.kind else None,
         schema_change=schema_change,
         new_table=metadata.model_dump_json() if is_new else None,
-        txn=_txn(options),
+        txn=txn_of(options),
         stream=_stream_name(options),
         changes=feed,
         delete_spec_id=None if delete_spec in (None, NO_SPEC) else delete_spec.spec_id,
@@ -524,7 +524,8 @@ def quarantine_table(options: SinkOptions) -> tuple[str, ...] | None:
     return named if len(named) > 1 else (*namespace, *named)
 
 
-def _txn(options: SinkOptions) -> TxnId | None:
+def txn_of(options: SinkOptions) -> TxnId | None:
+    """Return the number of a batch, or None without one."""
     if options.txn_app_id is None or options.txn_version is None:
         return None
     return TxnId(app_id=options.txn_app_id, version=options.txn_version)

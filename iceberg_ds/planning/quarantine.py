@@ -38,7 +38,7 @@ from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_comm
 from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import NumberedWrite, TxnId, WriteIdentity
+from iceberg_ds.plan import EpochId, NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.origins import Origin, origins_entry
@@ -56,6 +56,8 @@ from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
 
 _LONGEST_NAME = 120
+# Stands for a table in the name of the writer of rows that name none; tables have a dot in their names.
+_UNROUTED = "route-by"
 
 
 def commit_with_quarantine(
@@ -90,6 +92,7 @@ def commit_with_quarantines(
     writes: Sequence[TableWrite],
     options_of: Callable[[str], SinkOptions],
     *,
+    unrouted: UnroutedRows | None = None,
     epoch_id: int | None = None,
 ) -> list[CommitResult]:
     """Commit the writes of one epoch or batch as `commit_tables` does, together with their rows for quarantine tables.
@@ -98,6 +101,7 @@ def commit_with_quarantines(
         catalog: The catalog of all tables.
         writes: The writes.
         options_of: Returns the options of a write from the identifier of its table.
+        unrouted: Rows that name no table; None without any.
         epoch_id: The micro-batch that Spark commits; None for a batch write.
 
     Returns:
@@ -107,12 +111,32 @@ def commit_with_quarantines(
         IcebergSinkError: As `quarantine_writes` and `commit_tables`.
     """
     with reporting_failures(catalog.reporting, [write.commits for write in writes]):
-        quarantines, writes = quarantine_writes(catalog, writes, options_of)
+        quarantines, writes = quarantine_writes(catalog, writes, options_of, unrouted)
     return commit_tables(catalog, writes, first=quarantines, epoch_id=epoch_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnroutedRows:
+    """Rows of an epoch or batch that name no table which may be written.
+
+    Attributes:
+        quarantine: Identifier of the quarantine table.
+        rows: The rows, as tasks sent them.
+        numbered: The number of the epoch or batch; None for a batch without one.
+        options: The options of the write.
+    """
+
+    quarantine: str
+    rows: Sequence[LooseRows]
+    numbered: NumberedWrite | None
+    options: SinkOptions
+
+
 def quarantine_writes(
-    catalog: CatalogClient, writes: Sequence[TableWrite], options_of: Callable[[str], SinkOptions]
+    catalog: CatalogClient,
+    writes: Sequence[TableWrite],
+    options_of: Callable[[str], SinkOptions],
+    unrouted: UnroutedRows | None = None,
 ) -> tuple[list[TableWrite], list[TableWrite]]:
     """Write the rows for quarantine tables into files; return the writes of these tables, and the given ones without.
 
@@ -120,6 +144,7 @@ def quarantine_writes(
         catalog: The catalog of all tables.
         writes: The writes of one epoch or batch.
         options_of: Returns the options of a write from the identifier of its table.
+        unrouted: Rows that name no table; None without any.
 
     Returns:
         The writes that `commit_tables` takes as `first`, and the others. Rows that a quarantine table has already, by
@@ -135,9 +160,10 @@ def quarantine_writes(
     try:
         for write in writes:
             check_bad_rows(catalog, write.commits)
-        for table, sources in _by_quarantine(writes).items():
+        for table, sources in _by_quarantine(writes, unrouted).items():
             if due := _due(catalog, table[0], sources):
-                own = options_of(min(source.write.table for source in due))
+                tables = [source.write.table for source in due if source.write is not None]
+                own = options_of(min(tables)) if tables or unrouted is None else unrouted.options
                 made.append(TableWrite(commits=[_written(catalog, own, table[0], due)]))
     except BaseException:
         for given_up in [*made, *writes]:
@@ -148,35 +174,36 @@ def quarantine_writes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """The rows of one table's write for the quarantine.
+    """The rows of one table's write for the quarantine, or those that name no table.
 
     Attributes:
-        write: The write.
+        write: The write; None for rows that name no table.
+        numbered: Its number; None for a batch without one.
         rows: The rows, as tasks sent them; none if all could be written.
         digest: Their digest.
         found: The table as it was looked at, if there are such rows; None if there is no table of that name.
     """
 
-    write: WriteIdentity
+    write: WriteIdentity | None
+    numbered: NumberedWrite | None
     rows: Sequence[LooseRows]
     digest: RowsDigest
     found: Table | None = None
 
     @classmethod
-    def of(cls, write: TableWrite) -> _Source:
-        """Return what the tasks of a write report."""
-        rows = [commit.bad.rows for commit in write.commits if commit.bad is not None and commit.bad.rows is not None]
+    def of(cls, write: WriteIdentity | None, numbered: NumberedWrite | None, rows: Sequence[LooseRows]) -> _Source:
+        """Return the source of rows that tasks sent."""
         texts = (
-            (row.as_py(), table.as_py())
+            (row.as_py(), table.as_py() or "")
             for batch in batches_of(rows)
             for row, table in zip(batch.column("row"), batch.column("table"), strict=True)
         )
-        return cls(write=write.commits[0].write, rows=rows, digest=RowsDigest.of(texts))
+        return cls(write=write, numbered=numbered, rows=rows, digest=RowsDigest.of(texts))
 
     def digest_under(self, names: Mapping[str, str]) -> RowsDigest:
         """Return the digest of the rows, had the table had the name that `names` gives to its UUID, if any."""
-        name = names.get(self.write.table_uuid, self.write.table)
-        if name == self.write.table:
+        name = None if self.write is None else names.get(self.write.table_uuid)
+        if self.write is None or name is None or name == self.write.table:
             return self.digest
         return RowsDigest.of((row.as_py(), name) for batch in batches_of(self.rows) for row in batch.column("row"))
 
@@ -187,22 +214,52 @@ class _Source:
         A table that exists may be renamed before the write is repeated, so that its UUID tells it; one that the write
         is to create gets another UUID each time.
         """
-        write = self.write
-        if write.txn is None:
-            return [] if write.epoch is None else [write.epoch]
-        told = [write.table] if write.new_table is not None else [write.table_uuid, write.table]
-        return [TxnId(app_id=_writer(write.txn.app_id, name, write), version=write.txn.version) for name in told]
+        write, numbered = self.write, self.numbered
+        if not isinstance(numbered, TxnId):
+            return [] if numbered is None else [numbered]
+        if write is None:
+            told = [_UNROUTED]
+        else:
+            told = [write.table] if write.new_table is not None else [write.table_uuid, write.table]
+        branch = MAIN_BRANCH if write is None else write.branch
+        return [TxnId(app_id=_writer(numbered.app_id, name, branch), version=numbered.version) for name in told]
+
+    @property
+    def has_number(self) -> bool:
+        """Whether the table has this epoch or version already; rows without a table are in the quarantine alone.
+
+        Raises:
+            CommitConflictError: The table may not get it.
+        """
+        if self.write is None or self.found is None:
+            return False
+        finding = check_commit_status(self.found.metadata, self.write, [], bool)
+        if (reason := why_refused(self.write, finding)) is not None:
+            raise CommitConflictError(reason)
+        return finding.status in {CommitStatus.REPLAYED, CommitStatus.SUCCESS}
+
+    def looked_at(self, catalog: CatalogClient) -> _Source:
+        """Return the source with the table as it is now.
+
+        Raises:
+            CatalogError: The catalog cannot be reached.
+        """
+        return self if self.write is None else replace(self, found=_find(catalog, self.write.table))
 
 
-def _by_quarantine(writes: Sequence[TableWrite]) -> dict[tuple[str, str], list[_Source]]:
+def _by_quarantine(writes: Sequence[TableWrite], unrouted: UnroutedRows | None) -> dict[tuple[str, str], list[_Source]]:
     """Return the sources of each write of a quarantine table, by that table and what sets such writes apart."""
     found: dict[tuple[str, str], list[_Source]] = defaultdict(list)
     for write in writes:
-        policy = write.commits[0].write.bad_rows
+        own = write.commits[0].write
+        policy = own.bad_rows
         if policy is None or policy.quarantine is None or not any(map(_concerns_a_quarantine, write.commits)):
             continue
-        is_apart = write.commits[0].write.txn is not None
-        found[policy.quarantine, write.table if is_apart else ""].append(_Source.of(write))
+        rows = [commit.bad.rows for commit in write.commits if commit.bad is not None and commit.bad.rows is not None]
+        found[policy.quarantine, "" if own.txn is None else write.table].append(_Source.of(own, own.numbered, rows))
+    if unrouted is not None:
+        apart = _UNROUTED if isinstance(unrouted.numbered, TxnId) else ""
+        found[unrouted.quarantine, apart].append(_Source.of(None, unrouted.numbered, unrouted.rows))
     return found
 
 
@@ -222,11 +279,11 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
         CommitConflictError: A table may not get this epoch or version.
         CatalogError: The catalog cannot be reached.
     """
-    looked_at = [replace(source, found=_find(catalog, source.write.table)) for source in sources if source.rows]
+    looked_at = [source.looked_at(catalog) for source in sources if source.rows]
     names = sources[0].names
     if not names:
         return looked_at
-    missing = [source for source in looked_at if not _has_number(source.found, source.write)]
+    missing = [source for source in looked_at if not source.has_number]
     quarantine = _find(catalog, table)
     if quarantine is None:
         return missing
@@ -237,30 +294,15 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
     earlier = find_earlier_try(quarantine.metadata, names, rows)
     if earlier.found is EarlierTry.NONE:
         return missing
-    without = (source.write for source in sources if not source.rows)
-    if earlier.found is EarlierTry.SAME_ROWS or (
-        not missing and all(_has_number(_find(catalog, write.table), write) for write in without)
-    ):
-        if earlier.marker is not None:
+    without = (source.looked_at(catalog) for source in sources if not source.rows)
+    if earlier.found is EarlierTry.SAME_ROWS or (not missing and all(source.has_number for source in without)):
+        writes = [source.write for source in sources if source.write is not None]
+        if earlier.marker is not None and writes:
             txn = earlier.numbered if isinstance(earlier.numbered, TxnId) else None
-            write = replace(sources[0].write, txn=txn, stream=None)
+            write = replace(writes[0], txn=txn, stream=None)
             report_replay(catalog, write, identifier_text(parse_identifier(table)), quarantine, earlier.marker)
         return []
     raise RefusedRowsError(_refusal(table, sources, earlier))
-
-
-def _has_number(table: Table | None, write: WriteIdentity) -> bool:
-    """Return whether the table has this epoch or version already.
-
-    Raises:
-        CommitConflictError: The table may not get it.
-    """
-    if table is None:
-        return False
-    finding = check_commit_status(table.metadata, write, [], bool)
-    if (reason := why_refused(write, finding)) is not None:
-        raise CommitConflictError(reason)
-    return finding.status in {CommitStatus.REPLAYED, CommitStatus.SUCCESS}
 
 
 def _find(catalog: CatalogClient, table: str) -> Table | None:
@@ -277,8 +319,9 @@ def _find(catalog: CatalogClient, table: str) -> Table | None:
 
 
 def _refusal(table: str, sources: Sequence[_Source], earlier: Earlier) -> str:
-    given, numbered = sources[0].write, earlier.numbered
-    number = f"version {numbered.number}" if given.epoch is None else f"epoch {numbered.number}"
+    numbered = earlier.numbered
+    number = f"version {numbered.number}" if isinstance(numbered, TxnId) else f"epoch {numbered.number}"
+    tables = sorted("several tables" if source.write is None else source.write.table for source in sources)
     known = (
         f"an earlier try of {number} put other rows there than this one would: others have changed a column of the "
         "table since, or the source gives other rows each time"
@@ -288,7 +331,7 @@ def _refusal(table: str, sources: Sequence[_Source], earlier: Earlier) -> str:
     )
     key = branch_property(kind_of(numbered).property_prefix, MAIN_BRANCH, numbered.writer)
     return (
-        f"Cannot commit {number} to {', '.join(sorted(source.write.table for source in sources))}, nothing was "
+        f"Cannot commit {number} to {', '.join(tables)}, nothing was "
         f"committed: quarantine table {table} has it already, and the tables do not; and {known}. Rows would be lost, "
         f"or be in both. Look at the rows of {number} in {table}, delete them there, let the snapshots before that "
         f"expire, remove table property '{key}' of {table}, and run this again: the rows come as they are now."
@@ -299,7 +342,8 @@ def _written(catalog: CatalogClient, options: SinkOptions, table: str, sources: 
     """Write the rows of one quarantine table, as the one task of a write of its own."""
     rows = [part for source in sources for part in source.rows]
     columns = StructType.fromJson(json.loads(rows[0].columns))
-    epoch = sources[0].write.epoch
+    numbered = sources[0].numbered
+    epoch = numbered if isinstance(numbered, EpochId) else None
     try:
         plan = plan_write(catalog, _options(options, table, sources), columns, is_stream=epoch is not None)
         commit = report_task(plan.in_epoch(epoch), batches_of(rows), ON_DRIVER)
@@ -325,16 +369,16 @@ def _options(options: SinkOptions, table: str, sources: Sequence[_Source]) -> Si
     origins = {
         source.write.table: Origin.of(source.write, None if source.found is None else source.found.metadata)
         for source in sources
+        if source.write is not None
     }
     own = options.beside(parse_identifier(table), numbered if isinstance(numbered, TxnId) else None)
     told = {QUARANTINED_ROWS_KEY: str(digest), **origins_entry(origins)}
     return replace(own, snapshot_properties={**options.snapshot_properties, **told})
 
 
-def _writer(app_id: str, table: str, write: WriteIdentity) -> str:
+def _writer(app_id: str, table: str, branch: str) -> str:
     """Return the name of an application in a quarantine table, which other tables of the application share."""
-    branch = "" if write.branch == MAIN_BRANCH else f"@{write.branch}"
-    full = f"{app_id} > {table}{branch}"
+    full = f"{app_id} > {table}" + ("" if branch == MAIN_BRANCH else f"@{branch}")
     if len(full) <= _LONGEST_NAME and full.isascii():
         return full
     return f"quarantine {hashlib.blake2b(full.encode(), digest_size=16).hexdigest()}"

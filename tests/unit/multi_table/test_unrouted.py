@@ -1,0 +1,196 @@
+"""Rows that name no table which may be written: they fail the write, go to the quarantine once, or are lost as asked."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.tables.routed import RoutedSink, customer, order
+from support.tables.sink import Row
+
+from iceberg_ds.errors import RefusedRowsError
+from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.table.names import parse_identifier
+
+PLACE = "db.bad"
+KEPT = {"route_tables": "db.orders, db.customers", "on_bad_row": "quarantine", "quarantine_table": PLACE}
+VERSION = {"txn_app_id": "feed", "txn_version": "7"}
+
+
+class Died(BaseException):
+    """The driver is gone."""
+
+
+@pytest.fixture
+def _heard() -> Iterator[None]:
+    yield
+    listen(None)
+
+
+def sink_of(warehouse: Path, **options: str) -> RoutedSink:
+    """Return a sink that keeps rows which name no table."""
+    return RoutedSink.of(warehouse, **{"route_namespace": "db", **KEPT, **options})
+
+
+def stray(number: int, kind: str | None = "others") -> Row:
+    """Return a row that names no table."""
+    return {"kind": kind, "id": number}
+
+
+def kept(sink: RoutedSink, place: str = PLACE) -> list[dict[str, Any]]:
+    """Return the rows of the quarantine table."""
+    table = sink.catalog.reading_anew().find_table(parse_identifier(place))
+    return [] if table is None else sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["row"])
+
+
+def stray_ids(sink: RoutedSink) -> list[int]:
+    """Return the ids of the rows in the quarantine table."""
+    return [json.loads(row["row"])["id"] for row in kept(sink)]
+
+
+def test_rows_that_name_no_table_are_kept_as_they_came(tmp_path: Path) -> None:
+    """They would fail the stream for good, or be lost."""
+    sink = sink_of(tmp_path)
+
+    sink.append(order(1), stray(2), stray(3, None), stray(4, "a..b"), customer(5), epoch_id=0)
+
+    assert (sink.ids("db.orders"), sink.ids("db.customers")) == ([1], [5])
+    reason = "route: column 'kind': names no table that may be written"
+    found = [(row["row"], row["table"], row["columns"], row["reason"], row["epoch"]) for row in kept(sink)]
+    assert found == [
+        ('{"kind":"a..b","id":4}', "a..b", ["kind"], reason, 0),
+        ('{"kind":"others","id":2}', "others", ["kind"], reason, 0),
+        ('{"kind":null,"id":3}', None, ["kind"], reason, 0),
+    ]
+
+
+@pytest.mark.parametrize("way", [{}, VERSION], ids=["epoch", "version"])
+def test_repeated_write_keeps_them_once(tmp_path: Path, way: dict[str, str]) -> None:
+    """They would come twice with every epoch that Spark repeats."""
+    sink, epoch = sink_of(tmp_path, **way), None if way else 7
+
+    for _ in range(3):
+        sink.append(order(1), stray(2), stray(3), epoch_id=epoch)
+
+    assert (sink.ids("db.orders"), stray_ids(sink)) == ([1], [2, 3])
+
+
+@pytest.mark.parametrize("way", [{}, VERSION], ids=["epoch", "version"])
+def test_epoch_of_such_rows_alone_is_kept_once(tmp_path: Path, way: dict[str, str]) -> None:
+    """No table tells that the epoch was here."""
+    sink, epoch = sink_of(tmp_path, **way), None if way else 7
+
+    for _ in range(2):
+        sink.append(stray(2), epoch_id=epoch)
+
+    assert stray_ids(sink) == [2]
+
+
+@pytest.mark.usefixtures("_heard", "waits", "one_by_one")
+@pytest.mark.parametrize("step", [FaultPoint.QUARANTINED, FaultPoint.LANDED, FaultPoint.MANIFESTS_WRITTEN])
+@pytest.mark.parametrize("time", [1, 2, 3])
+def test_driver_that_dies_finishes_forward(tmp_path: Path, step: FaultPoint, time: int) -> None:
+    """Rows would be lost, or be twice in the quarantine."""
+    sink, left = sink_of(tmp_path), time
+
+    def die(point: FaultPoint) -> None:
+        nonlocal left
+        left -= point is step
+        if left == 0 and point is step:
+            raise Died
+
+    listen(die)
+    try:
+        sink.append(order(1), stray(2), customer(3), epoch_id=0)
+    except Died:
+        pass
+    listen(None)
+    sink.append(order(1), stray(2), customer(3), epoch_id=0)
+
+    assert (sink.ids("db.orders"), sink.ids("db.customers"), stray_ids(sink)) == ([1], [3], [2])
+
+
+def test_they_share_a_quarantine_with_rows_of_tables(tmp_path: Path) -> None:
+    """Two writes of one epoch into one table would be refused, or one of them be skipped as done."""
+    sink = sink_of(tmp_path)
+    sink.append(order(0))
+    table = sink.catalog.load_table(("db", "orders"))
+    bad = {"kind": "orders", "id": None, "total": 1.0}
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.update_column("id", required=True)
+
+    for _ in range(2):
+        sink.append(order(1), bad, stray(2), epoch_id=1)
+
+    assert sink.ids("db.orders") == [0, 1]
+    assert sorted((row["table"], row["reason"].split(":")[0]) for row in kept(sink)) == [
+        ("db.orders", "required"),
+        ("others", "route"),
+    ]
+
+
+def test_other_rows_than_an_earlier_try_are_refused(tmp_path: Path) -> None:
+    """A row that the earlier try did not have would be lost: the quarantine has the epoch."""
+    sink = sink_of(tmp_path)
+    sink.append(stray(2), epoch_id=0)
+
+    with pytest.raises(RefusedRowsError, match="epoch 0 to several tables.*put other rows there"):
+        sink.append(stray(2), stray(3), epoch_id=0)
+
+    assert stray_ids(sink) == [2]
+
+
+@pytest.mark.parametrize("options", [{"on_bad_row": "fail"}, {"on_bad_row": "null"}])
+def test_without_a_quarantine_they_fail_the_write(tmp_path: Path, options: dict[str, str]) -> None:
+    """They belong to no table that could have a quarantine, and have no value that could become null."""
+    sink = RoutedSink.of(tmp_path, **options)
+
+    with pytest.raises(RefusedRowsError, match=r"2 rows name no table.*'on-bad-row' as quarantine and 'quarantine-tab"):
+        sink.append(order(1), stray(2, "a..b"), stray(3, None))
+
+    assert sink.ids("db.orders") == []
+
+
+def test_quarantine_without_the_name_of_its_table_fails_the_write(tmp_path: Path) -> None:
+    """The default is named after the table that such a row does not have."""
+    sink = RoutedSink.of(tmp_path, route_tables="db.orders", route_namespace="db", on_bad_row="quarantine")
+
+    with pytest.raises(RefusedRowsError, match="1 rows name no table"):
+        sink.append(order(1), stray(2))
+
+
+def test_lost_rows_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody would know that rows are missing."""
+    sink = RoutedSink.of(
+        tmp_path, route_tables="db.orders", route_namespace="db", on_bad_row="drop", accept_lost_rows="true"
+    )
+
+    with caplog.at_level(logging.WARNING, "iceberg_ds"):
+        sink.append(order(1), stray(2), stray(3))
+
+    assert sink.ids("db.orders") == [1]
+    assert "2 of 3 rows cannot be written (route: column 'kind': names no table that may be written)" in caplog.text
+
+
+@pytest.mark.parametrize("limit", ["1", "50%"])
+def test_more_of_them_than_allowed_fail_the_write(tmp_path: Path, limit: str) -> None:
+    """A feed that names its tables in another way would be kept away from them as a whole."""
+    sink = sink_of(tmp_path, max_bad_rows=limit)
+
+    with pytest.raises(RefusedRowsError, match=f"2 of 3 rows cannot be written.*'max-bad-rows' is {limit}"):
+        sink.append(order(1), stray(2), stray(3))
+
+    assert (sink.ids("db.orders"), stray_ids(sink)) == ([], [])
+
+
+def test_name_of_one_level_is_in_the_namespace_of_the_route(tmp_path: Path) -> None:
+    """The quarantine of a route is found where its tables are."""
+    sink = sink_of(tmp_path, quarantine_table="bad")
+
+    sink.append(stray(2))
+
+    assert stray_ids(sink) == [2]
