@@ -134,6 +134,8 @@ def why_untold(history: BranchHistory, branch: str, origin: Origin, told: Snapsh
     own = find_own(history, origin, told)
     if own is None and origin.branch != branch:
         return f"are of a write to branch '{origin.branch}', which branch '{branch}' does not show"
+    if own is None and origin.replaces:  # if it was killed and comes again, it replaces what is requeued now
+        return f"are of a write that replaces rows, and that branch '{branch}' does not show"
     if own is None and _went_another_way(history, origin):
         return f"are of a write before branch '{branch}' of the table began anew or was set back"
     for snapshot in history:
