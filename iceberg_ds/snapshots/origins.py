@@ -134,6 +134,9 @@ def why_untold(history: BranchHistory, branch: str, origin: Origin, told: Snapsh
     own = find_own(history, origin, told)
     if own is None and origin.branch != branch:
         return f"are of a write to branch '{origin.branch}', which branch '{branch}' does not show"
+    if own is None and origin.replaces:  # if it was killed and comes again, it replaces what is requeued now
+        again = "if its driver died, run it again first"
+        return f"are of a write that replaces rows, and that branch '{branch}' does not show ({again})"
     if own is None and _went_another_way(history, origin):
         return f"are of a write before branch '{branch}' of the table began anew or was set back"
     for snapshot in history:
@@ -148,7 +151,7 @@ def _went_another_way(history: BranchHistory, origin: Origin) -> bool:
     """Return whether a branch does not go on from where it stood before a write, as far as it shows."""
     metadata, oldest = history.metadata, history.oldest
     if oldest is None:
-        return origin.head > 0
+        return origin.head > 0 or _last_number(metadata) > origin.number
     first = _number(metadata, oldest)
     if _last_number(metadata) < origin.number or _was_set_back(history, origin.number):
         return True

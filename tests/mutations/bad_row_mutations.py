@@ -121,8 +121,8 @@ BAD_ROWS = (
     Mutation(
         name="writers of one quarantine table are taken for each other",
         file="planning/quarantine.py",
-        before='    full = f"{name} > {write.table}{branch}"\n',
-        after="    full = name\n",
+        before='    full = f"{app_id} > {table}{branch}"\n',
+        after="    full = app_id\n",
         tests=(
             _QUARANTINE + "test_one_quarantine_of_several_tables_keeps_the_rows_of_all",
             _BAD_ROWS + "test_repeated_version_keeps_the_bad_rows_of_each_table_apart",
@@ -163,12 +163,11 @@ BAD_ROWS = (
     Mutation(
         name="the number alone tells that the bad rows of a repeated epoch are there",
         file="snapshots/quarantined.py",
-        before="            is_same = told in {str(of_all), str(of_missing)}\n",
+        before="            is_same = told in {str(digest) for digest in rows(had)}\n",
         after="            is_same = told is not None\n",
         tests=(
             "unit/snapshots/test_quarantined.py::test_earlier_try_is_told_by_the_digest_of_its_snapshot",
             _QUARANTINE + "test_repeated_epoch_with_other_bad_rows_is_refused_until_the_user_decides",
-            _QUARANTINE + "test_numbers_that_begin_anew_with_their_table_are_refused",
         ),
     ),
     Mutation(
@@ -181,7 +180,7 @@ BAD_ROWS = (
     Mutation(
         name="rows of other tables are requeued",
         file="multi_table/requeue.py",
-        before='    return found.filter(pc.equal(found.column("table"), table))\n',
+        before='    return found.filter(pc.is_in(found.column("table"), pa.array(names, pa.string())))\n',
         after="    return found\n",
         tests=(_REQUEUE + "test_rows_of_the_table_come_in_order_and_once",),
     ),
@@ -230,8 +229,8 @@ BAD_ROWS = (
     Mutation(
         name="rows of a table that was dropped are requeued into the one made anew",
         file="multi_table/requeue.py",
-        before="        if table_uuid not in summary_entries(snapshot).get(",
-        after="        if False and table_uuid not in summary_entries(snapshot).get(",
+        before="        if origin is not None and origin.table_uuid == target.table_uuid:\n",
+        after="        if origin is not None and name == target.name:\n",
         tests=(_REQUEUE + "test_rows_of_a_table_that_was_dropped_are_not_those_of_the_one_made_anew",),
     ),
     Mutation(
@@ -247,11 +246,87 @@ BAD_ROWS = (
     Mutation(
         name="bad rows of an epoch whose snapshot was cherry-picked come again",
         file="snapshots/quarantined.py",
-        before=" and find_picked(history, numbered, last) is None:",
-        after=":",
+        before="    if not picked and (",
+        after="    if (",
         tests=(
             "unit/snapshots/test_quarantined.py::test_snapshot_that_was_picked_tells_its_rows",
             _QUARANTINE + "test_repeated_epoch_whose_bad_rows_were_picked_goes_on",
         ),
+    ),
+    Mutation(
+        name="a write that is repeated after a rename puts its bad rows into the quarantine again",
+        file="planning/quarantine.py",
+        before="[write.table] if write.new_table is not None else [write.table_uuid, write.table]",
+        after="[write.table]",
+        tests=(_QUARANTINE + "test_write_that_is_repeated_after_a_rename_finds_its_bad_rows",),
+    ),
+    Mutation(
+        name="bad rows of a write that was to create its table are looked for under the table's UUID alone",
+        file="planning/quarantine.py",
+        before="else [write.table_uuid, write.table]",
+        after="else [write.table_uuid]",
+        tests=(_QUARANTINE + "test_write_that_is_repeated_after_another_made_its_table_finds_its_bad_rows",),
+    ),
+    Mutation(
+        name="rows of a table that was renamed are other rows",
+        file="planning/quarantine.py",
+        before="        name = names.get(self.write.table_uuid, self.write.table)\n",
+        after="        name = self.write.table\n",
+        tests=(_QUARANTINE + "test_write_that_is_repeated_after_a_rename_finds_its_bad_rows",),
+    ),
+    Mutation(
+        name="rows from before their table began anew are requeued",
+        file="snapshots/origins.py",
+        before="    if own is None and _went_another_way(history, origin):\n",
+        after="    if False and _went_another_way(history, origin):\n",
+        tests=(
+            _REQUEUE + "test_rows_from_before_the_table_was_replaced_are_no_guess",
+            _REQUEUE + "test_rows_from_before_the_table_was_set_back_are_no_guess",
+        ),
+    ),
+    Mutation(
+        name="rows from before an overwrite are requeued",
+        file="snapshots/origins.py",
+        before="        if _replaces_rows(snapshot):\n",
+        after="        if False and _replaces_rows(snapshot):\n",
+        tests=(
+            _REQUEUE + "test_rows_from_before_an_overwrite_are_no_guess",
+            _REQUEUE + "test_what_others_did_to_the_table_since",
+        ),
+    ),
+    Mutation(
+        name="an overwrite leaves no sign in its snapshot",
+        file="snapshots/snapshot.py",
+        before="    if write.overwrite is not None:\n        markers",
+        after="    if write.overwrite is None:\n        markers",
+        tests=(_REQUEUE + "test_rows_from_before_an_overwrite_are_no_guess",),
+    ),
+    Mutation(
+        name="rows from before an overwrite that has expired are requeued, although the quarantine knows it",
+        file="multi_table/requeue.py",
+        before="        one.replaces and one.branch",
+        after="        False and one.branch",
+        tests=(_REQUEUE + "test_rows_from_before_an_overwrite_that_expired_are_no_guess",),
+    ),
+    Mutation(
+        name="rows of an overwrite that was killed are requeued before it replaces them",
+        file="snapshots/origins.py",
+        before="    if own is None and origin.replaces:",
+        after="    if False and origin.replaces:",
+        tests=(_REQUEUE + "test_rows_of_an_overwrite_that_was_killed_wait_for_it",),
+    ),
+    Mutation(
+        name="rows of a table that a repeated write has created are taken for those of a dropped one",
+        file="multi_table/requeue.py",
+        before="origin.is_new and find_own(",
+        after="False and find_own(",
+        tests=(_REQUEUE + "test_rows_of_a_new_table_whose_driver_died_are_written",),
+    ),
+    Mutation(
+        name="rows of another branch are requeued",
+        file="snapshots/origins.py",
+        before="    if own is None and origin.branch != branch:\n",
+        after="    if False and origin.branch != branch:\n",
+        tests=(_REQUEUE + "test_rows_of_another_branch_are_no_guess",),
     ),
 )

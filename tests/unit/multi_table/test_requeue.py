@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,40 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
-from pyspark.sql.types import StructType
+from pyspark.sql import types as spark
+from pyspark.sql.types import StructField, StructType
+from support.checks.reader import rows_of
+from support.spark.requeued_frame import Frame, Session
 from support.tables.bad_rows import SENT, TABLE, commit, quarantining, sent, write
-from support.tables.changes_by_others import cherry_pick, expire, plain_catalog, set_branch
-from support.tables.sink import Row, Sink, arrow_batch, embedded_options, epoch
+from support.tables.changes_by_others import (
+    cherry_pick,
+    drop_branch,
+    expire,
+    head_of,
+    plain_catalog,
+    plain_table,
+    register_edited,
+    rename,
+    set_branch,
+)
+from support.tables.sink import Sink, embedded_options, epoch
 
-from iceberg_ds.catalog.client import connect
-from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.commit import has_landed
+from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.multi_table.requeue import Passed, RequeueResult, Target, pending_rows, requeue, row_texts
-from iceberg_ds.options.parse import parse_options
+from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
+TYPED = StructType(
+    [
+        StructField("id", spark.LongType()),
+        StructField("amount", spark.IntegerType()),
+        StructField("token", spark.StringType()),
+    ]
+)
 BIG = "3000000000"  # for the table's `amount` once that is a long
 
 
@@ -52,59 +72,11 @@ def load(sink: Sink) -> Table:
 
 def pending(sink: Sink, *, after: int | None = None) -> list[tuple[int, list[str | None]]]:
     """Return the number and the ids of each batch of rows of `db.t`."""
-    target = Target.of(sink.table().metadata, sink.options)
+    target = Target.of(sink.table().metadata, replace(sink.options, txn_app_id=None, txn_version=None))
     return [
         (number, [row_texts(text)["id"] for text in rows.column("row").to_pylist()])
         for number, rows in pending_rows(load(sink), target, after=after)
     ]
-
-
-@dataclass
-class Frame:
-    """What a requeue asks of a DataFrame: it is written as Spark does it, as one task."""
-
-    rows: list[Row]
-    schema: StructType
-    before: Callable[[], object]
-    given: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def write(self) -> Frame:
-        """Return what writes the rows."""
-        return self
-
-    def format(self, _: str) -> Frame:
-        """Return the same writer."""
-        return self
-
-    def options(self, **options: str) -> Frame:
-        """Return the writer with these options."""
-        return replace(self, given=options)
-
-    def mode(self, _: str) -> Frame:
-        """Return the same writer."""
-        return self
-
-    def save(self) -> None:
-        """Write the rows."""
-        self.before()
-        options = parse_options(self.given)
-        target = Sink(catalog=connect(catalog_settings(options)), options=options)
-        plan = target.plan(self.schema)
-        if not has_landed(target.catalog, plan.write):
-            attempt = TaskAttempt(partition_id=0, task_attempt_id=1)
-            commit(target, [report_task(plan, [arrow_batch(self.rows, self.schema)], attempt)])
-
-
-@dataclass
-class Session:
-    """What a requeue asks of Spark; `before` is called before each batch is written."""
-
-    before: Callable[[], object] = lambda: None
-
-    def createDataFrame(self, rows: list[tuple[Any, ...]], schema: StructType) -> Frame:  # noqa: N802  # Spark's name
-        """Return the rows as what is to be written."""
-        return Frame([dict(zip(schema.names, row, strict=True)) for row in rows], schema, self.before)
 
 
 def requeued(sink: Sink, session: Session | None = None, **options: str) -> RequeueResult:
@@ -115,7 +87,7 @@ def requeued(sink: Sink, session: Session | None = None, **options: str) -> Requ
 
 def mend(sink: Sink) -> None:
     """Let the table take the rows."""
-    with plain_catalog(sink).load_table("db.t").update_schema() as change:
+    with plain_table(sink).update_schema() as change:
         change.update_column("amount", LongType())
 
 
@@ -125,6 +97,21 @@ def write_as_told(sink: Sink, refusal: pytest.ExceptionInfo[UnsupportedTableErro
     assert told is not None
     texts = load(sink).scan(snapshot_id=int(told[1])).to_arrow()["row"].to_pylist()
     write(sink, [row_texts(text) for text in texts], txn_app_id=told[2], txn_version=int(told[3]))
+
+
+@contextmanager
+def dying(step: FaultPoint) -> Iterator[None]:
+    """Let the process die at a step."""
+
+    def hear(reached: FaultPoint) -> None:
+        if reached is step:
+            raise KeyboardInterrupt
+
+    listen(hear)
+    try:
+        yield
+    finally:
+        listen(None)
 
 
 @pytest.mark.usefixtures("quarantine")
@@ -198,6 +185,279 @@ def test_rows_of_a_table_that_was_dropped_are_not_those_of_the_one_made_anew(sin
     with pytest.raises(UnsupportedTableError, match=r"are for a table db\.t that was dropped .*not for the one"):
         requeued(sink)
     assert sink.ids() == []
+
+
+def anew(sink: Sink, of_query: str = "anew") -> None:
+    """Let a stream with a new checkpoint send the same rows."""
+    write(sink, sent(("1", BIG, None), ("2", "2", None)), of_epoch=epoch(0, of_query))
+
+
+def is_refused(sink: Sink, problem: str) -> pytest.ExceptionInfo[UnsupportedTableError]:
+    """Check that nothing is requeued while it is unknown what the table lacks, and something once the user has."""
+    mend(sink)
+    before = sink.ids()
+    with pytest.raises(UnsupportedTableError, match=problem) as refused:
+        requeued(sink)
+    assert sink.ids() == before
+    return refused
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["some-rows", "only-bad"])
+def test_rows_from_before_the_table_was_replaced_are_no_guess(sink: Sink, *, is_empty: bool) -> None:
+    """CREATE OR REPLACE TABLE keeps the UUID, and a stream that begins anew sends the rows again: they came twice."""
+    sink = quarantining(sink)
+    write(sink, sent(("9", "9", None)))
+    write(sink, sent(("1", BIG, None), *([] if is_empty else [("2", "2", None)])), of_epoch=epoch(0))
+    drop_branch(sink, "main")
+    anew(sink)
+
+    refused = is_refused(sink, r"rows of snapshot \d+ are of a write before branch 'main' of the table began anew")
+
+    told = re.search(r"txn-app-id='(.+)' and txn-version=(\d+)", str(refused.value))
+    assert told is not None
+    write(sink, sent(("1", BIG, None)), txn_app_id=told[1], txn_version=int(told[2]))
+    assert requeued(sink).rows == 0
+    write(sink, sent(("3", "3000000000", None), ("x", "4", None)), of_epoch=epoch(1, "anew"))
+    assert requeued(sink).rows == 1  # bad still
+    assert sink.ids() == [1, 2, 3]
+
+
+def test_rows_of_a_table_that_was_replaced_before_are_written(sink: Sink) -> None:
+    """The rows of a stream that began anew could never be requeued."""
+    sink = quarantining(sink)
+    write(sink, sent(("1", "1", None)))
+    drop_branch(sink, "main")
+    anew(sink)
+    expire(sink)
+    mend(sink)
+
+    assert requeued(sink).rows == 1
+    assert sink.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_rows_from_before_the_table_was_set_back_are_no_guess(sink: Sink, *, is_logged: bool) -> None:
+    """The source sends them again from there: they would come twice."""
+    sink = quarantining(sink)
+    write(sink, sent(("8", "8", None)))
+    first = head_of(sink)
+    write(sink, sent(("9", "9", None)))
+    if is_logged:
+        first = head_of(sink)
+    write(sink, sent(("1", BIG, None)), of_epoch=epoch(0))
+    write(sink, sent(("2", "2", None)))
+    set_branch(sink, "main", first)
+    anew(sink)
+
+    is_refused(sink, r"before branch 'main' of the table began anew or was set back")
+
+
+def test_rows_of_a_write_that_the_table_still_has_are_written_after_it_was_set_back(sink: Sink) -> None:
+    """Any rollback would stop the requeue."""
+    sink = quarantining(sink)
+    anew(sink)
+    at = head_of(sink)
+    write(sink, sent(("3", "3", None)))
+    set_branch(sink, "main", at)
+    mend(sink)
+
+    assert requeued(sink).rows == 1
+    assert sink.ids() == [1, 2]
+
+
+OVERWRITES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "range": {"replace_where": "id < 5"},
+    "partitions": {"overwrite_mode": "dynamic"},
+}
+
+
+@pytest.mark.parametrize("kind", OVERWRITES)
+@pytest.mark.parametrize("numbers", [True, False], ids=["numbers", "no-numbers"])
+@pytest.mark.parametrize("good", [True, False], ids=["some-rows", "only-bad"])
+def test_rows_from_before_an_overwrite_are_no_guess(sink: Sink, kind: str, *, numbers: bool, good: bool) -> None:
+    """The same rows came again in each night: all of them would be written, beside a row that was mended since."""
+    sink = quarantining(sink)
+    rows = sent(("1", BIG, None), *([("2", "2", None)] if good else []))
+    for night in range(2):
+        of_txn = {"txn_app_id": "nightly", "txn_version": night} if numbers else {}
+        write(sink, rows, mode=WriteMode.OVERWRITE, **OVERWRITES[kind], **of_txn)
+
+    is_refused(sink, r"before snapshot \d+ of the table, which replaced rows|a write that replaces rows, and that br")
+
+
+def test_rows_from_before_an_overwrite_that_expired_are_no_guess(sink: Sink) -> None:
+    """The table does not show the overwrite any more, but the quarantine has rows of it, too."""
+    sink = quarantining(sink)
+    write(sink, sent(("1", BIG, None), ("2", "2", None)))
+    write(sink, sent(("1", BIG, None), ("2", "2", None)), mode=WriteMode.OVERWRITE)
+    write(sink, sent(("3", "3", None)))
+    expire(sink)
+
+    is_refused(sink, r"are of a write before another one that replaced rows, and has rows here, too")
+
+
+def test_rows_of_an_overwrite_that_was_killed_wait_for_it(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is repeated it replaces them: they would be lost."""
+    monkeypatch.setattr(CatalogClient, "is_atomic_over_tables", property(lambda _: False))
+    sink = quarantining(sink, txn_app_id="nightly", txn_version=0)
+    rows = sent(("1", BIG, None), ("2", "2", None))
+    with dying(FaultPoint.QUARANTINED), pytest.raises(KeyboardInterrupt):
+        write(sink, rows, mode=WriteMode.OVERWRITE)
+
+    with pytest.raises(UnsupportedTableError, match=r"a write that replaces rows, and that branch 'main' does not sh"):
+        pending(sink)
+    write(sink, rows, mode=WriteMode.OVERWRITE)
+    assert pending(sink) == [(1, ["1"])]
+
+
+@pytest.mark.parametrize("kind", OVERWRITES)
+@pytest.mark.parametrize("numbers", [True, False], ids=["numbers", "no-numbers"])
+def test_rows_of_the_last_overwrite_are_written(sink: Sink, kind: str, *, numbers: bool) -> None:
+    """The overwrite's own snapshot would keep its rows back for ever."""
+    sink = quarantining(sink)
+    write(sink, sent(("1", "1", None)))
+    of_txn = {"txn_app_id": "nightly", "txn_version": 3} if numbers else {}
+    write(sink, sent(("1", BIG, None), ("2", "2", None)), mode=WriteMode.OVERWRITE, **OVERWRITES[kind], **of_txn)
+    write(sink, sent(("3", "3", None)))
+    mend(sink)
+
+    assert requeued(sink).rows == 1
+    assert sink.ids() == [1, 2, 3]
+
+
+def as_compaction(document: dict[str, Any]) -> None:
+    """Let the last snapshot be one of another engine that writes rows again into other files."""
+    summary = document["snapshots"][-1]["summary"]
+    kept = {key: value for key, value in summary.items() if not key.startswith("icebergsink.")}
+    document["snapshots"][-1]["summary"] = {**kept, "operation": "replace", "engine-name": "spark"}
+
+
+@pytest.mark.parametrize("how", ["overwrite", "delete", "replace-partitions", "delete-some", "compact"])
+def test_what_others_did_to_the_table_since(sink: Sink, how: str) -> None:
+    """An overwrite by others may have the rows, mended; a deletion or a compaction of some has not."""
+    sink = quarantining(sink)
+    write(sink, sent(("8", "8", None)))
+    write(sink, sent(("1", BIG, None), ("9", "9", None)), of_epoch=epoch(0))
+    table = plain_table(sink)
+    if how == "overwrite":
+        table.overwrite(table.scan().to_arrow())
+    elif how == "delete":
+        table.delete()
+        table.append(pa.Table.from_pylist([{"id": 1, "amount": 1}], schema=table.schema().as_arrow()))
+    elif how == "replace-partitions":
+        table.delete(EqualTo("id", 9), snapshot_properties={"replace-partitions": "true"})
+    elif how == "delete-some":
+        table.delete(EqualTo("id", 9))
+    else:
+        write(sink, sent(("8", "8", None), ("9", "9", None)), mode=WriteMode.OVERWRITE)
+        register_edited(sink, as_compaction)
+
+    if how in ("delete-some", "compact"):
+        mend(sink)
+        assert requeued(sink).rows == 1
+        assert 1 in sink.ids()
+    else:
+        is_refused(sink, r"before snapshot \d+ of the table, which replaced rows")
+
+
+def test_upserts_of_ones_own_replace_no_rows_of_others(sink: Sink) -> None:
+    """A table that is written by keys could never have its bad rows back."""
+    sink = quarantining(sink, keys=("id",), evolve_keys=True)
+    for number in range(3):
+        write(sink, sent((str(number), BIG, None), ("9", "9", None)), of_epoch=epoch(number))
+    mend(sink)
+
+    assert requeued(sink, keys="id").rows == 3
+    assert [row["id"] for row in rows_of(sink.table())] == [0, 1, 2, 9]
+
+
+def test_rows_by_key_are_written_as_of_now(sink: Sink) -> None:
+    """The docs tell users so, and what to do: an older row takes the place of a newer one of its key."""
+    options = {"keys": ("id",), "evolve_keys": True, "sequence_by": ("amount",)}
+    sink = quarantining(sink, **options)
+    older, newer = ({"id": 1, "amount": 5, "token": "no uuid"}, {"id": 1, "amount": 7, "token": None})
+    write(sink, [older], schema=TYPED, of_epoch=epoch(0))
+    write(sink, [newer], schema=TYPED, of_epoch=epoch(1))
+
+    given = {"warehouse": str(sink.options.warehouse), "keys": "id", "sequence-by": "amount"}
+    frame = Frame([{**older, "token": None}], TYPED, lambda: None)
+    requeue(Session(), "db.t__quarantine", "db.t", options=given, transform=lambda _: frame)  # type: ignore[arg-type, return-value]
+
+    assert [(row["id"], row["amount"]) for row in rows_of(sink.table())] == [(1, 5)]
+
+
+def test_rows_find_their_table_under_every_name(sink: Sink) -> None:
+    """Rows from before a rename would be left out for ever once those of the new name were requeued."""
+    sink = quarantining(sink, quarantine_table=("db", "t__quarantine"))
+    write(sink, sent(("1", BIG, None)), of_epoch=epoch(0))
+    renamed = rename(sink, "db.renamed")
+    write(renamed, sent(("2", BIG, None)), of_epoch=epoch(1))
+    sink = rename(renamed, "db.t")
+    write(sink, sent(("3", BIG, None)), of_epoch=epoch(2))
+    mend(sink)
+
+    result = requeued(sink)
+
+    assert (result.rows, result.other_tables) == (3, ())
+    assert sink.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("numbers", ["epochs", "versions"])
+def test_rows_of_a_new_table_whose_driver_died_are_written(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, numbers: str
+) -> None:
+    """The table has another UUID than the one that the first try would have made: requeue said it was dropped."""
+    monkeypatch.setattr(CatalogClient, "is_atomic_over_tables", property(lambda _: False))
+    of_epoch = epoch(0) if numbers == "epochs" else None
+    of_txn: dict[str, Any] = {} if of_epoch else {"txn_app_id": "app", "txn_version": 0}
+    sink = replace(sink, options=replace(sink.options, on_bad_row="quarantine", keys=("id",), **of_txn))
+    sent_rows = sent(("1", "1", None), (None, "2", None))
+    with dying(FaultPoint.QUARANTINED), pytest.raises(KeyboardInterrupt):
+        write(sink, sent_rows, of_epoch=of_epoch)
+    assert sink.catalog.find_table(("db", "t")) is None
+    write(sink, sent_rows, of_epoch=of_epoch)
+
+    assert pending(sink) == [(1, [None])]
+
+    sink.catalog.raw.drop_table(("db", "t"))
+    write(sink, sent_rows[:1], of_epoch=epoch(1), txn_app_id=None, txn_version=None)
+    with pytest.raises(UnsupportedTableError, match="dropped or renamed since"):
+        pending(sink)
+
+
+def test_rows_of_another_branch_are_no_guess(sink: Sink) -> None:
+    """A stream that is tried out on a branch sends the rows of `main`, too: they would come twice."""
+    sink = quarantining(sink)
+    write(sink, sent(("9", "9", None)))
+    for query, options in (("a", {}), ("b", {"branch": "dev", "create_branch": True})):
+        write(sink, sent(("1", BIG, None), ("2", "2", None)), of_epoch=epoch(0, query), **options)
+    mend(sink)
+
+    with pytest.raises(UnsupportedTableError, match="of a write to branch 'dev', which branch 'main' does not show"):
+        requeued(sink)
+
+    assert sink.ids() == [1, 2, 9]
+    set_branch(sink, "main", head_of(sink, "dev"))  # rows of a branch that was published are those of main
+    assert pending(sink)[-1] == (2, ["1"])
+
+
+def test_quarantine_that_does_not_tell_its_writes_is_no_guess(sink: Sink) -> None:
+    """Snapshots of an earlier version say which tables their rows are of, and not since when the table lacks them."""
+    sink = quarantining(sink)
+    write(sink, sent(("1", BIG, None)), of_epoch=epoch(0))
+    name = replace(sink, options=replace(sink.options, table=("db", "t__quarantine")))
+
+    def without_origins(document: dict[str, Any]) -> None:
+        summary = document["snapshots"][0]["summary"]
+        del summary["icebergsink.quarantined-from"]
+        summary["icebergsink.quarantined-tables"] = str(sink.table().metadata.table_uuid)
+
+    register_edited(name, without_origins)
+    with pytest.raises(UnsupportedTableError, match=r"snapshot \d+ does not say which writes its rows are of"):
+        pending(sink)
+    with pytest.raises(UnsupportedTableError, match="does not say which writes"):
+        pending(rename(sink, "db.renamed"))
 
 
 def test_rows_that_main_has_are_not_written_into_a_branch_that_is_forked(sink: Sink) -> None:

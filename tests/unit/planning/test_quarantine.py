@@ -23,7 +23,15 @@ from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.tables.bad_rows import SENT, TABLE, UUID, commit, quarantined, quarantining, reasons, sent, tasks, write
-from support.tables.changes_by_others import cherry_pick, expire, head_of, plain_table, set_branch, set_columns
+from support.tables.changes_by_others import (
+    cherry_pick,
+    expire,
+    head_of,
+    plain_table,
+    rename,
+    set_branch,
+    set_columns,
+)
 from support.tables.sink import Row, Sink, arrow_batch, embedded_options, epoch, paths_of
 
 from iceberg_ds.catalog.answers import ManyTablesRefusedError
@@ -747,20 +755,62 @@ def test_repeated_epoch_whose_bad_rows_were_picked_goes_on(
     assert len(quarantined(sink)) == 5
 
 
-def test_numbers_that_begin_anew_with_their_table_are_refused(sink: Sink) -> None:
-    """The bad rows would be skipped in silence: the quarantine table knows the numbers of the table before."""
+def test_numbers_that_begin_anew_with_their_table_are_told_apart(sink: Sink) -> None:
+    """The bad rows would be skipped in silence, or the batch refused: the quarantine has those of the table before."""
     sink = quarantining(sink)
     for version in (0, 1):
         write(sink, sent(("1", f"old {version}", None)), txn_app_id="app", txn_version=version)
     sink.catalog.raw.drop_table(("db", "t"))
     sink.create(TABLE)
 
-    for version in (0, 1):
-        with pytest.raises(RefusedRowsError, match=r"Cannot commit version \d to db\.t, nothing was committed: quar"):
+    for _ in range(2):
+        for version in (0, 1):
             write(sink, sent(("1", f"new {version}", None)), txn_app_id="app", txn_version=version)
-    write(sink, sent(("1", "new", None)), txn_app_id="app", txn_version=2)
 
-    assert sorted(json.loads(row["row"])["amount"] for row in quarantined(sink)) == ["new", "old 0", "old 1"]
+    amounts = sorted(json.loads(row["row"])["amount"] for row in quarantined(sink))
+    assert amounts == ["new 0", "new 1", "old 0", "old 1"]
+
+
+@pytest.mark.parametrize("numbers", ["epochs", "versions"])
+def test_write_that_is_repeated_after_a_rename_finds_its_bad_rows(
+    sink: Sink, one_by_one: None, dies_at: Callable[[FaultPoint], None], numbers: str
+) -> None:
+    """They would be there twice, or the stream would stop and say that others changed a column."""
+    of_txn: dict[str, Any] = {"txn_app_id": "app", "txn_version": 1} if numbers == "versions" else {}
+    sink = quarantining(sink, quarantine_table=("db", "bad"), **of_txn)
+    of_epoch = epoch(0) if numbers == "epochs" else None
+    dies_at(FaultPoint.QUARANTINED)
+    with pytest.raises(KeyboardInterrupt):
+        write(sink, MIXED, of_epoch=of_epoch)
+    renamed = rename(sink, "db.renamed")
+
+    for _ in range(2):
+        write(renamed, MIXED, of_epoch=of_epoch)
+
+    assert one_by_one is None
+    assert renamed.ids() == [1, 6]
+    assert len(quarantined(sink, "bad")) == 4
+
+
+@pytest.mark.parametrize("numbers", ["epochs", "versions"])
+def test_write_that_is_repeated_after_another_made_its_table_finds_its_bad_rows(
+    sink: Sink, one_by_one: None, dies_at: Callable[[FaultPoint], None], numbers: str
+) -> None:
+    """They would be there twice: the table has another UUID than the one that the first try would have made."""
+    of_txn: dict[str, Any] = {"txn_app_id": "app", "txn_version": 1} if numbers == "versions" else {}
+    of_epoch, columns = (epoch(0) if numbers == "epochs" else None), frame(id=LONG, value=LONG)
+    sink = replace(sink, options=replace(sink.options, on_bad_row="quarantine", keys=("id",), **of_txn))
+    rows = [{"id": 1, "value": 1}, {"id": None, "value": 2}]
+    dies_at(FaultPoint.QUARANTINED)
+    with pytest.raises(KeyboardInterrupt):
+        write(sink, rows, schema=columns, of_epoch=of_epoch)
+    schema = Schema(NestedField(1, "id", ice.LongType(), required=True), NestedField(2, "value", ice.LongType()))
+    sink.create(Schema(*schema.fields, identifier_field_ids=[1]))
+
+    write(sink, rows, schema=columns, of_epoch=of_epoch)
+
+    assert one_by_one is None
+    assert (ids(sink), len(quarantined(sink))) == ([1], 1)
 
 
 def test_new_checkpoint_is_accepted_for_the_quarantine_without_its_rows(
