@@ -486,7 +486,7 @@ def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, b
         raise NotTriedError(f"not looked for, because {reason}")
     referenced = referenced_keys(table, contents)
     own = {folder_key(folder) for folder in _named_folders(table.metadata)}
-    foreign = _other_tables(stored, own | {_table_root(file_key(table.metadata_location))})
+    foreign = _other_tables(stored, own | {_table_root(file_key(table.metadata_location))}) | _checkpoints(stored)
     candidates = [
         found
         for key, found in stored.items()
@@ -684,6 +684,11 @@ def _other_tables(stored: Iterable[str], own: Collection[str]) -> set[str]:
     """Return the folders of other tables below a table's folders, as their metadata files show."""
     roots = {_table_root(key) for key in stored if is_metadata_file(key)}
     return {root for root in roots if root not in own and any(root.startswith(folder) for folder in own)}
+
+
+def _checkpoints(stored: Iterable[str]) -> set[str]:
+    """Return the folders of checkpoints of Spark's streaming queries; each has the query's id in a file `metadata`."""
+    return {key.removesuffix("metadata") for key in stored if basename(key) == "metadata"}
 
 
 def _table_root(metadata_file: str) -> str:

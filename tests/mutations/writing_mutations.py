@@ -943,6 +943,13 @@ WRITING = (
         tests=("unit/inspect/test_orphans.py::test_files_that_an_earlier_look_deleted_are_reported",),
     ),
     Mutation(
+        name="a checkpoint in the table's folder is deleted",
+        file="inspect/orphans.py",
+        before=" | _checkpoints(stored)\n",
+        after="\n",
+        tests=("unit/inspect/test_orphans.py::test_checkpoint_in_the_folder_is_left_alone",),
+    ),
+    Mutation(
         name="only old metadata files are asked whose they are",
         file="inspect/orphans.py",
         before="what_others_have(table, orphans.metadata_files, referenced)",

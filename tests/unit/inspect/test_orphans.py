@@ -460,6 +460,23 @@ def test_snapshots_that_the_catalog_does_not_show_keep_their_files(sink: Sink, m
     assert [check.name for check in result.failures] == ["deletion of orphans"]
 
 
+def test_checkpoint_in_the_folder_is_left_alone(sink: Sink) -> None:
+    """A stream would forget where it was, and which query it is."""
+    sink.append(1)
+    stray = left_behind(sink)
+    checkpoint = local(sink.table().metadata.location) / "checkpoint"
+    for name in ("metadata", "offsets/0", "commits/0", "sources/0/0", "state/0/0/1.delta"):
+        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / name).write_text("{}")
+        age(checkpoint / name, 9)
+
+    result = verified(sink, delete_orphans=True)
+
+    assert [local(orphan.path) for orphan in result.orphans] == [stray]
+    assert (checkpoint / "metadata").exists()
+    assert not stray.exists()
+
+
 def test_hidden_files_are_left_alone(sink: Sink) -> None:
     """What other tools keep in the folder would be deleted."""
     sink.append(1)
