@@ -950,6 +950,23 @@ WRITING = (
         tests=("unit/inspect/test_orphans.py::test_checkpoint_in_the_folder_is_left_alone",),
     ),
     Mutation(
+        name="a merged manifest is used after the machine has slept",
+        file="snapshots/manifest_merge.py",
+        before="    return time.monotonic(), time.time()",
+        after="    return time.monotonic(), time.monotonic()",
+        tests=("unit/snapshots/test_manifest_merge.py::test_what_waited_while_the_machine_slept_is_not_used",),
+    ),
+    Mutation(
+        name="a folder that may not be listed is taken for empty",
+        file="io/listing.py",
+        before="onerror=_raise_unless_gone, followlinks=True",
+        after="followlinks=False",
+        tests=(
+            "unit/inspect/test_partial_listings.py::test_metadata_of_another_table_is_seen_through_a_link",
+            "unit/inspect/test_partial_listings.py::test_folder_that_cannot_be_listed_stops_the_deletion",
+        ),
+    ),
+    Mutation(
         name="only old metadata files are asked whose they are",
         file="inspect/orphans.py",
         before="what_others_have(table, orphans.metadata_files, referenced)",
