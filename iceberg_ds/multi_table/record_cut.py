@@ -22,6 +22,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -215,27 +216,28 @@ def _tag_left_out(catalog: CatalogClient, row: Row, write: WriteIdentity, branch
     The tag is set, or set again as it is, under the condition that the branch still stands where it was seen: else a
     catalog that answers from an older state would hide an epoch.
     """
-    seen: list[int] = []  # the snapshot, once the catalog has confirmed the condition
+    untold: Row = {**row, "snapshot_id": None}
+    told: Row | None = None  # once the catalog has confirmed the condition
+    seen: tuple[str, int] | None = None
 
     def propose(metadata: TableMetadata) -> CommitRequest | None:
-        if seen:
-            return tag_request(metadata, snapshot_id=seen[0], write=write)
+        nonlocal seen
+        if told is not None and seen is not None:
+            return tag_request(metadata, snapshot_id=seen[1], write=write)
         snapshot_id = find(metadata, row)
-        return (
-            None if snapshot_id is None else tag_request(metadata, snapshot_id=snapshot_id, write=write, if_at=branch)
-        )
+        if snapshot_id is None:
+            return None
+        seen = str(metadata.table_uuid), snapshot_id
+        return tag_request(metadata, snapshot_id=snapshot_id, write=write, if_at=branch)
 
-    def hear(metadata: TableMetadata, failure: Exception | None) -> None:
-        if failure is None and not seen and (snapshot_id := find(metadata, row)) is not None:
-            seen.append(snapshot_id)
+    def hear(_: TableMetadata, failure: Exception | None) -> None:
+        nonlocal told
+        if failure is None and seen is not None:
+            told = {**row, "table_uuid": seen[0], "snapshot_id": seen[1]}
 
-    try:
-        metadata = alter_table(catalog, parse_identifier(str(row["table_name"])), propose, hear=hear).metadata
-    except TableNotFoundError:
-        return {**row, "snapshot_id": None}
-    if not seen:
-        return {**row, "snapshot_id": None}
-    return {**row, "table_uuid": str(metadata.table_uuid), "snapshot_id": seen[0]}
+    with suppress(TableNotFoundError):
+        alter_table(catalog, parse_identifier(str(row["table_name"])), propose, hear=hear)
+    return told or untold
 
 
 def _with_row(rows: Rows, table: str, metadata: TableMetadata, snapshot_id: int) -> Rows:

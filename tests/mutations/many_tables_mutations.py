@@ -7,7 +7,7 @@ from mutations.mutating import Mutation
 _TOGETHER = "unit/commit/test_together.py::"
 _REST = "integration/catalogs/test_rest_many_tables.py::"
 _CUT = "unit/multi_table/test_cut.py::"
-_REST = "unit/multi_table/test_cut_of_what_is_there.py::"
+_THERE = "unit/multi_table/test_cut_of_what_is_there.py::"
 _PAST = "properties/test_cuts_of_any_past.py::test_cut_is_the_state_after_one_epoch"
 _CUTS = "properties/test_cuts.py::test_last_cut_is_always_one_of_whole_epochs"
 _COLUMNS = "unit/multi_table/test_new_columns.py::"
@@ -203,51 +203,51 @@ MANY_TABLES = (
     Mutation(
         name="a table that is away keeps its entry of the last cut",
         file="multi_table/record_cut.py",
-        before="    except TableNotFoundError:\n        return {**row, \"snapshot_id\": None}\n",
-        after="    except TableNotFoundError:\n        return row\n",
-        tests=(_REST + "test_table_that_is_away_is_told_until_a_cut_has_it", _PAST),
+        before="    return told or untold\n",
+        after="    return told or row\n",
+        tests=(_THERE + "test_table_that_is_away_is_told_until_a_cut_has_it", _PAST),
     ),
     Mutation(
         name="a table that was away for one cut is not asked again",
         file="multi_table/record_cut.py",
-        before="            others = {name for name in others if found[name][\"snapshot_id\"] is None}\n",
+        before='            others = {name for name in others if found[name]["snapshot_id"] is None}\n',
         after="            others = set()\n",
-        tests=(_REST + "test_table_that_is_gone_for_a_moment_is_asked_by_the_next_cut",),
+        tests=(_THERE + "test_table_that_is_gone_for_a_moment_is_asked_by_the_next_cut",),
     ),
     Mutation(
         name="a table that was rolled back before an epoch without the option is taken for one without it",
         file="multi_table/record_cut.py",
         before="    return None if marker is None or lost is not None else",
         after="    return None if marker is None else",
-        tests=(_REST + "test_table_that_is_away_is_told_until_a_cut_has_it",),
+        tests=(_THERE + "test_table_that_is_away_is_told_until_a_cut_has_it",),
     ),
     Mutation(
         name="an answer from an older state hides an epoch without the option",
         file="multi_table/record_cut.py",
         before="    if if_at is not None:\n",
         after="    if False:\n",
-        tests=(_REST + "test_left_out_table_that_the_catalog_tells_of_late_is_seen_as_it_is",),
+        tests=(_THERE + "test_left_out_table_that_the_catalog_tells_of_late_is_seen_as_it_is",),
     ),
     Mutation(
         name="a cut replaces one that it has not read",
         file="multi_table/record_cut.py",
         before="    plan = replace(plan, write=replace(plan.write, overwrite=_of_what_was_read(cuts)))\n",
         after="",
-        tests=(_REST + "test_cut_replaces_the_rows_that_it_has_read",),
+        tests=(_THERE + "test_cut_replaces_the_rows_that_it_has_read",),
     ),
     Mutation(
         name="a table that the catalog tells of late is taken for one that was rolled back",
         file="multi_table/record_cut.py",
         before="            is_exhausted |= stray is not None",
         after="            is_exhausted |= stray is None or stray is not None",
-        tests=(_REST + "test_table_that_the_catalog_tells_of_late_is_asked_again",),
+        tests=(_THERE + "test_table_that_the_catalog_tells_of_late_is_asked_again",),
     ),
     Mutation(
         name="readers get no snapshot of a table whose cut is untold",
         file="multi_table/cut.py",
         before="        if snapshot_id is None:\n",
         after="        if False:\n",
-        tests=(_REST + "test_table_that_is_away_is_told_until_a_cut_has_it",),
+        tests=(_THERE + "test_table_that_is_away_is_told_until_a_cut_has_it",),
     ),
     Mutation(
         name="a table that was replaced is read in its cut",

@@ -179,7 +179,8 @@ class World:
 
     def run(self, epoch: Epoch) -> None:
         """Run an epoch through its mishaps to its end, and look after each try."""
-        for name in epoch.names:
+        is_overtaken = any(mishap is Mishap.FASTER_RIVAL for mishap, *_ in epoch.mishaps)
+        for name in ALL if is_overtaken else epoch.names:
             self.set_right(name)
         self.number += 1 + (0 if self.is_stream else epoch.skips)
         self.due[self.number] = epoch.names
