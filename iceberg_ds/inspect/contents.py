@@ -114,6 +114,11 @@ def _real_folder(folder: str) -> str:
     return os.path.realpath(folder or "/").rstrip("/")
 
 
+def forget_links() -> None:
+    """Resolve links to folders anew: a process may live longer than a link."""
+    _real_folder.cache_clear()
+
+
 def folder_key(location: str) -> str:
     """Return the prefix that the keys of all files below a folder share."""
     return file_key(f"{location.rstrip('/')}/x").removesuffix("x")

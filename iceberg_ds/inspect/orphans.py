@@ -43,6 +43,7 @@ from iceberg_ds.inspect.contents import (
     counted,
     file_key,
     folder_key,
+    forget_links,
     in_parallel,
     read_contents,
     read_listed,
@@ -57,7 +58,7 @@ from iceberg_ds.io.listing import (
     store_clock_ms,
     stored_files,
 )
-from iceberg_ds.io.places import FOLDER_PROPERTIES
+from iceberg_ds.io.places import FOLDER_PROPERTIES, why_not_a_place
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.refs import last_sequence_number
@@ -68,7 +69,11 @@ DEFAULT_GRACE = "3d"
 # With a lower age, files of a running write could be taken for orphans.
 LOWEST_SAFE_GRACE = "24h"
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)[a-z]*\s*", re.IGNORECASE)
+# Longer words of units are refused: "3 months" would be 3 minutes.
+_TEXT = re.compile(
+    r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(?:(s)(?:ec(?:ond)?s?)?|(m)(?:in(?:ute)?s?)?|(h)(?:(?:ou)?rs?)?|(d)(?:ays?)?)\s*",
+    re.IGNORECASE,
+)
 _DAY_S, _HOUR_S = 86_400, 3_600
 _GZIP_MAGIC = b"\x1f\x8b"
 # Folders below a table's location into which its files go, unless its properties name others.
@@ -86,6 +91,13 @@ _UNREADABLE_STEP = (
     "No file was deleted: it may be the metadata of another table. If it is half a file of a writer that was killed, "
     "delete it by hand first; if a writer is at work, verify again."
 )
+_GC_ENABLED = "gc.enabled"
+# Folders in which tables of Delta and Hudi say which files they have.
+_FOLDERS_OF_FORMATS = frozenset({"_delta_log", ".hoodie"})
+_OF_FORMATS_STEP = (
+    "No file was deleted: files of that table would look like orphans. If it is not used any more, delete that folder "
+    "by hand first."
+)
 # A file of tables without a catalog; it names the current metadata.
 _VERSION_HINT = "version-hint.text"
 ORPHANS, DELETION = "orphans", "deletion of orphans"
@@ -100,7 +112,7 @@ def parse_grace_ms(text: str) -> int:
     found = _TEXT.fullmatch(text)
     if found is None:
         raise OptionError(f"'{text}' is no age of files. Give a number with s, m, h or d, such as 36h or 3d.")
-    return int(float(found[1]) * _UNITS_MS[found[2].lower()])
+    return int(float(found[1]) * _UNITS_MS[str(found[found.lastindex or 0]).lower()])
 
 
 def require_safe_grace(text: str, *, force: bool) -> None:
@@ -434,12 +446,14 @@ class Orphans:
         files: The orphans, the oldest first.
         too_young: Number of files that nothing refers to and that are younger than the grace time.
         metadata_files: Paths of all metadata files in the table's folders, of any age and of any table.
+        listed: Keys of all files in the table's folders.
         contents: Contents of the table at that time.
     """
 
     files: tuple[Orphan, ...]
     too_young: int
     metadata_files: tuple[str, ...]
+    listed: Collection[str]
     contents: Contents
 
 
@@ -455,6 +469,7 @@ def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, b
     Raises:
         NotTriedError: The store cannot be listed or does not tell the time, or the metadata cannot be read completely.
     """
+    forget_links()
     table = load()
     folders = table_folders(table.metadata)
     if unlisted := [folder for folder in folders if not can_list(folder)]:
@@ -463,13 +478,15 @@ def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, b
     # The earliest time of all stores, so that no file of any store seems older than it is.
     now_ms = min(_now_ms(properties, folder, by_store_clock=by_store_clock) for folder in folders)
     stored = {file_key(found.path): found for folder in folders for found in stored_files(properties, folder)}
-    table = load()
+    before, table = table, load()
+    if (reason := _why_unlisted(before.metadata, table.metadata)) is not None:
+        raise NotTriedError(f"not looked for, because {reason}")
     contents = read_contents(table.io, table.metadata, known)
     if (reason := _why_unknown(table, contents)) is not None:
         raise NotTriedError(f"not looked for, because {reason}")
     referenced = referenced_keys(table, contents)
     own = {folder_key(folder) for folder in _named_folders(table.metadata)}
-    foreign = _other_tables(stored, own | {_table_root(file_key(table.metadata_location))})
+    foreign = _other_tables(stored, own | {_table_root(file_key(table.metadata_location))}) | _checkpoints(stored)
     candidates = [
         found
         for key, found in stored.items()
@@ -482,6 +499,7 @@ def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, b
         files=tuple(map(_orphan, old)),
         too_young=len(candidates) - len(old),
         metadata_files=tuple(found.path for found in stored.values() if is_metadata_file(found.path)),
+        listed=stored.keys(),
         contents=contents,
     )
 
@@ -507,21 +525,52 @@ def delete_orphans(load: Callable[[], Table], orphans: Orphans) -> tuple[Orphan,
         CheckFailedError: Deleting would not be safe; nothing was deleted.
     """
     table = load()
+    if (reason := _why_unlisted(orphans.contents.metadata, table.metadata)) is not None:
+        raise CheckFailedError(reason, "No file was deleted. Verify the table again.")
     contents = read_contents(table.io, table.metadata, orphans.contents)
     if (reason := _why_unknown(table, contents)) is not None:
         raise CheckFailedError(reason, "No file was deleted. Mend the table first.")
     referenced = referenced_keys(table, contents)
     still = [orphan for orphan in orphans.files if file_key(orphan.path) not in referenced]
-    _refuse_other_stores(still, referenced)
+    _refuse_other_spellings(still, referenced, orphans.listed)
     own = folder_key(table.metadata.location)
-    mine = [orphan for orphan in still if file_key(orphan.path).startswith(own)]
+    mine = [orphan for orphan in still if file_key(orphan.path).startswith(own) and _has_one_meaning(orphan.path)]
     if mine:
+        _refuse_shared_files(table, orphans.listed)
         _refuse_table_around(table)
         others = what_others_have(table, orphans.metadata_files, referenced)
         mine = [orphan for orphan in mine if not others.may_have(file_key(orphan.path))]
     delete_files(table.io, [orphan.path for orphan in mine], Proof.UNREFERENCED)
     gone = {orphan.path for orphan in mine if not _exists(table.io, orphan.path)}
     return tuple(replace(orphan, deleted=orphan.path in gone) for orphan in still)
+
+
+def _why_unlisted(before: TableMetadata, now: TableMetadata) -> str | None:
+    """Return why other folders were listed than those of the table now, or None if they are the same."""
+    if set(map(folder_key, table_folders(before))) == set(map(folder_key, table_folders(now))):
+        return None
+    return "its folders are others than those that were listed: it was moved, or another table has its name meanwhile"
+
+
+def _has_one_meaning(path: str) -> bool:
+    """Return whether all storage libraries delete this file for its path, and not another one."""
+    if (reason := why_not_a_place(path)) is not None:
+        logger.warning("Left behind %s: %s", path, reason)
+    return reason is None
+
+
+def _refuse_shared_files(table: Table, listed: Iterable[str]) -> None:
+    """Raise if the table says that others have its files, or if a table of another format has files in its folder."""
+    # As Iceberg's Java library reads it.
+    if table.properties.get(_GC_ENABLED, "true").lower() != "true":
+        raise CheckFailedError(
+            f"refused: the table's property {_GC_ENABLED} forbids it, because other tables may have its files",
+            f"No file was deleted. Set {_GC_ENABLED}=true if no other table has files in {table.metadata.location}.",
+        )
+    own = folder_key(table.metadata.location)
+    for key in listed:
+        if key.startswith(own) and not _FOLDERS_OF_FORMATS.isdisjoint(key.removeprefix(own).split("/")[:-1]):
+            raise CheckFailedError(f"{key} belongs to a table of another format in the same folder", _OF_FORMATS_STEP)
 
 
 def _refuse_table_around(table: Table) -> None:
@@ -637,21 +686,33 @@ def _other_tables(stored: Iterable[str], own: Collection[str]) -> set[str]:
     return {root for root in roots if root not in own and any(root.startswith(folder) for folder in own)}
 
 
+def _checkpoints(stored: Iterable[str]) -> set[str]:
+    """Return the folders of checkpoints of Spark's streaming queries; each has the query's id in a file `metadata`."""
+    return {key.removesuffix("metadata") for key in stored if basename(key) == "metadata"}
+
+
 def _table_root(metadata_file: str) -> str:
     """Return the folder of the table whose metadata file has this key."""
     folder = dirname(metadata_file)
     return f"{dirname(folder) if basename(folder) == 'metadata' else folder}/"
 
 
-def _refuse_other_stores(orphans: Sequence[Orphan], referenced: Collection[str]) -> None:
-    """Raise if a listed file differs from a referenced one only in its scheme or authority."""
+def _refuse_other_spellings(orphans: Sequence[Orphan], referenced: Collection[str], listed: Collection[str]) -> None:
+    """Raise if a listed file may be a referenced one by another path.
+
+    That is one that differs only in its scheme or authority, or has the name of one that was not listed by its own
+    path: files were moved, or their folder has two names that nothing shows to be one. Names of files are unique.
+    """
     elsewhere = {within_store(key): key for key in referenced}
+    unlisted = {basename(key): key for key in referenced if key not in listed}
     for orphan in orphans:
-        other = elsewhere.get(within_store(file_key(orphan.path)))
+        key = file_key(orphan.path)
+        other = elsewhere.get(within_store(key)) or unlisted.get(basename(key))
         if other is not None:
             raise CheckFailedError(
                 f"{orphan.path} was listed, and the table refers to {other}: it may be the same file",
-                "No file was deleted. Give the table one spelling of its store, or delete the orphans by hand.",
+                "No file was deleted. Give the table one spelling of its store and its folder, move the files back to "
+                "where the table has them, or delete the orphans by hand.",
             )
 
 

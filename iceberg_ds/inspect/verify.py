@@ -346,9 +346,12 @@ def verify(  # noqa: PLR0913  # one parameter for each choice of the user
         grace_ms=grace_ms,
         delete_orphans=delete_orphans,
     )
+    gone: tuple[Orphan, ...] = ()
     for look in range(1, _LOOKS + 1):
         checklist = Checklist.for_options(given, threading.TIMEOUT_MAX)
         catalog, contents, found = _verify(checklist, parsed, scope)
+        found = (*gone, *found)
+        gone = tuple(orphan for orphan in found if orphan.deleted)
         if look == _LOOKS or not _has_expired(catalog, parsed, contents, checklist):
             break
     return VerifyResult(table=identifier_text(parsed.table), checks=tuple(checklist.checks), orphans=found)

@@ -63,15 +63,30 @@ def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
 
 
 def _local_files(folder: Path, prefix: str) -> Iterator[StoredFile]:
-    for path in folder.rglob("*"):
-        try:
-            state = path.stat()
-        except FileNotFoundError:  # deleted in between
+    """Yield the files below a folder, links to folders followed; raise if one of them cannot be listed."""
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, onerror=_raise_unless_gone, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # links may go round
+            folders.clear()
             continue
-        if path.is_file():
-            yield StoredFile(
-                path=f"{prefix}{os.fspath(path)}", size_bytes=state.st_size, modified_ms=state.st_mtime_ns // 1_000_000
-            )
+        seen.add(real)
+        for name in names:
+            path = Path(place, name)
+            try:
+                state = path.stat()
+            except FileNotFoundError:  # deleted in between
+                continue
+            if path.is_file():
+                yield StoredFile(
+                    path=f"{prefix}{os.fspath(path)}",
+                    size_bytes=state.st_size,
+                    modified_ms=state.st_mtime_ns // 1_000_000,
+                )
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
 
 
 def _listing(properties: Mapping[str, str], location: str) -> Lists:

@@ -70,7 +70,8 @@ def last_complete(
         OptionError: The options lack `consistent-cut`, or are malformed, or there are several writers and no `app_id`.
         TableNotFoundError: A table of the cut does not exist any more under its name.
         UnsupportedTableError: A table of the cut was replaced, or its snapshot was removed in spite of its tag, or only
-            epochs before the first cut have written it; or the table of the cut has other columns.
+            epochs before the first cut have written it, or it was away when the cut was recorded; or the table of the
+            cut has other columns.
         CatalogError: The catalog could not be reached.
         DataFileError: The table of the cut could not be read.
     """
@@ -155,7 +156,14 @@ class _RecordedCut:
                     f"written it, but none with option '{OPTION}'. Let one with the option write it, or leave it out."
                 )
             return None
-        snapshot_id: int = row["snapshot_id"]
+        snapshot_id: int | None = row["snapshot_id"]
+        if snapshot_id is None:
+            raise UnsupportedTableError(
+                f"Cannot tell which snapshot of {name} is in the last complete cut: when it was recorded, "
+                f"{row['table_name']} was renamed, dropped or rolled back, and epochs without option '{OPTION}' may "
+                "have written it before. Give it its name and rows back: then the next epoch with the option tells it, "
+                "and so does one that writes it. Or leave it out."
+            )
         if metadata.snapshot_by_id(snapshot_id) is None:
             raise _unreadable(
                 name, f"its snapshot {snapshot_id} is gone: newer epochs have landed meanwhile, or its tag was dropped"

@@ -1,7 +1,8 @@
 """The table of cuts, which option `consistent-cut` names: its columns, its rows, and whether a table is one.
 
-One partition for each writer, with a row for each table of its last cut. `record_cut` writes it, `cut` reads it. The
-markers that the writes of cuts leave in it, as in any table, tell who wrote them and up to which number.
+One partition for each writer, with a row for each table of its last cut; without a snapshot if it could not be told.
+`record_cut` writes it, `cut` reads it. The markers that the writes of cuts leave in it, as in any table, tell who wrote
+them and up to which number.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Where tables are committed one after the other, a reader may find an epoch in so
 once all tables of an epoch have their rows, the sink tags the epoch's snapshot in each of them, and then records the
 cut: for each table that any epoch so far has written, the snapshot that has the rows of all epochs up to this one. If
 the last cut is not that of the epoch before, tables without rows in this one may have got some since: they are asked.
+One that cannot be asked, because it is away, has no snapshot in the cut until a later one can.
 
 The cut stands in a table of its own, which option `consistent-cut` names: one partition for each writer, with a row for
 each table. The record is an ordinary numbered write that replaces this partition. So it is one commit, which readers
@@ -20,11 +21,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import (
@@ -37,24 +41,26 @@ from pyiceberg.table.update import (
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.commit import commit_write, report_replay
-from iceberg_ds.errors import CommitConflictError, IcebergSinkError
+from iceberg_ds.commit.retry import Pace, RetryPolicy
+from iceberg_ds.errors import CommitConflictError, IcebergSinkError, TableNotFoundError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.multi_table.cut_table import COLUMNS, ROWS, WRITER, CutWriter, place_of, read_cuts, refuse_other_writer
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.plan import DynamicOverwrite, WriteIdentity
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
-from iceberg_ds.snapshots.txn import TxnMarker, find_last_marker, kind_of
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_head, branch_snapshot_id
+from iceberg_ds.snapshots.txn import TxnMarker, find_last_marker, find_markers, kind_of
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.table.requests import CommitRequest
 from iceberg_ds.table.spec_parser import parse_partition_by
 from iceberg_ds.writers.loose import ON_DRIVER
 from iceberg_ds.writers.reporting import report_task
 
-# Returns the snapshot of a table that belongs to a cut, or None.
-Find: TypeAlias = Callable[[TableMetadata], int | None]
+Row: TypeAlias = Mapping[str, object]
 # The rows of a cut by the names of their tables.
-Rows: TypeAlias = Mapping[str, Mapping[str, object]]
+Rows: TypeAlias = Mapping[str, Row]
+# Returns the snapshot of a table that belongs to a cut, beside its row of the last cut; or None.
+Find: TypeAlias = Callable[[TableMetadata, Row], int | None]
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +105,7 @@ def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Write
     numbered, writer = first.numbered, CutWriter.of(first)
     assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
     marker: TxnMarker | None = None
+    known: Rows = {}
     cuts = catalog.find_table(place)
     if cuts is not None:
         marker = _marker(cuts.metadata, first, MAIN_BRANCH)
@@ -106,20 +113,20 @@ def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Write
             logger.info("The cut of %s is recorded in %s", numbered, identifier_text(place))
             report_replay(catalog, first, identifier_text(place), cuts, marker)
             return
+        # Planning has refused it before any row was written, but knew no stream without a name, nor who came since.
         refuse_other_writer(catalog, cuts, writer)
-    fault_point(FaultPoint.CUT_BEGUN)
-    known: Rows = {}
-    if cuts is not None:
         known = {row["table_name"]: row for row in read_cuts(catalog, cuts, writer.app_id).to_pylist()}
+    fault_point(FaultPoint.CUT_BEGUN)
     found = _tag_written(catalog, known, writes)
     if found is None:
         return
-    if cuts is not None and (marker is None or marker.number != numbered.number - 1):
+    if cuts is not None:
         others = found.keys() - {write.table for write in writes}
+        if marker is not None and marker.number == numbered.number - 1:
+            others = {name for name in others if found[name]["snapshot_id"] is None}
         branch = options.branch or MAIN_BRANCH
-        found = _tag_left_out(
-            catalog, found, others, first, partial(_left_out, cuts=cuts.metadata, branch=branch, write=first)
-        )
+        find = partial(_left_out, cuts=cuts.metadata, branch=branch, write=first)
+        found = {**found, **{name: _tag_left_out(catalog, found[name], first, branch, find) for name in sorted(others)}}
     rows = [{**row, WRITER: writer.app_id, "epoch": numbered.number} for _, row in sorted(found.items())]
     plan = plan_write(
         catalog,
@@ -127,10 +134,22 @@ def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Write
         COLUMNS,
         WriteMode.OVERWRITE,
         is_stream=first.epoch is not None,
+        table=cuts,
     ).in_epoch(first.epoch)
+    plan = replace(plan, write=replace(plan.write, overwrite=_of_what_was_read(cuts)))
     commit = report_task(plan, [pa.RecordBatch.from_pylist(rows, schema=ROWS)], ON_DRIVER)
     commit_write(catalog, [commit], epoch_id=None if first.epoch is None else first.epoch.epoch_id)
     logger.info("Recorded the cut of %s over %d tables in %s", numbered, len(rows), identifier_text(place))
+
+
+def _of_what_was_read(cuts: Table | None) -> DynamicOverwrite:
+    """Return what the record replaces: a cut that others have recorded since the rows were read is a conflict.
+
+    Args:
+        cuts: The table of cuts as its rows were read; None if there was none, so that any cut there is a conflict.
+    """
+    base_id = None if cuts is None else branch_snapshot_id(cuts.metadata, MAIN_BRANCH)
+    return DynamicOverwrite(isolation_level="serializable", base_snapshot_id=base_id)
 
 
 def _tag_written(catalog: CatalogClient, rows: Rows, writes: Sequence[WriteIdentity]) -> Rows | None:
@@ -140,33 +159,85 @@ def _tag_written(catalog: CatalogClient, rows: Rows, writes: Sequence[WriteIdent
         CommitConflictError: A table no longer has its snapshot.
     """
     for write in sorted(writes, key=lambda write: write.table):
-        find = partial(_snapshot_of, write=write)
-        metadata = _tag(catalog, write.table, find, write)
-        if _has_gone_on(metadata, write):
+        table, snapshot_id = _with_epoch(catalog, write)
+        if snapshot_id is None:
             logger.info("%s has a later epoch than %s, whose cut is left out", write.table, write.numbered)
             return None
-        if (snapshot_id := find(metadata)) is None:
-            raise CommitConflictError(
-                f"{write.table} does not have the rows of {write.numbered} any more: somebody has rolled branch "
-                f"'{_shown(write)}' back, or replaced the table. Set it to a snapshot that has them."
-            )
-        rows = _with_row(rows, write.table, metadata, snapshot_id)
+        propose = partial(tag_request, snapshot_id=snapshot_id, write=write)
+        alter_table(catalog, parse_identifier(write.table), propose, loaded=table)
+        rows = _with_row(rows, write.table, table.metadata, snapshot_id)
         fault_point(FaultPoint.CUT_TAGGED)
     return rows
 
 
-def _tag_left_out(catalog: CatalogClient, rows: Rows, tables: Iterable[str], write: WriteIdentity, find: Find) -> Rows:
-    """Tag the snapshots of epochs that have no cut, and return the rows of the cut with them.
+def _with_epoch(catalog: CatalogClient, write: WriteIdentity) -> tuple[Table, int | None]:
+    """Return a table that an epoch has just written and the snapshot with its rows; None if it has a later epoch.
 
-    Such an epoch was written without the option, or died before its cut.
+    A catalog may answer from an older state, so a table that shows nothing of the epoch is asked again.
+
+    Raises:
+        CommitConflictError: The table does not have the epoch.
+        TableNotFoundError: It is gone.
     """
-    for table in sorted(tables):
-        if catalog.find_table(parse_identifier(table)) is None:
-            continue  # readers of its row are told
-        metadata = _tag(catalog, table, find, write)
-        if (snapshot_id := find(metadata)) is not None:
-            rows = _with_row(rows, table, metadata, snapshot_id)
-    return rows
+    numbered, branch, pace = write.numbered, _shown(write), Pace()
+    assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
+    while True:
+        is_exhausted = pace.begin_attempt()
+        try:
+            table = catalog.load_table(parse_identifier(write.table))
+        except TableNotFoundError as gone:
+            problem: IcebergSinkError = gone
+        else:
+            metadata = table.metadata
+            pace.policy = RetryPolicy.of(metadata.properties)
+            markers = find_markers(BranchHistory(metadata, branch), kind_of(numbered), numbered.writer)
+            last, stray = markers.last, markers.stray
+            if last is not None and last.number > numbered.number:  # an old version runs again, or a second driver
+                return table, None
+            if last is not None and last.number == numbered.number:
+                return table, _snapshot_at(metadata, branch, last)
+            problem = CommitConflictError(
+                f"{write.table} does not have the rows of {numbered} any more: somebody has rolled branch '{branch}' "
+                "back, or replaced the table. Set it to a snapshot that has them."
+            )
+            is_exhausted |= stray is not None and stray.marker.number >= numbered.number  # it shows that it had them
+        if is_exhausted:
+            raise problem
+        pace.wait_after(problem)
+
+
+def _tag_left_out(catalog: CatalogClient, row: Row, write: WriteIdentity, branch: str, find: Find) -> Row:
+    """Tag what a table without rows in this epoch has of earlier ones, and return its row of the cut.
+
+    Such an epoch was written without the option, or died before its cut. The row has no snapshot if the table is away,
+    or another one has its name: it may have got epochs before that. Or if it was rolled back to before such an epoch.
+    Readers of it are told, and the next cut asks again.
+
+    The tag is set, or set again as it is, under the condition that the branch still stands where it was seen: else a
+    catalog that answers from an older state would hide an epoch.
+    """
+    untold: Row = {**row, "snapshot_id": None}
+    told: Row | None = None  # once the catalog has confirmed the condition
+    seen: tuple[str, int] | None = None
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        nonlocal seen
+        if told is not None and seen is not None:
+            return tag_request(metadata, snapshot_id=seen[1], write=write)
+        snapshot_id = find(metadata, row)
+        if snapshot_id is None:
+            return None
+        seen = str(metadata.table_uuid), snapshot_id
+        return tag_request(metadata, snapshot_id=snapshot_id, write=write, if_at=branch)
+
+    def hear(_: TableMetadata, failure: Exception | None) -> None:
+        nonlocal told
+        if failure is None and seen is not None:
+            told = {**row, "table_uuid": seen[0], "snapshot_id": seen[1]}
+
+    with suppress(TableNotFoundError):
+        alter_table(catalog, parse_identifier(str(row["table_name"])), propose, hear=hear)
+    return told or untold
 
 
 def _with_row(rows: Rows, table: str, metadata: TableMetadata, snapshot_id: int) -> Rows:
@@ -174,11 +245,6 @@ def _with_row(rows: Rows, table: str, metadata: TableMetadata, snapshot_id: int)
     uuid = str(metadata.table_uuid)
     others = {name: row for name, row in rows.items() if row["table_uuid"] != uuid}
     return {**others, table: {"table_name": table, "table_uuid": uuid, "snapshot_id": snapshot_id}}
-
-
-def _tag(catalog: CatalogClient, table: str, find: Find, write: WriteIdentity) -> TableMetadata:
-    """Tag the snapshot of a table for the cut of a write's epoch, and return the table as it is then."""
-    return alter_table(catalog, parse_identifier(table), partial(tag_request, find=find, write=write)).metadata
 
 
 def tag_prefix(app_id: str) -> str:
@@ -190,16 +256,18 @@ def tag_prefix(app_id: str) -> str:
     return f"{safe}-epoch-"
 
 
-def tag_request(metadata: TableMetadata, *, find: Find, write: WriteIdentity) -> CommitRequest | None:
+def tag_request(
+    metadata: TableMetadata, *, snapshot_id: int, write: WriteIdentity, if_at: str | None = None
+) -> CommitRequest | None:
     """Return the request that tags a snapshot and drops the writer's oldest tags, or None for no change.
 
     Args:
         metadata: The table.
-        find: Returns the snapshot; None if there is none to tag.
+        snapshot_id: The snapshot.
         write: A write of the epoch whose cut is being recorded.
+        if_at: A branch that must stand where `metadata` shows it. The request is then due even if it changes nothing.
     """
-    snapshot_id = find(metadata)
-    if snapshot_id is None or write.numbered is None:
+    if write.numbered is None:
         return None
     prefix = tag_prefix(CutWriter.of(write).app_id)
     tags = {
@@ -207,16 +275,18 @@ def tag_request(metadata: TableMetadata, *, find: Find, write: WriteIdentity) ->
         for name, ref in metadata.refs.items()
         if _is_ours(ref) and re.fullmatch(re.escape(prefix) + r"\d+(-\d+)?", name)
     }
-    own = f"{prefix}{write.numbered.number}"
+    own = next((name for name, tagged in tags.items() if tagged == snapshot_id), f"{prefix}{write.numbered.number}")
     if own in metadata.refs and tags.get(own) != snapshot_id:
         # Of a user, or of the last cut: a new checkpoint of a named stream begins with 0 again.
         own = f"{own}-{snapshot_id}"
     # Not by their numbers, which begin with 0 again under a new checkpoint.
     others = sorted(tags.keys() - {own}, key=lambda name: _age(metadata, tags[name]), reverse=True)
     dropped = others[KEPT_TAGS - 1 :]
-    is_set = tags.get(own) == snapshot_id
-    if is_set and not dropped:
+    if tags.get(own) == snapshot_id and not dropped and if_at is None:
         return None
+    conditions = {own: tags.get(own), **{name: tags[name] for name in dropped}}
+    if if_at is not None:
+        conditions[if_at] = branch_snapshot_id(metadata, if_at)
     setting = SetSnapshotRefUpdate(
         ref_name=own,
         type=SnapshotRefType.TAG,
@@ -228,13 +298,9 @@ def tag_request(metadata: TableMetadata, *, find: Find, write: WriteIdentity) ->
     return CommitRequest(
         requirements=(
             AssertTableUUID(uuid=metadata.table_uuid),
-            AssertRefSnapshotId(ref=own, snapshot_id=tags.get(own)),
-            *(AssertRefSnapshotId(ref=name, snapshot_id=tags[name]) for name in dropped),
+            *(AssertRefSnapshotId(ref=name, snapshot_id=found) for name, found in conditions.items()),
         ),
-        updates=(
-            *(() if is_set else (setting,)),
-            *(RemoveSnapshotRefUpdate(ref_name=name) for name in dropped),
-        ),
+        updates=(setting, *(RemoveSnapshotRefUpdate(ref_name=name) for name in dropped)),
     )
 
 
@@ -248,26 +314,31 @@ def _age(metadata: TableMetadata, snapshot_id: int) -> tuple[int, int]:
     return (0, 0) if snapshot is None else (snapshot.sequence_number or 0, snapshot.timestamp_ms)
 
 
-def _snapshot_of(metadata: TableMetadata, write: WriteIdentity) -> int | None:
-    """Return the snapshot with an epoch's rows; None if the branch does not have it."""
-    branch = _shown(write)
-    marker = _marker(metadata, write, branch)
-    if marker is None or write.numbered is None or marker.number != write.numbered.number:
-        return None
-    return _snapshot_at(metadata, branch, marker)
+def _left_out(
+    metadata: TableMetadata, row: Row, *, cuts: TableMetadata, branch: str, write: WriteIdentity
+) -> int | None:
+    """Return the snapshot with all epochs of a table up to that of `write`: that of its row if the last cut has them.
 
-
-def _left_out(metadata: TableMetadata, *, cuts: TableMetadata, branch: str, write: WriteIdentity) -> int | None:
-    """Return the snapshot of the newest epoch of a table, up to that of `write`; None if the last cut has it."""
+    None if the row has no snapshot of this table, and no epoch of the writer is in it; or if the branch lacks one that
+    it had, because somebody has rolled it back.
+    """
     numbered, writer = write.numbered, CutWriter.of(write)
     assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
+    told = next((one.snapshot_id for one in metadata.snapshots if one.snapshot_id == row["snapshot_id"]), None)
+    query_id = writer.id_in(metadata, branch)  # maybe of an earlier checkpoint
+    if query_id is None:
+        return told
     last = writer.last_marker(metadata, branch, of=numbered.writer, up_to=numbered.number)
-    if last is None:
-        return None
-    query_id, marker = last  # maybe of an earlier checkpoint
+    marker = None if last is None else last[1]
+    stray = find_markers(BranchHistory(metadata, branch), writer.markers, query_id).stray
+    lost = None if stray is None else stray.marker
+    if lost is not None and query_id == numbered.writer and lost.number > numbered.number:
+        lost = None
     recorded = find_last_marker(cuts, MAIN_BRANCH, writer.markers, query_id)
-    is_in_cut = recorded is not None and recorded.number >= marker.number
-    return None if is_in_cut else _snapshot_at(metadata, branch, marker)
+    in_cut = -1 if recorded is None else recorded.number
+    if told is not None and all(one is None or one.number <= in_cut for one in (marker, lost)):
+        return told
+    return None if marker is None or lost is not None else _snapshot_at(metadata, branch, marker)
 
 
 def _snapshot_at(metadata: TableMetadata, branch: str, marker: TxnMarker) -> int | None:
@@ -280,12 +351,6 @@ def _snapshot_at(metadata: TableMetadata, branch: str, marker: TxnMarker) -> int
         return marker.snapshot_id
     head = branch_head(metadata, branch)
     return None if head is None else head.snapshot_id
-
-
-def _has_gone_on(metadata: TableMetadata, write: WriteIdentity) -> bool:
-    """Return whether the table has a later epoch of this writer: an old version runs again, or a second driver."""
-    marker = _marker(metadata, write, _shown(write))
-    return marker is not None and write.numbered is not None and marker.number > write.numbered.number
 
 
 def _shown(write: WriteIdentity) -> str:

@@ -168,7 +168,16 @@ def _merge(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
     future: Future[list[Merged]]
-    begun_s: float
+    begun_s: tuple[float, float]
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether no clean-up can have taken it; the monotonic clock stands still while a machine sleeps."""
+        return all(0 <= now_s - begun_s < _FRESH_S for now_s, begun_s in zip(_clocks_s(), self.begun_s, strict=True))
+
+
+def _clocks_s() -> tuple[float, float]:
+    return time.monotonic(), time.time()
 
 
 @dataclass(slots=True)
@@ -207,7 +216,7 @@ def merge_for_next_commit(
         _process.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="iceberg-ds-merge")
     # The thread reads the list: only the list has the sequence numbers of what was just added.
     future = _process.pool.submit(lambda: merge(io, metadata, live_manifests(io, head), write))
-    _process.prepared[key] = _Prepared(future=future, begun_s=time.monotonic())
+    _process.prepared[key] = _Prepared(future=future, begun_s=_clocks_s())
 
 
 def merged_for(
@@ -233,7 +242,7 @@ def merged_for(
         if not prepared.future.done() or _process.prepared.pop(key, None) is not prepared:
             return []
         made = prepared.future.result() if prepared.future.exception() is None else []
-        if time.monotonic() - prepared.begun_s < _FRESH_S:
+        if prepared.is_fresh:
             return made
         delete_files(io, [merged.file.manifest_path for merged in made], Proof.NEVER_SENT)
     return merge(io, metadata, listed, write, replace(policy, min_count=_LATE * policy.min_count))

@@ -7,6 +7,8 @@ from mutations.mutating import Mutation
 _TOGETHER = "unit/commit/test_together.py::"
 _REST = "integration/catalogs/test_rest_many_tables.py::"
 _CUT = "unit/multi_table/test_cut.py::"
+_THERE = "unit/multi_table/test_cut_of_what_is_there.py::"
+_PAST = "properties/test_cuts_of_any_past.py::test_cut_is_the_state_after_one_epoch"
 _CUTS = "properties/test_cuts.py::test_last_cut_is_always_one_of_whole_epochs"
 _COLUMNS = "unit/multi_table/test_new_columns.py::"
 _SQL = "unit/catalog/test_sql.py::"
@@ -134,19 +136,15 @@ MANY_TABLES = (
     Mutation(
         name="a table that was rolled back before it was tagged keeps its entry of the last cut",
         file="multi_table/record_cut.py",
-        before="        if (snapshot_id := find(metadata)) is None:\n",
-        after=(
-            "        if (snapshot_id := find(metadata)) is None:\n"
-            "            continue\n"
-            "        if snapshot_id is None:\n"
-        ),
+        before="        if is_exhausted:\n            raise problem\n",
+        after="        if is_exhausted:\n            return table, branch_snapshot_id(table.metadata, branch)\n",
         tests=(_CUT + "test_table_that_was_rolled_back_before_its_tag_makes_no_cut",),
     ),
     Mutation(
         name="tables that an epoch without the option has written keep their entries of the last cut",
         file="multi_table/record_cut.py",
-        before="    if cuts is not None and (marker is None or marker.number != numbered.number - 1):\n",
-        after="    if False:\n",
+        before="        if marker is not None and marker.number == numbered.number - 1:\n",
+        after="        if True:\n",
         tests=(
             _CUT + "test_epochs_without_the_option_are_in_the_next_cut",
             _CUT + "test_last_epoch_of_the_old_checkpoint_is_in_the_cut_of_the_new_one",
@@ -163,8 +161,8 @@ MANY_TABLES = (
     Mutation(
         name="an old version that runs again makes a cut",
         file="multi_table/record_cut.py",
-        before="        if _has_gone_on(metadata, write):\n",
-        after="        if False:\n",
+        before="            if last is not None and last.number > numbered.number:",
+        after="            if False:",
         tests=(_CUT + "test_old_version_of_a_batch_makes_no_cut",),
     ),
     Mutation(
@@ -198,9 +196,58 @@ MANY_TABLES = (
     Mutation(
         name="a tag moves without the condition that it is as seen",
         file="multi_table/record_cut.py",
-        before="            AssertRefSnapshotId(ref=own, snapshot_id=tags.get(own)),\n",
-        after="",
+        before="    conditions = {own: tags.get(own), **",
+        after="    conditions = {**",
         tests=(_CUT + "test_tag_is_set_under_the_condition_that_it_is_as_seen",),
+    ),
+    Mutation(
+        name="a table that is away keeps its entry of the last cut",
+        file="multi_table/record_cut.py",
+        before="    return told or untold\n",
+        after="    return told or row\n",
+        tests=(_THERE + "test_table_that_is_away_is_told_until_a_cut_has_it", _PAST),
+    ),
+    Mutation(
+        name="a table that was away for one cut is not asked again",
+        file="multi_table/record_cut.py",
+        before='            others = {name for name in others if found[name]["snapshot_id"] is None}\n',
+        after="            others = set()\n",
+        tests=(_THERE + "test_table_that_is_gone_for_a_moment_is_asked_by_the_next_cut",),
+    ),
+    Mutation(
+        name="a table that was rolled back before an epoch without the option is taken for one without it",
+        file="multi_table/record_cut.py",
+        before="    return None if marker is None or lost is not None else",
+        after="    return None if marker is None else",
+        tests=(_THERE + "test_table_that_is_away_is_told_until_a_cut_has_it",),
+    ),
+    Mutation(
+        name="an answer from an older state hides an epoch without the option",
+        file="multi_table/record_cut.py",
+        before="    if if_at is not None:\n",
+        after="    if False:\n",
+        tests=(_THERE + "test_left_out_table_that_the_catalog_tells_of_late_is_seen_as_it_is",),
+    ),
+    Mutation(
+        name="a cut replaces one that it has not read",
+        file="multi_table/record_cut.py",
+        before="    plan = replace(plan, write=replace(plan.write, overwrite=_of_what_was_read(cuts)))\n",
+        after="",
+        tests=(_THERE + "test_cut_replaces_the_rows_that_it_has_read",),
+    ),
+    Mutation(
+        name="a table that the catalog tells of late is taken for one that was rolled back",
+        file="multi_table/record_cut.py",
+        before="            is_exhausted |= stray is not None",
+        after="            is_exhausted |= stray is None or stray is not None",
+        tests=(_THERE + "test_table_that_the_catalog_tells_of_late_is_asked_again",),
+    ),
+    Mutation(
+        name="readers get no snapshot of a table whose cut is untold",
+        file="multi_table/cut.py",
+        before="        if snapshot_id is None:\n",
+        after="        if False:\n",
+        tests=(_THERE + "test_table_that_is_away_is_told_until_a_cut_has_it",),
     ),
     Mutation(
         name="a table that was replaced is read in its cut",

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from pyiceberg.table import Table
-from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.table.update import SetLocationUpdate, SetPropertiesUpdate
+from support.tables.changes_by_others import expire, plain_catalog
 from support.tables.damage import Json, Listing, edit_metadata
 from support.tables.sink import NAME, Sink, epoch, local, paths_of, rows
 
@@ -242,6 +243,159 @@ def test_store_that_is_spelled_differently_stops_the_deletion(sink: Sink) -> Non
     assert stray.exists()
 
 
+@pytest.mark.parametrize("name", ["data_old", "data/p=e\u0301"])
+def test_files_that_were_moved_stop_the_deletion(sink: Sink, name: str) -> None:
+    """Rows would be deleted for good that are only at the wrong place, or whose folder a file system spells anew."""
+    sink.append(1)
+    folder = local(sink.table().metadata.location)
+    (path,) = (folder / "data").glob("*.parquet")
+    (folder / name).mkdir()
+    moved = age(path.rename(folder / name / path.name), 9)
+
+    result = verified(sink, delete_orphans=True)
+
+    assert "may be the same file" in outcome(result, "deletion of orphans")[1]
+    assert moved.exists()
+
+
+def test_folder_with_two_names_stops_the_deletion(sink: Sink, tmp_path: Path) -> None:
+    """All files of a table would be deleted that lies on a disk which is mounted at two places."""
+    sink.append(1)
+    folder = local(sink.table().metadata.location)
+    # As if mounted there, too: the same files, and no link tells.
+    shutil.copytree(folder, tmp_path / "mounted", copy_function=os.link)
+    sink.catalog.send(sink.table(), (), (SetLocationUpdate(location=f"file://{tmp_path}/mounted"),))
+    for path in folder.rglob("*.parquet"):
+        age(path, 9)
+
+    result = verified(sink, delete_orphans=True)
+
+    assert "may be the same file" in outcome(result, "deletion of orphans")[1]
+    assert len(list((tmp_path / "mounted").rglob("*.parquet"))) == 1
+
+
+def test_folder_that_becomes_a_link_is_known_as_one(sink: Sink, tmp_path: Path) -> None:
+    """A process that lives long would delete a table that was moved to another disk and linked from its old place."""
+    sink.append(1)
+    verified(sink)
+    folder = local(sink.table().metadata.location)
+    folder.rename(tmp_path / "disk")
+    folder.symlink_to(tmp_path / "disk")
+    sink.catalog.send(sink.table(), (), (SetLocationUpdate(location=f"file://{tmp_path}/disk"),))
+    for path in (tmp_path / "disk").rglob("*"):
+        age(path, 9)
+
+    result = verified(sink, delete_orphans=True)
+
+    assert result.ok, str(result)
+    assert result.orphans == ()
+    assert sink.ids() == [1]
+
+
+@pytest.mark.parametrize("value", ["false", "FALSE", "yes"])
+def test_table_whose_files_others_may_have_is_not_cleaned_up(sink: Sink, value: str) -> None:
+    """Who forbids it, as Spark's `snapshot` procedure does, would lose files of other tables."""
+    sink.append(1)
+    path = left_behind(sink)
+
+    def forbid(document: Json) -> None:
+        document["properties"]["gc.enabled"] = value
+
+    edit_metadata(sink, forbid)
+
+    result = verified(sink, delete_orphans=True)
+
+    assert "the table's property gc.enabled forbids it" in outcome(result, "deletion of orphans")[1]
+    assert path.exists()
+
+
+@pytest.mark.parametrize("folder", ["_delta_log", ".hoodie"])
+def test_table_of_another_format_in_the_folder_stops_the_deletion(sink: Sink, folder: str) -> None:
+    """Rows of a Delta table that is shown as an Iceberg table, too, would be deleted."""
+    sink.append(1)
+    path = left_behind(sink)
+    log = local(sink.table().metadata.location) / folder / "00000000000000000000.json"
+    log.parent.mkdir()
+    log.write_text("{}")
+
+    result = verified(sink, delete_orphans=True)
+
+    assert "belongs to a table of another format" in outcome(result, "deletion of orphans")[1]
+    assert path.exists()
+
+
+@pytest.mark.parametrize("added", ["#old", "?v=1", ";1"])
+def test_name_that_is_cut_off_by_a_storage_library_deletes_no_other_file(sink: Sink, added: str) -> None:
+    """The deletion of a copy with such a name would delete the table's own file."""
+    sink.append(1)
+    (path,) = local(sink.table().metadata.location).glob("data/*.parquet")
+    age(Path(shutil.copy(path, f"{path}{added}")), 9)
+    warehouse = sink.options.warehouse
+    options = {
+        "catalog.type": "sql",
+        "catalog.uri": f"sqlite:///{warehouse}/catalog.db",
+        "catalog.warehouse": f"file://{warehouse}",
+        "catalog.py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+    }
+
+    result = iceberg_ds.verify(NAME, options=options, delete_orphans=True)
+
+    assert [orphan.deleted for orphan in result.orphans] == [False]
+    assert path.exists()
+
+
+@pytest.mark.parametrize("load_number", [3, 4])
+def test_table_that_takes_the_name_meanwhile_is_not_taken_for_the_listed_one(
+    sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load_number: int
+) -> None:
+    """All files of the table that was renamed would be called orphans."""
+    sink.append(1)
+    left_behind(sink)
+    load, loads = CatalogClient.load_table, 0
+
+    def after_the_listing(client: CatalogClient, identifier: Any) -> Table:
+        nonlocal loads
+        loads += 1
+        if loads == load_number:
+            catalog = plain_catalog(sink)
+            schema = catalog.rename_table(NAME, "db.renamed").schema()
+            catalog.create_table(NAME, schema, location=f"file://{tmp_path}/new")
+        return load(client, identifier)
+
+    age_all(sink, 9)
+    files = list(local(sink.table().metadata.location).rglob("*"))
+    monkeypatch.setattr(CatalogClient, "load_table", after_the_listing)
+
+    result = verified(sink, delete_orphans=True)
+
+    # It was verified again, as the table that has the name now.
+    assert result.ok, str(result)
+    assert result.orphans == ()
+    assert all(path.exists() for path in files)
+
+
+def test_files_that_an_earlier_look_deleted_are_reported(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is read again because snapshots expired would seem to have lost no file."""
+    sink.append(1)
+    (old,) = local(sink.table().metadata.location).glob("data/*.parquet")
+    sink.overwrite(rows(2))
+    old.unlink()
+    path = left_behind(sink)
+    find, expired = CatalogClient.find_table, []
+
+    def expired_after_the_first_look(client: CatalogClient, identifier: Any) -> Table | None:
+        if not path.exists() and not expired:
+            expired.append(expire(sink))
+        return find(client, identifier)
+
+    monkeypatch.setattr(CatalogClient, "find_table", expired_after_the_first_look)
+
+    result = verified(sink, delete_orphans=True, all_snapshots=True)
+
+    assert result.ok, str(result)
+    assert [(local(orphan.path), orphan.deleted) for orphan in result.orphans] == [(path, True)]
+
+
 def test_files_outside_of_the_tables_own_folder_are_listed_and_stay(sink: Sink, tmp_path: Path) -> None:
     """A folder that several tables share would lose the files of all but one."""
     sink.append(1)
@@ -304,6 +458,23 @@ def test_snapshots_that_the_catalog_does_not_show_keep_their_files(sink: Sink, m
     assert result.orphans == ()
     assert "the catalog does not show 1 snapshot of metadata file" in outcome(result, "orphans")[1]
     assert [check.name for check in result.failures] == ["deletion of orphans"]
+
+
+def test_checkpoint_in_the_folder_is_left_alone(sink: Sink) -> None:
+    """A stream would forget where it was, and which query it is."""
+    sink.append(1)
+    stray = left_behind(sink)
+    checkpoint = local(sink.table().metadata.location) / "checkpoint"
+    for name in ("metadata", "offsets/0", "commits/0", "sources/0/0", "state/0/0/1.delta"):
+        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / name).write_text("{}")
+        age(checkpoint / name, 9)
+
+    result = verified(sink, delete_orphans=True)
+
+    assert [local(orphan.path) for orphan in result.orphans] == [stray]
+    assert (checkpoint / "metadata").exists()
+    assert not stray.exists()
 
 
 def test_hidden_files_are_left_alone(sink: Sink) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -190,6 +191,20 @@ def test_what_waited_too_long_is_not_used(merged: Sink, monkeypatch: pytest.Monk
     merged.append(4, of_epoch=epoch(4))
 
     assert not old.exists()
+    assert merged.ids() == list(range(5))
+    check_sound(merged.table())
+
+
+def test_what_waited_while_the_machine_slept_is_not_used(merged: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clean-up from another machine has deleted it meanwhile, and the monotonic clock stood still: a broken table."""
+    stream(merged, 0, 4)
+    (old,) = waiting(merged)
+    old.unlink()
+    awake = time.time
+    monkeypatch.setattr(time, "time", lambda: awake() + 5 * 86_400)
+
+    merged.append(4, of_epoch=epoch(4))
+
     assert merged.ids() == list(range(5))
     check_sound(merged.table())
 
