@@ -364,18 +364,10 @@ def _marker(metadata: TableMetadata, write: WriteIdentity, branch: str) -> TxnMa
 
 
 def _options_of_cut(options: SinkOptions, place: tuple[str, ...], write: WriteIdentity) -> SinkOptions:
-    return SinkOptions(
-        table=place,
-        catalog=options.catalog,
-        catalog_properties=options.catalog_properties,
-        warehouse=options.warehouse,
-        txn_app_id=None if write.txn is None else write.txn.app_id,
-        txn_version=None if write.txn is None else write.txn.version,
+    return replace(
+        options.beside(place, write.txn),
         stream_name=None if write.stream is None else write.stream.name,
         accept_new_checkpoint=options.accept_new_checkpoint,
         overwrite_mode="dynamic",
         partition_by=parse_partition_by(WRITER),
-        metrics_file=options.metrics_file,
-        metrics_reporter=options.metrics_reporter,
-        snapshot_metrics=options.snapshot_metrics,
     )

@@ -276,7 +276,7 @@ def _ours(quarantine: Table, target: Target, snapshot: Snapshot, names: Collecti
             raise _unsure(
                 quarantine,
                 f"rows of snapshot {snapshot.snapshot_id} are for a table {name} that was dropped or renamed since, "
-                f"and not for the one that has its name now (UUID {target.table_uuid})",
+                f"or might not be written, and not for the one that has its name now (UUID {target.table_uuid})",
             )
     return ours
 
