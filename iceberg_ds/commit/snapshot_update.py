@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.staged_metadata import tidy_metadata
 from iceberg_ds.commit.outcomes import (
     fate_of_files,
     given_up,
@@ -310,7 +311,7 @@ class SnapshotUpdate:
         snapshot = find_snapshot(committed, self._write.snapshot_id)
         self._meter.committed(snapshot, self._producer.manifest_counts)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
-            superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]
+            superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot, tidy_metadata())]
             self._delete(table.io, superseded, Proof.SUPERSEDED)
         self._delete(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
         fault_point(FaultPoint.LANDED)
@@ -368,6 +369,7 @@ class SnapshotUpdate:
             self._delete(table.io, self._all_paths(table.io), proof)
 
     def _delete(self, io: FileIO, paths: list[str], proof: Proof) -> None:
+        tidy_metadata()  # first what names these files
         self._meter.files_left += delete_files(io, paths, proof)
 
     def _all_paths(self, io: FileIO) -> list[str]:

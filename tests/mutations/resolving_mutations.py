@@ -355,8 +355,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="files of late rows alone stay beside the table",
         file="commit/snapshot_update.py",
-        before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
-        after="superseded = self._producer.superseded_paths(snapshot)",
+        before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot, tidy_metadata())]",
+        after="superseded = self._producer.superseded_paths(snapshot, tidy_metadata())",
         tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),
     ),
     Mutation(
