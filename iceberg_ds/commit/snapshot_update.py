@@ -116,6 +116,7 @@ class SnapshotUpdate:
         self._meter = meter
         if rewrite is not None:
             files.include(rewrite.added)
+        meter.files_at_stake = files.added.file_count
         self._identifier = parse_identifier(write.table)
         self._attempts: list[Attempt] = []
         told = meter.of_tasks.summary() if catalog.reporting.is_in_summary else {}
@@ -183,6 +184,7 @@ class SnapshotUpdate:
         finding = check_commit_status(
             metadata, write, self._attempts, lambda: self._shares_manifest(table), partial(self._is_taken, table)
         )
+        self._meter.is_in_doubt = not finding.is_final
         if (reason := why_refused(write, finding)) is not None:
             refusal = CommitConflictError(reason)
             self._clean_up_refused(finding, table, refusal)
@@ -232,6 +234,7 @@ class SnapshotUpdate:
             with self._meter.store():
                 if self._files.complete(table, is_new=self._is_new):
                     self._producer.take(self._files.added)
+                    self._meter.files_at_stake = self._files.added.file_count
                 self._files.check_rows(f"commit {self._write}")
                 snapshot = self._produce(table)
         except _REFUSALS as refusal:
@@ -256,7 +259,9 @@ class SnapshotUpdate:
         self._is_confirmed = False
         self._meter.conflicts += is_lost_race(failure)
         self._meter.answers_lost += isinstance(failure, CommitAnswerLostError)
-        self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure), creates=self._is_new))
+        attempt = Attempt.on(table.metadata, self._write, reply_of(failure), creates=self._is_new)
+        self._attempts.append(attempt)
+        self._meter.is_in_doubt = not (attempt.was_refused and self._finding.is_final)
         logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
 
     def note_confirmed(self, table: Table) -> None:

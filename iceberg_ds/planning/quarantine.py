@@ -32,10 +32,9 @@ from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give
 from iceberg_ds.commit.outcomes import why_refused
 from iceberg_ds.commit.retry import Pace
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
 from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
-from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NumberedWrite, TxnId, WriteIdentity
@@ -105,7 +104,7 @@ def commit_with_quarantines(
     Raises:
         IcebergSinkError: As `quarantine_writes` and `commit_tables`.
     """
-    with reporting_failures(catalog.reporting, [write.commits for write in writes]):
+    with giving_up(catalog, writes):
         quarantines, writes = quarantine_writes(catalog, writes, options_of)
     return commit_tables(catalog, writes, first=quarantines, epoch_id=epoch_id)
 
@@ -126,21 +125,21 @@ def quarantine_writes(
 
     Raises:
         RefusedRowsError: More rows than `max-bad-rows` allows cannot be written; or an earlier try put other rows into
-            the quarantine, or which ones is unknown. All reported files were deleted.
-        CommitConflictError: A table with such rows may not get this epoch or version. All reported files were deleted.
-        IcebergSinkError: As `plan_write` for a quarantine table. All reported files were deleted.
+            the quarantine, or which ones is unknown.
+        CommitConflictError: A table with such rows may not get this epoch or version.
+        IcebergSinkError: As `plan_write` for a quarantine table. The files of the given writes are still there.
     """
     made: list[TableWrite] = []
     try:
         for write in writes:
-            check_bad_rows(catalog, write.commits)
+            check_bad_rows(write.commits)
         for table, sources in _by_quarantine(writes).items():
             if due := _due(catalog, table[0], sources):
                 own = options_of(min(source.write.table for source in due))
                 made.append(TableWrite(commits=[_written(catalog, own, table[0], due)]))
     except BaseException:
-        for given_up in [*made, *writes]:
-            give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
+        for given_up in made:
+            give_up_write(catalog, given_up.table, given_up.commits)
         raise
     return made, [replace(write, commits=[_taken(commit) for commit in write.commits]) for write in writes]
 

@@ -418,8 +418,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a problem of the catalog hides that of a task",
         file="commit/commit.py",
-        before="    except IcebergSinkError as unreachable:  # the caller already has a problem to report",
-        after="    except KeyError as unreachable:",
+        before="    except Exception as problem:  # of any storage library; the caller already has a problem to report",
+        after="    except KeyError as problem:",
         tests=(_COMMITTING + "test_failure_of_a_task_is_told_where_the_catalog_fails_then",),
     ),
     Mutation(

@@ -8,6 +8,7 @@ _COUNTERS = "unit/metrics/test_counters.py::"
 _DELIVERY = "unit/metrics/test_delivery.py::"
 _FILE = "unit/metrics/test_report_file.py::"
 _REPORTS = "unit/commit/test_commit_reports.py::"
+_FAILURES = "unit/commit/test_reports_of_failures.py::"
 
 _FOLLOWER = "unit/metrics/test_opentelemetry.py::"
 
@@ -73,6 +74,27 @@ WATCHING = (
         before="self._meter.replayed(table.metadata, landed_snapshot_id(finding.marker, self._write.numbered))",
         after="self._meter.replayed(table.metadata, None)",
         tests=(_REPORTS + "test_replay_tells_of_the_snapshot_that_has_its_rows",),
+    ),
+    Mutation(
+        name="a commit whose requests were all refused is in doubt",
+        file="commit/snapshot_update.py",
+        before="        self._meter.is_in_doubt = not (attempt.was_refused and self._finding.is_final)\n",
+        after="",
+        tests=(_FAILURES + "test_commit_that_is_interrupted_is_in_doubt_if_a_request_is",),
+    ),
+    Mutation(
+        name="tables after an interruption are forgotten",
+        file="commit/together.py",
+        before="        with giving_up(catalog, writes[number:]):  # of an interruption alone",
+        after="        with giving_up(catalog, []):",
+        tests=(_FAILURES + "test_tables_after_an_interruption_are_told_as_failed",),
+    ),
+    Mutation(
+        name="files of a write that is interrupted are not counted",
+        file="metrics/commit_meter.py",
+        before="(self.files_at_stake if is_interrupted else 0)",
+        after="0",
+        tests=(_FAILURES + "test_commit_that_is_interrupted_before_its_request_has_failed",),
     ),
     Mutation(
         name="names without end make series without end",
