@@ -92,8 +92,8 @@ from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.plan import ERRORS, OverwriteByFilter, Route, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
-from iceberg_ds.snapshots.refs import MAIN_BRANCH
-from iceberg_ds.snapshots.txn import TxnMarker, landed_snapshot_id
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory
+from iceberg_ds.snapshots.txn import TxnMarker, find_own
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
@@ -199,11 +199,13 @@ def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
     if found.status is not CommitStatus.REPLAYED:
         return False
     with metered(catalog.reporting, write) as meter:
-        meter.replayed(table.metadata, landed_snapshot_id(found.marker, write.numbered))
+        meter.replayed(table.metadata, found.own_id)
     return True
 
 
-def report_replay(catalog: CatalogClient, write: WriteIdentity, table: str, found: Table, marker: TxnMarker) -> None:
+def report_replay(
+    catalog: CatalogClient, write: WriteIdentity, table: str, found: Table, marker: TxnMarker | None
+) -> None:
     """Hand out the report on a replay in a table beside that of `write`, which is not written again.
 
     Args:
@@ -211,11 +213,13 @@ def report_replay(catalog: CatalogClient, write: WriteIdentity, table: str, foun
         write: A write of the same number, with the writer's name in `table`.
         table: Identifier of the table.
         found: The table.
-        marker: The writer's last marker in it.
+        marker: The writer's last marker in it, or None.
     """
     own = replace(write, table=table, table_uuid=str(found.metadata.table_uuid), route=Route(branch=MAIN_BRANCH))
+    assert own.numbered is not None  # noqa: S101  # else nothing tells that it is a replay
+    landed = find_own(BranchHistory(found.metadata, MAIN_BRANCH), own.numbered, marker)
     with metered(catalog.reporting, own) as meter:
-        meter.replayed(found.metadata, landed_snapshot_id(marker, own.numbered))
+        meter.replayed(found.metadata, None if landed is None else landed.snapshot_id)
 
 
 @tidying_metadata()

@@ -64,7 +64,6 @@ from iceberg_ds.snapshots.manifest_merge import merge_for_next_commit
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.snapshots.refs import branch_head, find_snapshot
 from iceberg_ds.snapshots.snapshot import dropped_metadata_files
-from iceberg_ds.snapshots.txn import landed_snapshot_id
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.requests import CommitRequest
 
@@ -314,7 +313,7 @@ class SnapshotUpdate:
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
         """Tidy up after landing: delete what lost attempts wrote, and metadata files that the table no longer needs."""
         snapshot = find_snapshot(committed, self._write.snapshot_id)
-        self._meter.committed(snapshot, self._producer.manifest_counts)
+        self._meter.committed(committed, snapshot, self._producer.manifest_counts)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
             superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot, tidy_metadata())]
             self._delete(table.io, superseded, Proof.SUPERSEDED)
@@ -344,7 +343,7 @@ class SnapshotUpdate:
     def _skip(self, table: Table, finding: StatusCheck) -> CommitResult:
         """Drop the files of a write that was done before."""
         count = self._files.record_count
-        self._meter.replayed(table.metadata, landed_snapshot_id(finding.marker, self._write.numbered))
+        self._meter.replayed(table.metadata, finding.own_id)
         self._delete_if(finding, table)
         self._record(table, finding)
         fault_point(FaultPoint.SKIPPED)

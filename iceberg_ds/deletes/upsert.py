@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.commit import give_up_write, has_landed, storage_at_hand
+from iceberg_ds.commit.commit import give_up_write, storage_at_hand
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.overwrite import StaleWorkError
 from iceberg_ds.commit.snapshot_update import CommitResult
@@ -39,7 +39,7 @@ from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WritePlan, new_operation
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.planning.quarantine import quarantine_writes
+from iceberg_ds.planning.quarantine import quarantine_writes, was_written_before
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.snapshots.refs import write_base
 from iceberg_ds.spark.write_job import check_session, query_id_of, write_rows
@@ -379,7 +379,7 @@ class _Upsert:
         plan = plan_write(self._catalog, self._options, self._df.schema, WriteMode.UPSERT, is_stream=False)
         check_session(plan, self._df.sparkSession)
         fault_point(FaultPoint.PLANNED)
-        if has_landed(self._catalog, plan.write):
+        if was_written_before(self._catalog, plan.write):
             result = UpsertResult(table=plan.write.table, branch=plan.write.route.branch, was_replayed=True)
         else:
             encoding = row_encoding(self._options)

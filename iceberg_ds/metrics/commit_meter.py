@@ -53,6 +53,7 @@ class CommitMeter:
         self._outcome: Outcome = "empty"
         self._snapshot: Snapshot | None = None
         self._snapshot_id: int | None = None
+        self._table_uuid: str | None = None
         self._counts: Mapping[str, int] = {}
 
     @property
@@ -96,19 +97,20 @@ class CommitMeter:
         """Note that the files of the write were deleted, but for so many."""
         self.files_left, self.files_at_stake = self.files_left + left, 0
 
-    def committed(self, snapshot: Snapshot | None, manifests: Mapping[str, int]) -> None:
+    def committed(self, metadata: TableMetadata, snapshot: Snapshot | None, manifests: Mapping[str, int]) -> None:
         """Note that the write is in the table.
 
         Args:
+            metadata: The table, which another writer may have created in place of the one that was planned.
             snapshot: Its snapshot; None if that has expired already.
             manifests: Counts of manifests by Iceberg's names, which a snapshot's summary may lack.
         """
         self._outcome, self._snapshot, self._snapshot_id = "committed", snapshot, self._begun.snapshot_id
-        self._counts = manifests
+        self._counts, self._table_uuid = manifests, str(metadata.table_uuid)
 
     def replayed(self, metadata: TableMetadata, snapshot_id: int | None) -> None:
         """Note that the table had the write already, in that snapshot; None for a number that was passed over."""
-        self._outcome, self._snapshot_id = "replayed", snapshot_id
+        self._outcome, self._snapshot_id, self._table_uuid = "replayed", snapshot_id, str(metadata.table_uuid)
         self._snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
 
     def report(self, failure: BaseException | None, *, of_others: BaseException | None = None) -> CommitReport | None:
@@ -134,7 +136,7 @@ class CommitMeter:
             counts = {name: count for name, count in counts.items() if not name.startswith("total-")}
         return CommitReport(
             table=write.table,
-            table_uuid=write.table_uuid,
+            table_uuid=self._table_uuid or write.table_uuid,
             branch=published_to or write.branch,
             outcome=outcome,
             at_ms=int(time.time() * 1000),

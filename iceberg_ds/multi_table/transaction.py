@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.commit import check_reports, give_up_write, has_landed
+from iceberg_ds.commit.commit import check_reports, give_up_write
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
 from iceberg_ds.deletes.upsert import UpsertCommit, row_encoding
@@ -37,7 +37,7 @@ from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.planning.quarantine import quarantine_writes
+from iceberg_ds.planning.quarantine import quarantine_writes, was_written_before
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.spark.write_job import check_session, query_id_of, write_rows
 from iceberg_ds.table.names import identifier_text
@@ -384,7 +384,7 @@ class Transaction:
                 raise _twice(line.name)
             self._lines.append(line)
         fault_point(FaultPoint.PLANNED)
-        if has_landed(catalog, plan.write):
+        if was_written_before(catalog, plan.write):
             line.skip()
             return
         discard = partial(give_up_write, catalog, line.name)

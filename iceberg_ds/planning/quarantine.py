@@ -28,7 +28,7 @@ from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write, report_replay
+from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write, has_landed, report_replay
 from iceberg_ds.commit.outcomes import why_refused
 from iceberg_ds.commit.retry import Pace
 from iceberg_ds.commit.snapshot_update import CommitResult
@@ -47,8 +47,8 @@ from iceberg_ds.snapshots.quarantined import (
     RowsDigest,
     find_earlier_try,
 )
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_property
-from iceberg_ds.snapshots.txn import find_last_marker, kind_of
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_property
+from iceberg_ds.snapshots.txn import TXNS, find_last_marker, find_own, kind_of
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
@@ -231,6 +231,26 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
             report_replay(catalog, write, identifier_text(parse_identifier(table)), quarantine, marker)
         return []
     raise RefusedRowsError(_refusal(table, sources, numbered, earlier))
+
+
+def was_written_before(catalog: CatalogClient, write: WriteIdentity) -> bool:
+    """Return whether the table has this version already, as `has_landed` does; tell of its rows in the quarantine, too.
+
+    Raises:
+        CatalogError: The catalog could not be reached.
+    """
+    if not has_landed(catalog, write):
+        return False
+    policy, txn = write.bad_rows, write.txn
+    if policy is not None and policy.quarantine is not None and txn is not None:
+        there = TxnId(app_id=_writer(txn.app_id, write), version=txn.version)
+        table = _find(catalog, policy.quarantine)
+        last = None if table is None else find_last_marker(table.metadata, MAIN_BRANCH, TXNS, there.writer)
+        # Most versions put no rows there.
+        if table is not None and find_own(BranchHistory(table.metadata, MAIN_BRANCH), there, last) is not None:
+            name = identifier_text(parse_identifier(policy.quarantine))
+            report_replay(catalog, replace(write, txn=there), name, table, last)
+    return True
 
 
 def _has_number(catalog: CatalogClient, write: WriteIdentity) -> bool:

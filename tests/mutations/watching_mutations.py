@@ -71,7 +71,7 @@ WATCHING = (
     Mutation(
         name="a replay does not tell of the snapshot that has its rows",
         file="commit/snapshot_update.py",
-        before="self._meter.replayed(table.metadata, landed_snapshot_id(finding.marker, self._write.numbered))",
+        before="self._meter.replayed(table.metadata, finding.own_id)",
         after="self._meter.replayed(table.metadata, None)",
         tests=(_REPORTS + "test_replay_tells_of_the_snapshot_that_has_its_rows",),
     ),
@@ -95,6 +95,27 @@ WATCHING = (
         before="(self.files_at_stake if is_interrupted else 0)",
         after="0",
         tests=(_FAILURES + "test_commit_that_is_interrupted_before_its_request_has_failed",),
+    ),
+    Mutation(
+        name="a version that landed is passed over once a later one has landed",
+        file="snapshots/txn.py",
+        before="    return next((found for found in markers if found.number == write.number), None) or",
+        after="    return next((found for found in markers if False), None) or",
+        tests=(_FAILURES + "test_version_that_landed_unreported_is_told_after_a_later_one",),
+    ),
+    Mutation(
+        name="a report names the table that was planned, and not the one that another writer created",
+        file="metrics/commit_meter.py",
+        before="table_uuid=self._table_uuid or write.table_uuid,",
+        after="table_uuid=write.table_uuid,",
+        tests=(_REPORTS + "test_report_names_the_table_that_another_writer_created_first",),
+    ),
+    Mutation(
+        name="rows in a quarantine that a killed process did not report are never counted",
+        file="planning/quarantine.py",
+        before="            report_replay(catalog, replace(write, txn=there), name, table, last)\n",
+        after="            pass\n",
+        tests=("faults/test_report_kills.py::test_rows_that_a_killed_process_did_not_report_are_counted_once",),
     ),
     Mutation(
         name="names without end make series without end",

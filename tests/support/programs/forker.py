@@ -20,6 +20,7 @@ _PROGRAMS = (
     "support.programs.converter",
     "support.programs.committer",
     "support.programs.epoch_committer",
+    "support.programs.quarantiner",
     "support.programs.upserter",
 )
 

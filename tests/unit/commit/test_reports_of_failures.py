@@ -19,6 +19,7 @@ from support.tables.sink import Sink, epoch, rows
 
 from iceberg_ds.commit import commit as protocol
 from iceberg_ds.commit import together
+from iceberg_ds.commit.commit import has_landed
 from iceberg_ds.deletes import upsert as upserting
 from iceberg_ds.errors import (
     CommitConflictError,
@@ -315,9 +316,26 @@ def test_number_that_was_passed_over_is_not_told_as_the_later_one(sink: Sink) ->
     assert sink.ids() == [1, 3]
 
 
+def test_version_that_landed_unreported_is_told_after_a_later_one(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    """The rows of a process that was killed after it landed would be missing in sums, and be told as never written."""
+    for version in (1, 2):
+        sink.commit(sink.write(rows(version), plan=sink.plan(txn_app_id="nightly", txn_version=version)))
+    first = sink.table().metadata.snapshots[0]
+    taken, plan = reports_on(sink), sink.plan(txn_app_id="nightly", txn_version=1)
+
+    assert sink.commit(sink.write(rows(1), plan=plan)).was_replayed
+    assert has_landed(sink.catalog, plan.write)
+
+    assert [(report.outcome, report.number, report.snapshot_id) for report in taken] == [
+        ("replayed", 1, first.snapshot_id)
+    ] * 2
+    assert taken[0].counts["added-records"] == 1
+    assert f"this version was committed as snapshot {first.snapshot_id}" in caplog.text
+
+
 @pytest.mark.usefixtures("one_by_one")
-@pytest.mark.parametrize("has_landed", [True, False], ids=["the table has its rows", "it was killed before"])
-def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, has_landed: bool) -> None:
+@pytest.mark.parametrize("is_there", [True, False], ids=["the table has its rows", "it was killed before"])
+def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, is_there: bool) -> None:
     """A report on the quarantine table that a killed process could not make would be missing for ever."""
     quarantine = quarantining(sink)
 
@@ -325,7 +343,7 @@ def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, has_landed:
         commit(quarantine, tasks(quarantine, sent(("1", "x", UUID), ("2", "5", UUID)), of_epoch=epoch(0)))
 
     def act(reached: FaultPoint) -> None:
-        if reached is FaultPoint.QUARANTINED and not has_landed:
+        if reached is FaultPoint.QUARANTINED and not is_there:
             raise KeyboardInterrupt
 
     listen(act)
@@ -337,7 +355,7 @@ def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, has_landed:
 
     assert [(report.table, report.outcome, report.counts["added-records"]) for report in taken] == [
         ("db.t__quarantine", "replayed", 1),
-        ("db.t", "replayed" if has_landed else "committed", 1),
+        ("db.t", "replayed" if is_there else "committed", 1),
     ]
     assert taken[0].table_uuid == str(sink.catalog.load_table(("db", "t__quarantine")).metadata.table_uuid)
 
