@@ -97,6 +97,10 @@ class CommitMeter:
         """Note that the files of the write were deleted, but for so many."""
         self.files_left, self.files_at_stake = self.files_left + left, 0
 
+    def drop(self) -> None:
+        """Make no report: whoever shows readers what this commit has staged tells of it."""
+        self._write = None
+
     def committed(self, metadata: TableMetadata, snapshot: Snapshot | None, manifests: Mapping[str, int]) -> None:
         """Note that the write is in the table.
 

@@ -118,6 +118,13 @@ WATCHING = (
         tests=("faults/test_report_kills.py::test_rows_that_a_killed_process_did_not_report_are_counted_once",),
     ),
     Mutation(
+        name="conversions that an earlier run could not publish are never counted",
+        file="deletes/publish.py",
+        before="            self._report_earlier(metadata, gained)\n",
+        after="",
+        tests=("faults/test_publication_kills.py::test_conversion_of_a_killed_process_is_told_by_its_replay",),
+    ),
+    Mutation(
         name="names without end make series without end",
         file="metrics/counters.py",
         before="if writer not in self._known and len(self._known) >= LARGEST_WRITERS:",
