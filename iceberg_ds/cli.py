@@ -242,7 +242,7 @@ def _print_metrics(files: Sequence[str], *, as_json: bool) -> None:
     else:
         print_metrics(found, _console())
     if found.unreadable:  # the log says why
-        click.echo("A file of reports could not be read, and counts nothing.", err=True)
+        click.echo("A file of reports could not be read, and none of its reports are counted.", err=True)
         sys.exit(_FAILED)
 
 

@@ -10,6 +10,9 @@ one. A file is deleted only if the table's own log holds the file that it was to
 another file has followed, the pointer has moved on, and a request that is still under way must fail. Or this process
 itself has rolled back the transaction that was to move the pointer. All others stay: so does the file of a new table
 whose name another table has, because that one may have been given the name later.
+
+Whoever lists the folder may register a file that stands there as a table. So the file goes before the files that only
+it names, and these stay if it does (`tidy_metadata`).
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class StagedMetadata:
         follows: The metadata file that the table stood at, or None if the commit creates the table.
         table_uuid: UUID of the table.
         io: Opens its storage.
+        manifest_list: That of the newest snapshot in the file; None without a snapshot.
     """
 
     path: str
@@ -50,6 +54,7 @@ class StagedMetadata:
     follows: str | None
     table_uuid: str
     io: FileIO
+    manifest_list: str | None = None
 
 
 class Fate(Enum):
@@ -81,6 +86,7 @@ class _Staged:
         # By table: a commit of several tables stages a file for each; one table tells nothing of another one's file.
         self._open: dict[tuple[str, ...], list[StagedMetadata]] = defaultdict(list)
         self._passed_over: list[StagedMetadata] = []
+        self._undeleted: list[StagedMetadata] = []
         self.paths: set[str] = set()
 
     def note(self, staged: StagedMetadata) -> None:
@@ -100,9 +106,15 @@ class _Staged:
             self._passed_over += [file for file in staged if file.path in paths]
             self._open[name] = [file for file in staged if file.path not in paths]
 
-    def tidy(self) -> None:
-        if self._passed_over:
-            delete_files(self._passed_over[-1].io, [staged.path for staged in self._passed_over], Proof.REFUSED)
+    def tidy(self) -> set[str]:
+        due, self._passed_over = self._passed_over, []
+        if due and delete_files(due[-1].io, [staged.path for staged in due], Proof.REFUSED):
+            self._undeleted += due
+        standing = chain(self._undeleted, *self._open.values())
+        return {staged.manifest_list for staged in standing if staged.manifest_list is not None}
+
+    def end(self) -> None:
+        self.tidy()
         for staged in chain.from_iterable(self._open.values()):
             logger.info("Left %s where it is, if it was written: the catalog may still take it", staged.path)
 
@@ -122,7 +134,17 @@ def tidying_metadata() -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-        staged.tidy()
+        staged.end()
+
+
+def tidy_metadata() -> set[str]:
+    """Delete the metadata files of the commit under way that are proven not to have landed, before what they name.
+
+    Returns:
+        The manifest lists of lost attempts whose metadata files still stand, or may.
+    """
+    staged = _current.get()
+    return set() if staged is None else staged.tidy()
 
 
 def see_table(name: tuple[str, ...], metadata: TableMetadata, location: str | None) -> None:
@@ -155,6 +177,7 @@ def note_staged(table: StagedTable, follows: str | None) -> StagedTable:
                 follows=follows,
                 table_uuid=str(table.metadata.table_uuid),
                 io=table.io,
+                manifest_list=table.metadata.snapshots[-1].manifest_list if table.metadata.snapshots else None,
             )
         )
     return table

@@ -65,6 +65,7 @@ from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
@@ -82,18 +83,17 @@ from iceberg_ds.errors import (
     DataFileError,
     IcebergSinkError,
     RefusedRowsError,
-    RowCountError,
 )
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
-from iceberg_ds.metrics.commit_meter import CommitMeter, metered, note_left
+from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.plan import ERRORS, BadRowPolicy, OverwriteByFilter, Route, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
-from iceberg_ds.snapshots.refs import MAIN_BRANCH
-from iceberg_ds.snapshots.txn import TxnMarker, landed_snapshot_id
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory
+from iceberg_ds.snapshots.txn import TxnMarker, find_own
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
@@ -131,18 +131,38 @@ def abort_write(catalog: CatalogClient, messages: Sequence[object]) -> None:
         logger.warning("Spark gave up %s in its commit; files with this id in their names may be left behind", write)
 
 
-def delete_reported_files(
-    catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None
-) -> int:
+def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> int:
     """Delete the files of a write whose commit was never sent; return how many could not be deleted.
-
-    Args:
-        catalog: The catalog of the table.
-        commits: What the tasks of the write report.
-        rewrite: Further files of the write, as `commit_write` takes them.
 
     Raises:
         CatalogError: The catalog could not be reached; nothing was deleted.
+    """
+    added = Added.of(commits)
+    path = added.any_path()
+    if path is None:
+        return 0
+    io = catalog.file_io(parse_identifier(commits[0].write.table), path)
+    return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
+
+
+def give_up_write(
+    catalog: CatalogClient,
+    table: str,
+    commits: Sequence[TaskCommit],
+    rewrite: RewriteFiles | None = None,
+    proof: Proof = Proof.NEVER_SENT,
+) -> int:
+    """Delete all files of a write, even if the catalog cannot be reached; raise nothing.
+
+    Args:
+        catalog: The catalog of the table.
+        table: Identifier of the table.
+        commits: What the tasks of the write report.
+        rewrite: Further files of the write, as `commit_write` takes them.
+        proof: Why no table refers to the files.
+
+    Returns:
+        How many files stay; the log names them.
     """
     added = Added.of(commits)
     if rewrite is not None:
@@ -150,20 +170,20 @@ def delete_reported_files(
     path = added.any_path()
     if path is None:
         return 0
-    io = catalog.file_io(parse_identifier(commits[0].write.table), path)
-    left = delete_files(io, added.every_path(io), Proof.NEVER_SENT)
-    note_left(commits[0].write, left)
-    return left
-
-
-def give_up_write(
-    catalog: CatalogClient, table: str, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None
-) -> None:
-    """Delete files as `delete_reported_files` does; log if they stay because the catalog cannot be reached."""
     try:
-        delete_reported_files(catalog, commits, rewrite)
-    except IcebergSinkError as unreachable:  # the caller already has a problem to report
-        logger.warning("Left behind what tasks wrote for %s: %s", table, unreachable)
+        io = storage_at_hand(catalog, table, path)
+    except Exception as problem:  # of any storage library; the caller already has a problem to report
+        logger.warning("Left behind what was written for %s, such as %s: %s", table, path, catalog.describe(problem))
+        return added.file_count
+    return delete_files(io, added.every_path(io), proof)
+
+
+def storage_at_hand(catalog: CatalogClient, table: str, path: str) -> FileIO:
+    """Return what opens the storage of a file of the table, which may be reachable while the catalog is not."""
+    try:
+        return catalog.file_io(parse_identifier(table), path)
+    except IcebergSinkError:
+        return catalog.storage_of(path)
 
 
 def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
@@ -179,11 +199,13 @@ def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
     if found.status is not CommitStatus.REPLAYED:
         return False
     with metered(catalog.reporting, write) as meter:
-        meter.replayed(table.metadata, landed_snapshot_id(found.marker, write.numbered))
+        meter.replayed(table.metadata, found.own_id)
     return True
 
 
-def report_replay(catalog: CatalogClient, write: WriteIdentity, table: str, found: Table, marker: TxnMarker) -> None:
+def report_replay(
+    catalog: CatalogClient, write: WriteIdentity, table: str, found: Table, marker: TxnMarker | None
+) -> None:
     """Hand out the report on a replay in a table beside that of `write`, which is not written again.
 
     Args:
@@ -191,11 +213,13 @@ def report_replay(catalog: CatalogClient, write: WriteIdentity, table: str, foun
         write: A write of the same number, with the writer's name in `table`.
         table: Identifier of the table.
         found: The table.
-        marker: The writer's last marker in it.
+        marker: The writer's last marker in it, or None.
     """
     own = replace(write, table=table, table_uuid=str(found.metadata.table_uuid), route=Route(branch=MAIN_BRANCH))
+    assert own.numbered is not None  # noqa: S101  # else nothing tells that it is a replay
+    landed = find_own(BranchHistory(found.metadata, MAIN_BRANCH), own.numbered, marker)
     with metered(catalog.reporting, own) as meter:
-        meter.replayed(found.metadata, landed_snapshot_id(marker, own.numbered))
+        meter.replayed(found.metadata, None if landed is None else landed.snapshot_id)
 
 
 @tidying_metadata()
@@ -279,8 +303,12 @@ def begin_commit(
     write = commits[0].write
     fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
-    check_reports(catalog, commits, rewrite)
-    _check_taken(catalog, commits)
+    try:
+        check_reports(commits, rewrite)
+        _check_taken(commits)
+    except BaseException:
+        meter.gave_up(give_up_write(catalog, write.table, commits, rewrite))
+        raise
     _tell_of_bad_rows(commits)
     is_void = write.new_table is not None or not isinstance(write.overwrite, OverwriteByFilter)
     gathered = InlineRows(catalog, write, commits)
@@ -353,46 +381,40 @@ def _publish(catalog: CatalogClient, write: WriteIdentity, to: str, snapshot_id:
         ) from failure
 
 
-def check_reports(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None) -> None:
-    """Refuse a write that can never be committed by what its tasks report, and delete its files.
+def check_reports(commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None) -> None:
+    """Refuse a write that can never be committed by what its tasks report; its files are still there.
 
     Args:
-        catalog: The catalog of the table.
         commits: What the tasks of the write report.
         rewrite: Further files of the write, as `commit_write` takes them.
 
     Raises:
         RefusedRowsError, RowCountError, DataFileError: As `commit_write`.
-        CatalogError: The catalog could not be reached; nothing was deleted.
     """
-    _check_refused(catalog, commits, rewrite)
-    check_bad_rows(catalog, commits, rewrite)
-    _check_rows(catalog, commits, rewrite)
-    _check_visible(catalog, commits, rewrite)
+    _check_refused(commits)
+    check_bad_rows(commits)
+    _check_rows(commits)
+    _check_visible(commits, rewrite)
 
 
-def _check_refused(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
-    """Refuse a write that has rows outside the range that it replaces, and delete its files."""
+def _check_refused(commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write that has rows outside the range that it replaces."""
     refused = [commit.refused for commit in commits if commit.refused is not None]
     if not refused:
         return
-    left = delete_reported_files(catalog, commits, rewrite)
     count = sum(rows.count for rows in refused)
     raise RefusedRowsError(
         f"Cannot commit to {commits[0].write.table}, nothing was committed: {count} rows do not satisfy replace-where, "
         f"for example {refused[0].example}. They would stay beside the rows that the next such write replaces: filter "
         "them out, or widen the predicate."
-        + (f" {left} files could not be deleted; the log names them." if left else "")
     )
 
 
-def check_bad_rows(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None = None) -> None:
-    """Refuse a write with more rows that cannot be written than `max-bad-rows` allows, and delete its files.
+def check_bad_rows(commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write with more rows that cannot be written than `max-bad-rows` allows; its files are still there.
 
     Args:
-        catalog: The catalog of the table.
         commits: What the tasks of the write report.
-        rewrite: Further files of the write, as `commit_write` takes them.
 
     Raises:
         RefusedRowsError: There are too many; says how many, and why.
@@ -403,12 +425,10 @@ def check_bad_rows(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrit
     count, received = sum(found.values()), sum(commit.counts.received for commit in commits)
     if (limit := exceeded_limit(policy, count, received)) is None:
         return
-    left = delete_reported_files(catalog, commits, rewrite)
     raise RefusedRowsError(
         f"Cannot commit to {commits[0].write.table}, nothing was committed: {count:,} of {received:,} rows cannot be "
         f"written ({_by_reason(found)}; for example {_example_of(commits)}), and option 'max-bad-rows' is {limit}. "
         "Mend the source, or raise the limit."
-        + (f" {left} files could not be deleted; the log names them." if left else "")
     )
 
 
@@ -437,10 +457,9 @@ def _example_of(commits: Sequence[TaskCommit]) -> str:
     return next(commit.bad.example for commit in commits if commit.bad is not None)
 
 
-def _check_taken(catalog: CatalogClient, commits: Sequence[TaskCommit]) -> None:
+def _check_taken(commits: Sequence[TaskCommit]) -> None:
     """Refuse a write whose rows for the quarantine table are written by none; they would be lost."""
     if any(commit.bad is not None and commit.bad.rows is not None for commit in commits):
-        delete_reported_files(catalog, commits)
         raise CommitMessageError(
             f"Cannot commit {commits[0].write}, nothing was committed: rows for the quarantine table are not "
             "committed with it. This is a defect of iceberg_ds: please report it."
@@ -465,22 +484,17 @@ def _tell_of_bad_rows(commits: Sequence[TaskCommit]) -> None:
     )
 
 
-def _check_rows(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
-    """Refuse a write with a task that does not account for all rows that it received, and delete its files."""
-    try:
-        for commit in commits:
-            counts = commit.counts
-            found = {**commit.reported_rows, "left out": counts.left_out, "lost as asked": counts.dropped}
-            check_rows(f"commit {commit.write}", f"task {commit.partition_id} got", commit.counts.received, found)
-    except RowCountError:
-        delete_reported_files(catalog, commits, rewrite)
-        raise
+def _check_rows(commits: Sequence[TaskCommit]) -> None:
+    """Refuse a write with a task that does not account for all rows that it received."""
+    for commit in commits:
+        counts = commit.counts
+        found = {**commit.reported_rows, "left out": counts.left_out, "lost as asked": counts.dropped}
+        check_rows(f"commit {commit.write}", f"task {commit.partition_id} got", commit.counts.received, found)
 
 
-def _check_visible(catalog: CatalogClient, commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
+def _check_visible(commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> None:
     """Refuse local files that the driver does not see: other readers would not see them either."""
     if (unseen := _unseen(Added.of(commits), *([] if rewrite is None else [rewrite.added]))) is not None:
-        delete_reported_files(catalog, commits, rewrite)
         raise DataFileError(f"Cannot commit to {commits[0].write.table}: {unseen}")
 
 

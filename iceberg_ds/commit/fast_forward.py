@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotRefUpdate
 
 from iceberg_ds.catalog.client import CatalogClient, connect
@@ -28,6 +29,7 @@ from iceberg_ds.snapshots.refs import (
     has_diverged,
     how_moved,
     published,
+    snapshots_since,
     taken_back,
     why_not_writable,
     why_untold,
@@ -142,13 +144,13 @@ class DivergedError(CommitConflictError):
 
 def fast_forward_whole(
     catalog: CatalogClient, identifier: Sequence[str], branch: str, to: str, snapshot_id: int
-) -> TableMetadata:
+) -> tuple[TableMetadata, list[Snapshot]]:
     """Move branch `to` forward to `snapshot_id`, the snapshot of `branch`, and drop `branch`, in one step.
 
     Nothing changes if `to` has the snapshot already.
 
     Returns:
-        The metadata of the table after that.
+        The metadata of the table after that, and the snapshots that `to` got by it, newest first.
 
     Raises:
         StagedMeanwhileError: `branch` has another snapshot.
@@ -156,6 +158,7 @@ def fast_forward_whole(
         CommitConflictError, CommitStateUnknownError, TableNotFoundError, CatalogError: As `publish`.
     """
     name = identifier_text(identifier)
+    gained: list[Snapshot] = []
 
     def propose(metadata: TableMetadata) -> CommitRequest | None:
         if contains(metadata, to, snapshot_id):
@@ -166,13 +169,14 @@ def fast_forward_whole(
             )
         if has_diverged(metadata, branch, to):
             raise DivergedError(f"'{to}' {how_moved(metadata, branch, to)} meanwhile.")
+        gained[:] = snapshots_since(metadata, branch_head(metadata, branch), branch_snapshot_id(metadata, to)) or []
         request = _request(metadata, branch, to, _target(metadata, name, branch, to), {})
         dropped = (*dropped_markers(metadata, branch).updates, RemoveSnapshotRefUpdate(ref_name=branch))
         return CommitRequest(requirements=request.requirements, updates=(*request.updates, *dropped))
 
     published = alter_table(catalog, identifier, propose).metadata
     logger.info("Published %s: branch %s has snapshot %d of branch %s", name, to, snapshot_id, branch)
-    return published
+    return published, gained
 
 
 def _target(metadata: TableMetadata, name: str, branch: str, to: str) -> int:

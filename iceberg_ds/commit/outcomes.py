@@ -166,9 +166,9 @@ def renamed(write: WriteIdentity) -> str:
 
 def skipped(write: WriteIdentity, finding: StatusCheck, record_count: int | None) -> str:
     """Return the log text of a write that was done before, and now has `record_count` rows (None if unknown)."""
-    before = _other_count(write, finding.marker, record_count)
+    before = _other_count(finding.own, record_count)
     doubt = "" if before is None else _other_rows(before, record_count)
-    return f"Skipped {write}: {_done_before(write, finding.marker)}{doubt}"
+    return f"Skipped {write}: {_done_before(write, finding.own or finding.marker)}{doubt}"
 
 
 def _done_before(write: WriteIdentity, marker: TxnMarker | None) -> str:
@@ -196,15 +196,15 @@ def needs_a_warning(write: WriteIdentity, finding: StatusCheck, record_count: in
 
     The write may be no repetition, or a batch, whose caller sees nothing else. Spark repeats an epoch by itself.
     """
-    is_doubtful = not finding.is_final or _other_count(write, finding.marker, record_count) is not None
+    is_doubtful = not finding.is_final or _other_count(finding.own, record_count) is not None
     return write.txn is not None or is_doubtful
 
 
-def _other_count(write: WriteIdentity, marker: TxnMarker | None, record_count: int | None) -> int | None:
+def _other_count(own: TxnMarker | None, record_count: int | None) -> int | None:
     """Return how many rows this very write was committed with, or None if as many as now, or if unknown."""
-    if marker is None or record_count is None or write.numbered is None or marker.number != write.numbered.number:
+    if own is None or record_count is None:
         return None
-    return marker.record_count if marker.record_count != record_count else None
+    return own.record_count if own.record_count != record_count else None
 
 
 def neighbour_warning(write: WriteIdentity, neighbour: QueryMarker) -> str:

@@ -7,7 +7,7 @@ as it is at each attempt. The producer records every file, so that the caller ca
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from pyiceberg.io import FileIO
@@ -154,11 +154,16 @@ class SnapshotProducer:
         write_list(table.io, metadata, snapshot, self._listed)
         return snapshot
 
-    def superseded_paths(self, landed: Snapshot) -> list[str]:
-        """Return the paths of the files that attempts other than the landed one made."""
-        used = self._used.get(landed.manifest_list)
-        if used is None:
+    def superseded_paths(self, landed: Snapshot, standing: Collection[str] = ()) -> list[str]:
+        """Return the paths of the files that attempts other than the landed one made.
+
+        Args:
+            landed: The snapshot of the attempt that landed.
+            standing: Manifest lists of attempts all of whose files are to stay.
+        """
+        if landed.manifest_list not in self._used:
             return []
+        used = set[str]().union(*(self._used.get(path, ()) for path in (landed.manifest_list, *standing)))
         ours = [*self._rewriter.all_paths, *self._written, *self._of_tasks.manifest_paths]
         return [path for path in ours if path not in used]
 

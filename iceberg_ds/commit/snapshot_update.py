@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.staged_metadata import tidy_metadata
 from iceberg_ds.commit.outcomes import (
     fate_of_files,
     given_up,
@@ -63,7 +64,6 @@ from iceberg_ds.snapshots.manifest_merge import merge_for_next_commit
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.snapshots.refs import branch_head, find_snapshot
 from iceberg_ds.snapshots.snapshot import dropped_metadata_files
-from iceberg_ds.snapshots.txn import landed_snapshot_id
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.requests import CommitRequest
 
@@ -115,6 +115,7 @@ class SnapshotUpdate:
         self._meter = meter
         if rewrite is not None:
             files.include(rewrite.added)
+        meter.files_at_stake = files.added.file_count
         self._identifier = parse_identifier(write.table)
         self._attempts: list[Attempt] = []
         told = meter.of_tasks.summary() if catalog.reporting.is_in_summary else {}
@@ -182,6 +183,7 @@ class SnapshotUpdate:
         finding = check_commit_status(
             metadata, write, self._attempts, lambda: self._shares_manifest(table), partial(self._is_taken, table)
         )
+        self._meter.is_in_doubt = not finding.is_final
         if (reason := why_refused(write, finding)) is not None:
             refusal = CommitConflictError(reason)
             self._clean_up_refused(finding, table, refusal)
@@ -231,6 +233,7 @@ class SnapshotUpdate:
             with self._meter.store():
                 if self._files.complete(table, is_new=self._is_new):
                     self._producer.take(self._files.added)
+                    self._meter.files_at_stake = self._files.added.file_count
                 self._files.check_rows(f"commit {self._write}")
                 snapshot = self._produce(table)
         except _REFUSALS as refusal:
@@ -255,7 +258,9 @@ class SnapshotUpdate:
         self._is_confirmed = False
         self._meter.conflicts += is_lost_race(failure)
         self._meter.answers_lost += isinstance(failure, CommitAnswerLostError)
-        self._attempts.append(Attempt.on(table.metadata, self._write, reply_of(failure), creates=self._is_new))
+        attempt = Attempt.on(table.metadata, self._write, reply_of(failure), creates=self._is_new)
+        self._attempts.append(attempt)
+        self._meter.is_in_doubt = not (attempt.was_refused and self._finding.is_final)
         logger.debug("Attempt %d to commit %s failed: %s", len(self._attempts), self._write, failure)
 
     def note_confirmed(self, table: Table) -> None:
@@ -308,9 +313,9 @@ class SnapshotUpdate:
     def _succeed(self, table: Table, base: TableMetadata, committed: TableMetadata) -> CommitResult:
         """Tidy up after landing: delete what lost attempts wrote, and metadata files that the table no longer needs."""
         snapshot = find_snapshot(committed, self._write.snapshot_id)
-        self._meter.committed(snapshot, self._producer.manifest_counts)
+        self._meter.committed(committed, snapshot, self._producer.manifest_counts)
         if snapshot is not None:  # else it has expired already, and its manifest list is not known
-            superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]
+            superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot, tidy_metadata())]
             self._delete(table.io, superseded, Proof.SUPERSEDED)
         self._delete(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
         fault_point(FaultPoint.LANDED)
@@ -338,7 +343,7 @@ class SnapshotUpdate:
     def _skip(self, table: Table, finding: StatusCheck) -> CommitResult:
         """Drop the files of a write that was done before."""
         count = self._files.record_count
-        self._meter.replayed(table.metadata, landed_snapshot_id(finding.marker, self._write.numbered))
+        self._meter.replayed(table.metadata, finding.own_id)
         self._delete_if(finding, table)
         self._record(table, finding)
         fault_point(FaultPoint.SKIPPED)
@@ -368,6 +373,7 @@ class SnapshotUpdate:
             self._delete(table.io, self._all_paths(table.io), proof)
 
     def _delete(self, io: FileIO, paths: list[str], proof: Proof) -> None:
+        tidy_metadata()  # first what names these files
         self._meter.files_left += delete_files(io, paths, proof)
 
     def _all_paths(self, io: FileIO) -> list[str]:

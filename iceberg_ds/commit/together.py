@@ -19,7 +19,7 @@ skips the tables that have their rows, and goes on with the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -39,7 +39,6 @@ from iceberg_ds.commit.commit import (
     Publish,
     begin_commit,
     commit_to_branch,
-    delete_reported_files,
     end_commit,
     give_up_write,
 )
@@ -55,8 +54,9 @@ from iceberg_ds.errors import (
     OptionError,
 )
 from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.cleanup import Proof
 from iceberg_ds.messages import TaskCommit, complete_commits
-from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered, reporting_failures
+from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
@@ -78,7 +78,7 @@ class TableWrite:
         late_keys: As `begin_commit` takes it.
         publish: As `end_commit` takes it.
         renew: Makes the write anew, with a new operation, once its rewrite has become stale and no request for it can
-            land any more. If it raises, it has deleted the files of this write. None if a stale rewrite is a failure.
+            land any more. None if a stale rewrite is a failure.
     """
 
     commits: Sequence[TaskCommit]
@@ -92,17 +92,42 @@ class TableWrite:
         """Identifier of the table."""
         return self.commits[0].write.table
 
-    def renewed(self, stale: StaleWorkError) -> TableWrite:
+    def renewed(self, catalog: CatalogClient, meter: CommitMeter, stale: StaleWorkError) -> TableWrite:
         """Return the write made anew.
 
         Raises:
             StaleWorkError: It cannot be made anew.
-            IcebergSinkError: It can no longer be made.
+            IcebergSinkError: It can no longer be made; its files were deleted.
         """
         if self.renew is None:
             raise stale
         logger.info("Preparing the write of %s again: %s", self.table, stale)
-        return self.renew(stale)
+        try:
+            write = self.renew(stale)
+        except BaseException:
+            meter.gave_up(give_up_write(catalog, self.table, self.commits, self.rewrite, Proof.REFUSED))
+            raise
+        meter.begin(write.commits[0].write)
+        return write
+
+
+@contextmanager
+def giving_up(catalog: CatalogClient, writes: Iterable[TableWrite]) -> Iterator[None]:
+    """Give writes up if the block raises, which comes before their commits: delete their files, and report each.
+
+    Args:
+        catalog: The catalog of their tables.
+        writes: The writes, as they are by then.
+    """
+    try:
+        yield
+    except BaseException as failure:
+        with waiting_once():
+            for write in writes:
+                meter = CommitMeter(write.commits[0].write, TaskFigures.of(write.commits))
+                meter.gave_up(give_up_write(catalog, write.table, write.commits, write.rewrite))
+                hand_out(catalog.reporting, meter, None, of_others=failure)
+        raise
 
 
 @waiting_once()
@@ -132,7 +157,7 @@ def commit_tables(
     """
     if len(writes) == 1 and not first:
         return [_commit_one(catalog, writes[0], epoch_id)]
-    with reporting_failures(catalog.reporting, [write.commits for write in [*first, *writes]]):
+    with giving_up(catalog, [*first, *writes]):
         check_apart(catalog, writes, first)
     if first and not _may_go_along(catalog, writes, first):
         _commit_first(catalog, writes, first, epoch_id)
@@ -168,12 +193,10 @@ def _commit_first(
         IcebergSinkError: One did not land, and nothing is committed after it.
     """
     for number, write in enumerate(first, start=1):
-        with reporting_failures(catalog.reporting, [other.commits for other in [*first[number:], *writes]]):
+        with giving_up(catalog, [*first[number:], *writes]):
             try:
                 _check_first(write.table, _commit_one(catalog, write, epoch_id))
             except IcebergSinkError as failure:
-                for given_up in [*first[number:], *writes]:
-                    give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
                 raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
 
 
@@ -199,7 +222,7 @@ def _none_without_first(writes: Sequence[TableWrite]) -> str:
 
 
 def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite] = ()) -> None:
-    """Refuse two writes to one table, and delete the files: one would be taken for a repetition of the other.
+    """Refuse two writes to one table: one would be taken for a repetition of the other.
 
     Of the writes that land first, only those of one writer are refused.
 
@@ -219,8 +242,6 @@ def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite], first: Seq
         by = writer if number < len(first) or not catalog.takes_many_tables else None
         for key in (name, identity.table_uuid):
             if (key, by) in seen:
-                for given_up in everything:
-                    delete_reported_files(catalog, given_up.commits, given_up.rewrite)
                 raise OptionError(
                     f"Cannot write to {write.table}, nothing was committed: rows come to this table in two ways, also "
                     f"as {seen[key, by]}, and it gets one snapshot of an epoch. A quarantine table takes no other "
@@ -256,8 +277,7 @@ def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None)
             try:
                 result = commit_to_branch(catalog, commits, meter, write.rewrite, write.late_keys)
             except StaleWorkError as stale:
-                write = write.renewed(stale)
-                meter.begin(write.commits[0].write)
+                write = write.renewed(catalog, meter, stale)
             else:
                 return end_commit(catalog, commits[0].write, result, write.publish)
 
@@ -267,11 +287,12 @@ def _commit_one_by_one(
 ) -> list[CommitResult]:
     results: list[CommitResult] = []
     failures: list[IcebergSinkError] = []
-    for write in writes:
-        try:
-            results.append(_commit_one(catalog, write, epoch_id))
-        except IcebergSinkError as failure:
-            failures.append(failure)
+    for number, write in enumerate(writes, start=1):
+        with giving_up(catalog, writes[number:]):  # of an interruption alone
+            try:
+                results.append(_commit_one(catalog, write, epoch_id))
+            except IcebergSinkError as failure:
+                failures.append(failure)
     if failures:
         raise _of_several(failures, _some_failed(failures, writes))
     return results
@@ -456,9 +477,8 @@ class _Part:
 
     def _renew(self, stale: StaleWorkError) -> None:
         """Make the write anew; no request for it can land any more."""
-        self._write = self._write.renewed(stale)
+        self._write = self._write.renewed(self._catalog, self._meter, stale)
         self._identity = self._write.commits[0].write
-        self._meter.begin(self._identity)
         self._update, self.base = None, None
         self.begin(self._epoch_id)
 

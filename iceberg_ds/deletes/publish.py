@@ -17,11 +17,12 @@ reported as done. A staging branch where only such writes wait then starts anew 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.fast_forward import DivergedError, StagedMeanwhileError, fast_forward_whole
@@ -30,10 +31,12 @@ from iceberg_ds.deletes.convert import Conversion
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import reported_commits
-from iceberg_ds.metrics.commit_meter import metered
+from iceberg_ds.metrics.commit_meter import CommitMeter, metered
+from iceberg_ds.metrics.report import counts_of
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.planning.quarantine import commit_with_quarantine
+from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import contains, waits
 from iceberg_ds.snapshots.txn import find_last_marker, kind_of
 from iceberg_ds.table.names import parse_identifier
@@ -80,12 +83,13 @@ class _Publication:
         self._write = write
         self._to = to
         self._result = result
+        self._landed: dict[int, CommitMeter] = {}  # the conversions of this run, by their snapshots
 
     def run(self) -> None:
         """Convert and publish until nothing waits, and check that the write is published."""
         try:
             # Readers see a conversion once it is published, so none is reported before that.
-            with ExitStack() as conversions:
+            with ExitStack() as conversions, self._dropping_unpublished():
                 if not self._is_published(self._publish(conversions)):
                     raise DivergedError(
                         f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped."
@@ -93,6 +97,16 @@ class _Publication:
         except IcebergSinkError as failure:
             raise type(failure)(f"{self._failed(failure)}: {failure} {self._next_step(failure)}") from failure
         fault_point(FaultPoint.PUBLISHED)
+
+    @contextmanager
+    def _dropping_unpublished(self) -> Iterator[None]:
+        """Leave the conversions that have landed to the reports of whoever publishes them, if the block raises."""
+        try:
+            yield
+        except BaseException:
+            for meter in self._landed.values():
+                meter.drop()
+            raise
 
     def _publish(self, conversions: ExitStack) -> TableMetadata:
         """Return the table's metadata at a time when nothing waits any more; the stack reports the conversions."""
@@ -118,14 +132,27 @@ class _Publication:
     def _converted_and_published(self, conversions: ExitStack) -> TableMetadata | None:
         """Return the table's metadata after the fast-forward, or None if others staged rows meanwhile."""
         conversion = Conversion(self._catalog, self._options, None, "position")
-        conversion.run(conversions.enter_context(metered(self._catalog.reporting, shown_on=self._to)))
+        meter = conversions.enter_context(metered(self._catalog.reporting, shown_on=self._to))
+        if (landed := conversion.run(meter).snapshot_id) is not None:
+            self._landed[landed] = meter
         if conversion.clean_id is None:
             return None
         with suppress(StagedMeanwhileError):
-            return fast_forward_whole(
+            metadata, gained = fast_forward_whole(
                 self._catalog, self._identifier, self._write.branch, self._to, conversion.clean_id
             )
+            self._report_earlier(metadata, gained)
+            return metadata
         return None
+
+    def _report_earlier(self, metadata: TableMetadata, gained: Sequence[Snapshot]) -> None:
+        """Hand out the reports on conversions of earlier runs, which could not be published then."""
+        write = replace(self._write, epoch=None, txn=None, stream=None)
+        for snapshot in reversed(gained):
+            counts = counts_of(summary_entries(snapshot))
+            if counts.get("removed-equality-delete-files") and snapshot.snapshot_id not in self._landed:
+                with metered(self._catalog.reporting, write, shown_on=self._to) as meter:
+                    meter.replayed(metadata, snapshot.snapshot_id)
 
     def _if_nothing_waits(self) -> TableMetadata | None:
         """Return the table's current metadata, or None if something waits on the staging branch."""

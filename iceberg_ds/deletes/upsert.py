@@ -17,33 +17,29 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.commit import give_up_write, has_landed
+from iceberg_ds.commit.commit import give_up_write, storage_at_hand
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.overwrite import StaleWorkError
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
 from iceberg_ds.deletes.index import KeySource, key_types
 from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
 from iceberg_ds.deletes.work import RowEncoding, SearchPlan
-from iceberg_ds.errors import CommitConflictError, DataFileError, IcebergSinkError, OptionError, RefusedRowsError
+from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, RefusedRowsError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WritePlan, new_operation
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.planning.quarantine import quarantine_writes
+from iceberg_ds.planning.quarantine import quarantine_writes, was_written_before
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.snapshots.refs import write_base
 from iceberg_ds.spark.write_job import check_session, query_id_of, write_rows
@@ -140,7 +136,7 @@ class UpsertCommit:
         self._identifier = parse_identifier(self._name)
         self._search = KeySearch(f"upsert into {self._name}", spark, _base_of(plan))
         self._commits: list[TaskCommit] = []
-        self._key_files: list[DataFile] = []
+        self._of_keys: list[TaskCommit] = []
         self._to_delete = KeysToDelete(paths=frozenset(), key_types={})
         self._late_keys: pa.Table | None = None
         self._rounds = 0
@@ -156,21 +152,22 @@ class UpsertCommit:
         Raises:
             IcebergSinkError: As `upsert`.
         """
+        given_up = [self.at_stake(commits)]
         try:
-            with reporting_failures(self._catalog.reporting, [commits]):
+            with giving_up(self._catalog, given_up):
                 # Once: the write is made anew if its search has become stale.
                 quarantines, (own,) = quarantine_writes(
                     self._catalog, [TableWrite(commits=commits)], lambda _: self._options
                 )
-                try:
-                    write = self.begin(own.commits)
-                except BaseException:
-                    for given_up in quarantines:
-                        give_up_write(self._catalog, given_up.table, given_up.commits)
-                    raise
+                given_up += quarantines
+                write = self.begin(own.commits)
             return self.result(commit_tables(self._catalog, [write], first=quarantines)[0])
         finally:
             self.forget_keys()
+
+    def at_stake(self, commits: Sequence[TaskCommit]) -> TableWrite:
+        """Return the write with all files that it has by the time when it is given up, those of the search, too."""
+        return TableWrite(commits=commits, rewrite=RewriteByKeys(self._to_delete, self._search))
 
     def begin(self, commits: Sequence[TaskCommit]) -> TableWrite:
         """Search the branch as it is now, and return the write that is to be committed.
@@ -179,12 +176,13 @@ class UpsertCommit:
             commits: As for `run`.
 
         Raises:
-            IcebergSinkError: As `upsert`; nothing was committed, and the files were deleted.
+            IcebergSinkError: As `upsert`; nothing was committed, and the files are still there.
         """
         self._commits = [replace(commit, delete_files=()) for commit in commits]
-        self._key_files = [file for commit in commits for file in commit.delete_files]
+        self._of_keys = [replace(commit, data_files=(), manifests=()) for commit in commits]
         self._check_losers()
-        keys = tuple(KeySource(data_file=file, sequence_number=None) for file in self._key_files)
+        files = (file for commit in commits for file in commit.delete_files)
+        keys = tuple(KeySource(data_file=file, sequence_number=None) for file in files)
         self._to_delete = KeysToDelete(
             paths=frozenset(),
             key_types=key_types([self._plan.schema], keys),
@@ -220,14 +218,9 @@ class UpsertCommit:
             seconds=time.monotonic() - self._started,
         )
 
-    def give_up(self) -> None:
-        """Delete what the tasks wrote; no commit has landed, and none can land any more."""
-        self._discard([file for commit in self._commits for file in commit.data_files])
-        self._discard(self._search.answers.added.files)
-
     def forget_keys(self) -> None:
         """Delete the files of the keys, which are in no table."""
-        self._discard(self._key_files)
+        give_up_write(self._catalog, self._name, self._of_keys)
 
     def _searched(self, commits: Sequence[TaskCommit]) -> TableWrite:
         self._look_for_rows()
@@ -239,7 +232,6 @@ class UpsertCommit:
         self._rounds += 1
         if self._rounds < ROUNDS:
             return self._searched(_renamed(self._commits))
-        self.give_up()
         raise CommitConflictError(
             f"Cannot upsert into {self._name} in {ROUNDS} tries, nothing was committed: {stale}. Run it again."
         ) from stale
@@ -247,7 +239,6 @@ class UpsertCommit:
     def _check_losers(self) -> None:
         """Refuse rows that lose to rows of other tasks where no position delete may hide them."""
         if self._encoding == "copy-on-write" and self._count_losers():
-            self.give_up()
             raise RefusedRowsError(
                 f"Cannot upsert into {self._name}, nothing was committed: rows of one key came to several tasks, "
                 "because Spark and the table tell these keys apart in different ways, such as UUIDs as text. Bring "
@@ -256,44 +247,21 @@ class UpsertCommit:
 
     def _count_losers(self) -> int | None:
         try:
-            return KeyReports(self._plan.write, self._commits, self._storage_of).hidden_count
+            storage_of = partial(storage_at_hand, self._catalog, self._name)
+            return KeyReports(self._plan.write, self._commits, storage_of).hidden_count
         except Exception as problem:  # of any storage library: files are read for keys in doubt
-            self.give_up()
             raise DataFileError(
                 f"Cannot upsert into {self._name}, nothing was committed: keys that came to several tasks cannot "
                 f"be read again: {self._catalog.describe(problem)}."
             ) from None  # the cause's own text may have secrets
 
     def _look_for_rows(self) -> None:
-        try:
-            table = self._catalog.find_table(self._identifier)
-            if table is None:  # the commit creates the table, or says that it is gone
-                return
-            if (work := self._search.look(table, self._to_delete)) is not None:
-                plan = SearchPlan.of(self._plan, table.metadata, self._to_delete.key_types, self._encoding)
-                self._search.run(work, plan)
-        except BaseException:
-            self.give_up()
-            raise
-
-    def _discard(self, files: Sequence[DataFile]) -> None:
-        """Delete files that no table refers to; log the files that stay because their storage cannot be opened."""
-        if not files:
+        table = self._catalog.find_table(self._identifier)
+        if table is None:  # the commit creates the table, or says that it is gone
             return
-        path = files[0].file_path
-        try:
-            io = self._storage_of(path)
-        except Exception as problem:  # of any storage library; the caller already has an outcome to report
-            reason = self._catalog.describe(problem)
-            logger.warning("Left behind %d files, such as %s: %s", len(files), path, reason)
-        else:
-            delete_files(io, [file.file_path for file in files], Proof.REFUSED)
-
-    def _storage_of(self, path: str) -> FileIO:
-        try:
-            return self._catalog.file_io(self._identifier, path)
-        except IcebergSinkError:  # the catalog cannot be reached; the storage may be
-            return self._catalog.storage_of(path)
+        if (work := self._search.look(table, self._to_delete)) is not None:
+            plan = SearchPlan.of(self._plan, table.metadata, self._to_delete.key_types, self._encoding)
+            self._search.run(work, plan)
 
 
 def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:
@@ -411,7 +379,7 @@ class _Upsert:
         plan = plan_write(self._catalog, self._options, self._df.schema, WriteMode.UPSERT, is_stream=False)
         check_session(plan, self._df.sparkSession)
         fault_point(FaultPoint.PLANNED)
-        if has_landed(self._catalog, plan.write):
+        if was_written_before(self._catalog, plan.write):
             result = UpsertResult(table=plan.write.table, branch=plan.write.route.branch, was_replayed=True)
         else:
             encoding = row_encoding(self._options)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.errors import CommitStateUnknownError
-from iceberg_ds.messages import TaskCommit
+from iceberg_ds.errors import CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.metrics.delivery import Reporting, waiting_once
 from iceberg_ds.metrics.report import NO_TASKS, CommitReport, Outcome, TaskFigures, counts_of, outcome_of
 from iceberg_ds.plan import WriteIdentity
@@ -19,15 +18,7 @@ from iceberg_ds.pyiceberg_inner import summary_entries
 
 logger = logging.getLogger(__name__)
 
-# How many files of a write stay that was given up before a request was sent, by its snapshot id, until it is reported.
-_left: dict[int, int] = {}
-
-
-def note_left(write: WriteIdentity, files: int) -> None:
-    """Note how many files of a write could not be deleted that is given up, for the report on it."""
-    _left.pop(write.snapshot_id, None)  # files that stayed are tried again
-    if files:
-        _left[write.snapshot_id] = files
+_LANDED = ("committed", "replayed")
 
 
 class CommitMeter:
@@ -44,12 +35,16 @@ class CommitMeter:
         answers_lost: Requests without an answer that tells what became of them.
         answers_resolved: Those that the table showed to have been carried out.
         files_left: Files that could not be deleted, or must not be.
+        files_at_stake: Files that stay if the commit is interrupted.
+        is_in_doubt: Whether a request may have been carried out, or may still be, that the table does not show.
     """
 
     def __init__(
         self, write: WriteIdentity | None = None, tasks: TaskFigures = NO_TASKS, *, shown_on: str | None = None
     ) -> None:
-        self.attempts = self.conflicts = self.answers_lost = self.answers_resolved = self.files_left = 0
+        self.attempts = self.conflicts = self.answers_lost = self.answers_resolved = 0
+        self.files_left = self.files_at_stake = 0
+        self.is_in_doubt = False
         self._write = write
         self._tasks = tasks
         self._shown_on = shown_on
@@ -58,6 +53,7 @@ class CommitMeter:
         self._outcome: Outcome = "empty"
         self._snapshot: Snapshot | None = None
         self._snapshot_id: int | None = None
+        self._table_uuid: str | None = None
         self._counts: Mapping[str, int] = {}
 
     @property
@@ -84,6 +80,7 @@ class CommitMeter:
     def request(self) -> Iterator[None]:
         """Note that a request for the write is sent, and count the time of the block as `catalog` does."""
         self.attempts += 1
+        self.is_in_doubt = True
         with self.catalog():
             yield
 
@@ -96,19 +93,28 @@ class CommitMeter:
         finally:
             self._store_ms += _ms_since(began)
 
-    def committed(self, snapshot: Snapshot | None, manifests: Mapping[str, int]) -> None:
+    def gave_up(self, left: int) -> None:
+        """Note that the files of the write were deleted, but for so many."""
+        self.files_left, self.files_at_stake = self.files_left + left, 0
+
+    def drop(self) -> None:
+        """Make no report: whoever shows readers what this commit has staged tells of it."""
+        self._write = None
+
+    def committed(self, metadata: TableMetadata, snapshot: Snapshot | None, manifests: Mapping[str, int]) -> None:
         """Note that the write is in the table.
 
         Args:
+            metadata: The table, which another writer may have created in place of the one that was planned.
             snapshot: Its snapshot; None if that has expired already.
             manifests: Counts of manifests by Iceberg's names, which a snapshot's summary may lack.
         """
         self._outcome, self._snapshot, self._snapshot_id = "committed", snapshot, self._begun.snapshot_id
-        self._counts = manifests
+        self._counts, self._table_uuid = manifests, str(metadata.table_uuid)
 
     def replayed(self, metadata: TableMetadata, snapshot_id: int | None) -> None:
         """Note that the table had the write already, in that snapshot; None for a number that was passed over."""
-        self._outcome, self._snapshot_id = "replayed", snapshot_id
+        self._outcome, self._snapshot_id, self._table_uuid = "replayed", snapshot_id, str(metadata.table_uuid)
         self._snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
 
     def report(self, failure: BaseException | None, *, of_others: BaseException | None = None) -> CommitReport | None:
@@ -125,15 +131,16 @@ class CommitMeter:
         write, published_to = self._write, self._shown_on or self._write.route.publish_to
         outcome, snapshot, counts = self._outcome, self._snapshot, self._counts
         raised = of_others if failure is None else failure
-        if raised is not None and (outcome not in ("committed", "replayed") or published_to is not None):
-            is_in_doubt = failure is not None and (self.attempts > 0 or isinstance(failure, CommitStateUnknownError))
+        is_interrupted = raised is not None and not isinstance(raised, IcebergSinkError) and outcome not in _LANDED
+        if raised is not None and (outcome not in _LANDED or published_to is not None):
+            is_in_doubt = failure is not None and (self.is_in_doubt or isinstance(failure, CommitStateUnknownError))
             outcome, snapshot, counts = outcome_of(raised, is_in_doubt=is_in_doubt), None, {}
         counts = {**counts, **counts_of({} if snapshot is None else summary_entries(snapshot))}
         if write.route.converts and counts.get("total-equality-deletes"):  # readers get the totals of the conversion
             counts = {name: count for name, count in counts.items() if not name.startswith("total-")}
         return CommitReport(
             table=write.table,
-            table_uuid=write.table_uuid,
+            table_uuid=self._table_uuid or write.table_uuid,
             branch=published_to or write.branch,
             outcome=outcome,
             at_ms=int(time.time() * 1000),
@@ -142,7 +149,7 @@ class CommitMeter:
             query_id=write.epoch.query_id if write.epoch else None,
             number=write.numbered.number if write.numbered else None,
             error=type(raised).__name__ if raised is not None else None,
-            snapshot_id=self._snapshot_id if outcome in ("committed", "replayed") else None,
+            snapshot_id=self._snapshot_id if outcome in _LANDED else None,
             sequence_number=snapshot.sequence_number if snapshot else None,
             schema_id=snapshot.schema_id if snapshot else None,
             operation=snapshot.summary.operation.value if snapshot and snapshot.summary else None,
@@ -153,7 +160,7 @@ class CommitMeter:
             answers_resolved=self.answers_resolved,
             catalog_ms=self._catalog_ms,
             store_ms=self._store_ms,
-            files_left=self.files_left + _left.pop(write.snapshot_id, 0),
+            files_left=self.files_left + (self.files_at_stake if is_interrupted else 0),
             tasks=self._tasks,
         )
 
@@ -203,20 +210,3 @@ def hand_out(
             reporting.report(report)
     except Exception:  # the outcome of the commit matters more than the report on it
         logger.warning("A commit is not reported", exc_info=True)
-
-
-@contextmanager
-def reporting_failures(reporting: Reporting, writes: Collection[Sequence[TaskCommit]]) -> Iterator[None]:
-    """Hand out a report on each write if the block raises, which comes before their commits.
-
-    Args:
-        reporting: Who gets the reports.
-        writes: The messages of the tasks of each write.
-    """
-    try:
-        yield
-    except BaseException as failure:
-        with waiting_once():
-            for commits in writes:
-                hand_out(reporting, CommitMeter(commits[0].write, TaskFigures.of(commits)), None, of_others=failure)
-        raise

@@ -38,7 +38,7 @@ class ReportFiles:
         paths = paths_of(files)
         self.unreadable = 0
         self._readers = {path: ReportReader(path) for path in paths}
-        self._warned: set[Path] = set()
+        self._warned: set[str] = set()
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -63,10 +63,12 @@ class ReportFiles:
                     yield path, report
             except OSError as problem:
                 self.unreadable += 1
-                if path not in self._warned:
-                    self._warned.add(path)
+                unread = str(problem.filename or path)  # perhaps the older file alone
+                if unread not in self._warned:
+                    self._warned.add(unread)
+                    reason = problem.strerror or problem
                     logger.warning(
-                        "Reports on commits in %s are not counted while it cannot be read: %s", path, problem
+                        "Reports on commits in %s are not counted while it cannot be read: %s", unread, reason
                     )
 
     def close(self) -> None:

@@ -196,7 +196,7 @@ class CommitReport:
         catalog_ms: Milliseconds that the commit waited for the catalog: loads of the table and requests.
         store_ms: Milliseconds that it waited for the store: manifests, manifest lists and rows of small tasks.
         files_left: Files that were not deleted, and that no table refers to; with outcome `unknown` one may. The log
-            names those that could not be deleted.
+            names those that could not be deleted. Of a commit that was interrupted all of its data and delete files.
         tasks: What its tasks report of themselves; zeros for a commit without tasks.
     """
 

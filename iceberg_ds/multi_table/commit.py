@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
-from iceberg_ds.commit.commit import abort_write, delete_reported_files, exceeded_limit
+from iceberg_ds.commit.commit import abort_write, exceeded_limit
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite
-from iceberg_ds.errors import IcebergSinkError, RefusedRowsError
+from iceberg_ds.commit.together import TableWrite, giving_up
+from iceberg_ds.errors import RefusedRowsError
 from iceberg_ds.messages import (
     LooseRows,
     RowCounts,
@@ -30,7 +30,6 @@ from iceberg_ds.messages import (
     check_tables,
     complete_messages,
 )
-from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.by_driver import appending, plan_and_write
 from iceberg_ds.multi_table.plan import fitting
@@ -67,28 +66,24 @@ def commit_routed(
         IcebergSinkError: As `plan_write` for new tables, with nothing committed; or as `commit_tables`.
     """
     commits = complete_messages(messages, epoch_id=epoch_id)
-    written = _by_table(commits)
+    written = {table: TableWrite(commits=found) for table, found in _by_table(commits).items()}
     mode = WriteMode.OVERWRITE if commits[0].is_overwrite else WriteMode.APPEND
-    with reporting_failures(catalog.reporting, written.values()):
-        try:
-            _check_refused(commits, options)
-            unrouted = _unrouted(commits, options)
-            for commit in commits:
-                check_tables(commit)
-            for table, parts in _loose(commits).items():
-                own = options.of(table)
-                columns, batches = _filled(own, parts, is_picked=table.lower() in options.columns)
-                own = fitting(own, columns)
-                if table in written:
-                    more = _one_more(catalog, own, written[table], columns, batches)
-                    written[table] = _with_more(written[table], more)
-                else:
-                    written[table] = [plan_and_write(catalog, own, columns, batches, mode=mode, epoch=commits[0].epoch)]
-        except IcebergSinkError:
-            for found in written.values():
-                delete_reported_files(catalog, found)
-            raise
-    writes = [TableWrite(commits=written[table]) for table in sorted(written)]
+    with giving_up(catalog, written.values()):
+        _check_refused(commits, options)
+        unrouted = _unrouted(commits, options)
+        for commit in commits:
+            check_tables(commit)
+        for table, parts in _loose(commits).items():
+            own = options.of(table)
+            columns, batches = _filled(own, parts, is_picked=table.lower() in options.columns)
+            own = fitting(own, columns)
+            if table in written:
+                sent = written[table].commits
+                all_sent = _with_more(sent, _one_more(catalog, own, sent, columns, batches))
+            else:
+                all_sent = [plan_and_write(catalog, own, columns, batches, mode=mode, epoch=commits[0].epoch)]
+            written[table] = TableWrite(commits=all_sent)
+    writes = [written[table] for table in sorted(written)]
     if not writes and unrouted is None:
         logger.info("Nothing to add to any table of route-by=%s", options.column)
     results = commit_with_quarantines(catalog, writes, options.of, unrouted=unrouted, epoch_id=epoch_id)

@@ -22,14 +22,13 @@ from pyspark.sql import DataFrame
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.commit import check_reports, give_up_write, has_landed
+from iceberg_ds.commit.commit import check_reports, give_up_write
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
 from iceberg_ds.deletes.upsert import UpsertCommit, row_encoding
 from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.cut_table import refuse_unfit_cut
 from iceberg_ds.multi_table.record_cut import record_cut
@@ -38,7 +37,7 @@ from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.planning.quarantine import quarantine_writes
+from iceberg_ds.planning.quarantine import quarantine_writes, was_written_before
 from iceberg_ds.secrets import mask_url
 from iceberg_ds.spark.write_job import check_session, query_id_of, write_rows
 from iceberg_ds.table.names import identifier_text
@@ -385,13 +384,13 @@ class Transaction:
                 raise _twice(line.name)
             self._lines.append(line)
         fault_point(FaultPoint.PLANNED)
-        if has_landed(catalog, plan.write):
+        if was_written_before(catalog, plan.write):
             line.skip()
             return
         discard = partial(give_up_write, catalog, line.name)
         commits = write_rows(df, plan, f"{_ACTIONS[mode]} {line.name}", discard)
-        with reporting_failures(catalog.reporting, [commits]):
-            check_reports(catalog, commits)
+        with giving_up(catalog, [TableWrite(commits=commits)]):
+            check_reports(commits)
         if mode is WriteMode.UPSERT:
             line.upsert = UpsertCommit(catalog, plan, row_encoding(options), df.sparkSession, options)
         with self._lock:
@@ -418,19 +417,14 @@ class Transaction:
 
     def _commit_lines(self, catalog: CatalogClient, due: Sequence[_Line]) -> None:
         options = {line.name: line.options for line in due}
-        quarantines: Sequence[TableWrite] = ()
-        with reporting_failures(catalog.reporting, [line.commits for line in due]):
-            try:
-                sent = [TableWrite(commits=line.commits) for line in due]
-                quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
-                for line, write in zip(due, own, strict=True):
-                    line.commits = write.commits
-                writes = [line.ready() for line in due]
-            except BaseException:
-                for given_up in quarantines:
-                    give_up_write(catalog, given_up.table, given_up.commits)
-                self._give_up()
-                raise
+        given_up = [line.at_stake() for line in due]
+        with giving_up(catalog, given_up):
+            sent = [TableWrite(commits=line.commits) for line in due]
+            quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
+            given_up += quarantines
+            for line, write in zip(due, own, strict=True):
+                line.commits = write.commits
+            writes = [line.ready() for line in due]
         try:
             results = commit_tables(catalog, writes, first=quarantines)
         finally:
@@ -445,7 +439,7 @@ class Transaction:
             return
         with self._catalog.hiding_secrets():
             for line in self._lines:
-                line.give_up(self._catalog)
+                give_up_write(self._catalog, line.name, line.commits)
 
 
 def _quoted(name: str) -> str:
@@ -478,7 +472,6 @@ class _Line:
         self.commits: Sequence[TaskCommit] = ()
         self.upsert: UpsertCommit | None = None
         self.result = TableResult(table=plan.write.table, branch=plan.write.route.branch)
-        self._is_ready = False
 
     @property
     def name(self) -> str:
@@ -499,9 +492,12 @@ class _Line:
         """Note that the table already has this version."""
         self.result = replace(self.result, was_replayed=True)
 
+    def at_stake(self) -> TableWrite:
+        """Return the write with all files that it has by the time when it is given up."""
+        return TableWrite(commits=self.commits) if self.upsert is None else self.upsert.at_stake(self.commits)
+
     def ready(self) -> TableWrite:
         """Return what is to be committed, after the search for old rows."""
-        self._is_ready = True
         return TableWrite(commits=self.commits) if self.upsert is None else self.upsert.begin(self.commits)
 
     def take(self, committed: CommitResult) -> None:
@@ -517,14 +513,6 @@ class _Line:
             self.result = replace(
                 self.result, rows=told.rows, late_rows=told.late_rows, replaced_rows=told.replaced_rows
             )
-
-    def give_up(self, catalog: CatalogClient) -> None:
-        """Delete all files, none of which any request has named."""
-        if self.upsert is not None and self._is_ready:
-            self.upsert.give_up()
-            self.upsert.forget_keys()
-        elif self.commits:
-            give_up_write(catalog, self.name, self.commits)
 
     def forget_keys(self) -> None:
         """Delete the files of an upsert that are in no table."""

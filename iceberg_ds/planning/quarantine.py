@@ -28,14 +28,13 @@ from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write, report_replay
+from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write, has_landed, report_replay
 from iceberg_ds.commit.outcomes import why_refused
 from iceberg_ds.commit.retry import Pace
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
 from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
-from iceberg_ds.metrics.commit_meter import reporting_failures
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId, NumberedWrite, TxnId, WriteIdentity
@@ -49,8 +48,8 @@ from iceberg_ds.snapshots.quarantined import (
     RowsDigest,
     find_earlier_try,
 )
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_property
-from iceberg_ds.snapshots.txn import kind_of
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_property
+from iceberg_ds.snapshots.txn import TXNS, find_markers, find_own, kind_of
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
@@ -110,7 +109,7 @@ def commit_with_quarantines(
     Raises:
         IcebergSinkError: As `quarantine_writes` and `commit_tables`.
     """
-    with reporting_failures(catalog.reporting, [write.commits for write in writes]):
+    with giving_up(catalog, writes):
         quarantines, writes = quarantine_writes(catalog, writes, options_of, unrouted)
     return commit_tables(catalog, writes, first=quarantines, epoch_id=epoch_id)
 
@@ -152,22 +151,22 @@ def quarantine_writes(
 
     Raises:
         RefusedRowsError: More rows than `max-bad-rows` allows cannot be written; or an earlier try put other rows into
-            the quarantine, or which ones is unknown. All reported files were deleted.
-        CommitConflictError: A table with such rows may not get this epoch or version. All reported files were deleted.
-        IcebergSinkError: As `plan_write` for a quarantine table. All reported files were deleted.
+            the quarantine, or which ones is unknown.
+        CommitConflictError: A table with such rows may not get this epoch or version.
+        IcebergSinkError: As `plan_write` for a quarantine table. The files of the given writes are still there.
     """
     made: list[TableWrite] = []
     try:
         for write in writes:
-            check_bad_rows(catalog, write.commits)
+            check_bad_rows(write.commits)
         for table, sources in _by_quarantine(writes, unrouted).items():
             if due := _due(catalog, table[0], sources):
                 tables = [source.write.table for source in due if source.write is not None]
                 own = options_of(min(tables)) if tables or unrouted is None else unrouted.options
                 made.append(TableWrite(commits=[_written(catalog, own, table[0], due)]))
     except BaseException:
-        for given_up in [*made, *writes]:
-            give_up_write(catalog, given_up.table, given_up.commits, given_up.rewrite)
+        for given_up in made:
+            give_up_write(catalog, given_up.table, given_up.commits)
         raise
     return made, [replace(write, commits=[_taken(commit) for commit in write.commits]) for write in writes]
 
@@ -209,20 +208,8 @@ class _Source:
 
     @property
     def names(self) -> list[NumberedWrite]:
-        """The number, under the names of the writer in the quarantine table, the own one first; none without a number.
-
-        A table that exists may be renamed before the write is repeated, so that its UUID tells it; one that the write
-        is to create gets another UUID each time.
-        """
-        write, numbered = self.write, self.numbered
-        if not isinstance(numbered, TxnId):
-            return [] if numbered is None else [numbered]
-        if write is None:
-            told = [_UNROUTED]
-        else:
-            told = [write.table] if write.new_table is not None else [write.table_uuid, write.table]
-        branch = MAIN_BRANCH if write is None else write.branch
-        return [TxnId(app_id=_writer(numbered.app_id, name, branch), version=numbered.version) for name in told]
+        """The number, under the names that the writer may have in the quarantine table, the own one first."""
+        return _names(self.write, self.numbered)
 
     @property
     def has_number(self) -> bool:
@@ -245,6 +232,22 @@ class _Source:
             CatalogError: The catalog cannot be reached.
         """
         return self if self.write is None else replace(self, found=_find(catalog, self.write.table))
+
+
+def _names(write: WriteIdentity | None, numbered: NumberedWrite | None) -> list[NumberedWrite]:
+    """Return the number of a write, under the names that its writer may have in the quarantine table.
+
+    A table that exists may be renamed before the write is repeated, so that its UUID tells it; one that the write is to
+    create gets another UUID each time.
+    """
+    if not isinstance(numbered, TxnId):
+        return [] if numbered is None else [numbered]
+    if write is None:
+        told = [_UNROUTED]
+    else:
+        told = [write.table] if write.new_table is not None else [write.table_uuid, write.table]
+    branch = MAIN_BRANCH if write is None else write.branch
+    return [TxnId(app_id=_writer(numbered.app_id, name, branch), version=numbered.version) for name in told]
 
 
 def _by_quarantine(writes: Sequence[TableWrite], unrouted: UnroutedRows | None) -> dict[tuple[str, str], list[_Source]]:
@@ -303,6 +306,28 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
             report_replay(catalog, write, identifier_text(parse_identifier(table)), quarantine, earlier.marker)
         return []
     raise RefusedRowsError(_refusal(table, sources, earlier))
+
+
+def was_written_before(catalog: CatalogClient, write: WriteIdentity) -> bool:
+    """Return whether the table has this version already, as `has_landed` does; tell of its rows in the quarantine, too.
+
+    Raises:
+        CatalogError: The catalog could not be reached.
+    """
+    if not has_landed(catalog, write):
+        return False
+    policy = write.bad_rows
+    table = None if policy is None or policy.quarantine is None else _find(catalog, policy.quarantine)
+    if table is None:
+        return True
+    history = BranchHistory(table.metadata, MAIN_BRANCH)
+    for there in _names(write, write.txn):
+        assert isinstance(there, TxnId)  # noqa: S101  # as `write.txn`
+        last = find_markers(history, TXNS, there.writer).last
+        if find_own(history, there, last) is not None:  # most versions put no rows there
+            report_replay(catalog, replace(write, txn=there), identifier_text(table.name()), table, last)
+            break
+    return True
 
 
 def _find(catalog: CatalogClient, table: str) -> Table | None:

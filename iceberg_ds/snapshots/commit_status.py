@@ -34,6 +34,7 @@ from iceberg_ds.snapshots.txn import (
     TxnMarkers,
     find_last_epoch,
     find_markers,
+    find_own,
     find_picked,
     find_stream,
     has_committed,
@@ -132,6 +133,7 @@ class StatusCheck:
         is_final: Whether no request that was sent can change the status any more.
         marker: The newest marker of the same writer that counts on the branch; None without one, or if the write has no
             number.
+        own: The marker of this very write if it was done before, and the branch still tells; else None.
         stray: A newer marker of the same writer that does not count, or None.
         is_recorded: Whether a table property holds `marker`; else only the branch's history does, which expires.
         holder: The query that writes under the name of this stream, if it is another query; else None.
@@ -140,9 +142,15 @@ class StatusCheck:
     status: CommitStatus
     is_final: bool
     marker: TxnMarker | None = None
+    own: TxnMarker | None = None
     stray: StrayMarker | None = None
     is_recorded: bool = True
     holder: Holder | None = None
+
+    @property
+    def own_id(self) -> int | None:
+        """The snapshot that got the rows of a write that was done before; None if the branch does not tell."""
+        return None if self.own is None else self.own.snapshot_id
 
 
 def check_commit_status(
@@ -193,7 +201,13 @@ def check_commit_status(
     ):
         status, marker, stray, is_recorded = CommitStatus.REPLAYED, picked, None, False
     return StatusCheck(
-        status=status, is_final=is_final, marker=marker, stray=stray, is_recorded=is_recorded, holder=holder
+        status=status,
+        is_final=is_final,
+        marker=marker,
+        own=find_own(history, numbered, marker) if status is CommitStatus.REPLAYED else None,
+        stray=stray,
+        is_recorded=is_recorded,
+        holder=holder,
     )
 
 

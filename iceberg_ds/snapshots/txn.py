@@ -198,9 +198,19 @@ def marker_summary(write: NumberedWrite) -> dict[str, str]:
     return {kind.writer_key: write.writer, kind.number_key: str(write.number), **run}
 
 
-def landed_snapshot_id(marker: TxnMarker | None, write: NumberedWrite | None) -> int | None:
-    """Return the snapshot that holds the rows of a write; None if its writer's last marker has another number."""
-    return None if marker is None or write is None or marker.number != write.number else marker.snapshot_id
+def find_own(history: BranchHistory, write: NumberedWrite, last: TxnMarker | None) -> TxnMarker | None:
+    """Return the marker of this very write; None without one, as for a number that was passed over.
+
+    Args:
+        history: The branch.
+        write: The write.
+        last: The newest marker of its writer there, or None. Of older ones only snapshots tell, until they expire.
+    """
+    if last is None or last.number <= write.number:
+        return last if last is not None and last.number == write.number else None
+    kind = kind_of(write)
+    markers = (marker_in(snapshot, kind) for snapshot in history if writer_in(snapshot, kind) == write.writer)
+    return next((found for found in markers if found.number == write.number), None) or find_picked(history, write, last)
 
 
 def find_last_marker(metadata: TableMetadata, branch: str, kind: TxnKind, writer: str) -> TxnMarker | None:

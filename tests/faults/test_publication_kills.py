@@ -11,6 +11,7 @@ from support.exhaustive import few
 from support.keys.conversions import compact
 from support.keys.messages import KEYED_SCHEMA, Event
 from support.keys.publications import STAGING, applied, check_main, put, tasks
+from support.metrics.reports import reports_on
 from support.programs.committer import die_in_commit
 from support.tables.sink import NAME, Sink
 
@@ -70,6 +71,19 @@ def test_killed_epoch_is_published_once_by_its_replay(
     assert iceberg_ds.verify(NAME, options=options, older_than="0s", delete_orphans=True, force=True).ok
     assert unreferenced_files(keyed.table()) == set()
     check_main(keyed, applied(AFTER, NEXT))
+
+
+def test_conversion_of_a_killed_process_is_told_by_its_replay(keyed: Sink, tmp_path: Path) -> None:
+    """Sums would never have what the conversion added and took away."""
+    kill(keyed, tmp_path, FaultPoint.LANDED, 2)
+    taken = reports_on(keyed)
+
+    put(keyed, 1, NEW)
+
+    assert [report.outcome for report in taken] == ["replayed", "replayed"]
+    conversion, _ = taken
+    assert conversion.snapshot_id == keyed.table().metadata.current_snapshot_id
+    assert (conversion.branch, conversion.counts["removed-equality-deletes"]) == ("main", 3)
 
 
 @pytest.mark.parametrize("step", [(FaultPoint.LANDED, 1), (FaultPoint.LANDED, 2)], ids=name_of)

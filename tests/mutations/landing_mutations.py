@@ -529,9 +529,16 @@ LANDING = (
     Mutation(
         name="lost attempts leave their manifest lists",
         file="commit/snapshot_update.py",
-        before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
+        before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot, tidy_metadata())]",
         after="superseded = self._files.lost_paths",
         tests=(_LOOP + "test_writer_that_loses_the_race_commits_after_the_winner",),
+    ),
+    Mutation(
+        name="lost attempts whose metadata files stand lose their manifest lists",
+        file="commit/snapshot_update.py",
+        before="self._producer.superseded_paths(snapshot, tidy_metadata())]",
+        after="self._producer.superseded_paths(snapshot)]",
+        tests=("unit/catalog/test_staged_metadata.py::test_metadata_file_that_stays_keeps_its_manifest_list",),
     ),
     Mutation(
         name="a batch whose traces have expired is written again",

@@ -355,8 +355,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="files of late rows alone stay beside the table",
         file="commit/snapshot_update.py",
-        before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot)]",
-        after="superseded = self._producer.superseded_paths(snapshot)",
+        before="superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot, tidy_metadata())]",
+        after="superseded = self._producer.superseded_paths(snapshot, tidy_metadata())",
         tests=(_LATE + "test_files_of_late_rows_alone_are_left_out",),
     ),
     Mutation(
@@ -418,8 +418,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a problem of the catalog hides that of a task",
         file="commit/commit.py",
-        before="    except IcebergSinkError as unreachable:  # the caller already has a problem to report",
-        after="    except KeyError as unreachable:",
+        before="    except Exception as problem:  # of any storage library; the caller already has a problem to report",
+        after="    except KeyError as problem:",
         tests=(_COMMITTING + "test_failure_of_a_task_is_told_where_the_catalog_fails_then",),
     ),
     Mutation(

@@ -49,15 +49,15 @@ ROUTING = (
     Mutation(
         name="rows that name no table are dropped",
         file="multi_table/commit.py",
-        before="            _check_refused(commits, options)\n",
-        after="            pass\n",
+        before="        _check_refused(commits, options)\n",
+        after="        pass\n",
         tests=(_ROUTE + "test_rows_that_name_no_allowed_table_are_refused_and_nothing_is_written",),
     ),
     Mutation(
         name="rows that a task does not account for are committed without them",
         file="multi_table/commit.py",
-        before="                check_tables(commit)\n",
-        after="                pass\n",
+        before="            check_tables(commit)\n",
+        after="            pass\n",
         tests=(_ROUTE + "test_rows_that_are_not_accounted_for_commit_nothing",),
     ),
     Mutation(

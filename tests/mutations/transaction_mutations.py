@@ -41,7 +41,7 @@ TRANSACTIONS = (
     Mutation(
         name="rows that no one may write are found when other tables have theirs",
         file="multi_table/transaction.py",
-        before="            check_reports(catalog, commits)\n",
+        before="            check_reports(commits)\n",
         after="            pass\n",
         tests=(_TRANSACTION + "test_rows_outside_the_replaced_range_fail_their_line",),
     ),
@@ -55,8 +55,8 @@ TRANSACTIONS = (
     Mutation(
         name="files of other tables stay when a search fails",
         file="multi_table/transaction.py",
-        before="                self._give_up()\n                raise\n        try:\n            results",
-        after="                raise\n        try:\n            results",
+        before="        with giving_up(catalog, given_up):",
+        after="        with giving_up(catalog, given_up[:1]):",
         tests=(_TRANSACTION + "test_search_that_fails_leaves_no_file_of_any_table",),
     ),
     Mutation(
@@ -76,7 +76,7 @@ TRANSACTIONS = (
     Mutation(
         name="a stale search fails a table that is committed alone",
         file="commit/together.py",
-        before="            write = write.renewed(stale)\n",
+        before="            write = write.renewed(catalog, meter, stale)\n",
         after="            raise stale\n",
         tests=(
             _MEANWHILE,

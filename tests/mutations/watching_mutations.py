@@ -8,6 +8,7 @@ _COUNTERS = "unit/metrics/test_counters.py::"
 _DELIVERY = "unit/metrics/test_delivery.py::"
 _FILE = "unit/metrics/test_report_file.py::"
 _REPORTS = "unit/commit/test_commit_reports.py::"
+_FAILURES = "unit/commit/test_reports_of_failures.py::"
 
 _FOLLOWER = "unit/metrics/test_opentelemetry.py::"
 
@@ -70,9 +71,58 @@ WATCHING = (
     Mutation(
         name="a replay does not tell of the snapshot that has its rows",
         file="commit/snapshot_update.py",
-        before="self._meter.replayed(table.metadata, landed_snapshot_id(finding.marker, self._write.numbered))",
+        before="self._meter.replayed(table.metadata, finding.own_id)",
         after="self._meter.replayed(table.metadata, None)",
         tests=(_REPORTS + "test_replay_tells_of_the_snapshot_that_has_its_rows",),
+    ),
+    Mutation(
+        name="a commit whose requests were all refused is in doubt",
+        file="commit/snapshot_update.py",
+        before="        self._meter.is_in_doubt = not (attempt.was_refused and self._finding.is_final)\n",
+        after="",
+        tests=(_FAILURES + "test_commit_that_is_interrupted_is_in_doubt_if_a_request_is",),
+    ),
+    Mutation(
+        name="tables after an interruption are forgotten",
+        file="commit/together.py",
+        before="        with giving_up(catalog, writes[number:]):  # of an interruption alone",
+        after="        with giving_up(catalog, []):",
+        tests=(_FAILURES + "test_tables_after_an_interruption_are_told_as_failed",),
+    ),
+    Mutation(
+        name="files of a write that is interrupted are not counted",
+        file="metrics/commit_meter.py",
+        before="(self.files_at_stake if is_interrupted else 0)",
+        after="0",
+        tests=(_FAILURES + "test_commit_that_is_interrupted_before_its_request_has_failed",),
+    ),
+    Mutation(
+        name="a version that landed is passed over once a later one has landed",
+        file="snapshots/txn.py",
+        before="    return next((found for found in markers if found.number == write.number), None) or",
+        after="    return next((found for found in markers if False), None) or",
+        tests=(_FAILURES + "test_version_that_landed_unreported_is_told_after_a_later_one",),
+    ),
+    Mutation(
+        name="a report names the table that was planned, and not the one that another writer created",
+        file="metrics/commit_meter.py",
+        before="table_uuid=self._table_uuid or write.table_uuid,",
+        after="table_uuid=write.table_uuid,",
+        tests=(_REPORTS + "test_report_names_the_table_that_another_writer_created_first",),
+    ),
+    Mutation(
+        name="rows in a quarantine that a killed process did not report are never counted",
+        file="planning/quarantine.py",
+        before="            report_replay(catalog, replace(write, txn=there), name, table, last)\n",
+        after="            pass\n",
+        tests=("faults/test_report_kills.py::test_rows_that_a_killed_process_did_not_report_are_counted_once",),
+    ),
+    Mutation(
+        name="conversions that an earlier run could not publish are never counted",
+        file="deletes/publish.py",
+        before="            self._report_earlier(metadata, gained)\n",
+        after="",
+        tests=("faults/test_publication_kills.py::test_conversion_of_a_killed_process_is_told_by_its_replay",),
     ),
     Mutation(
         name="names without end make series without end",

@@ -587,7 +587,7 @@ WRITING = (
     Mutation(
         name="messages are not counted",
         file="commit/commit.py",
-        before="    _check_rows(catalog, commits, rewrite)\n    _check_visible",
+        before="    _check_rows(commits)\n    _check_visible",
         after="    _check_visible",
         tests=(_COUNTS + "test_message_that_does_not_add_up_is_refused_and_its_files_go",),
     ),

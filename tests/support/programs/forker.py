@@ -21,6 +21,7 @@ _PROGRAMS = (
     "support.programs.committer",
     "support.programs.epoch_committer",
     "support.programs.feed_writer",
+    "support.programs.quarantiner",
     "support.programs.upserter",
 )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyiceberg.catalog import MetastoreCatalog, load_catalog
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
@@ -292,3 +295,61 @@ def _retries(sink: Sink, number: int) -> None:
     catalog = load_catalog(settings.name, **dict(settings.properties))
     with catalog.load_table(sink.options.table).transaction() as change:
         change.set_properties({"commit.retry.num-retries": str(number)})
+
+
+def _keep_one_old_file(sink: Sink) -> None:
+    with sink.table().transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "1"})
+
+
+def test_metadata_file_that_stays_keeps_its_manifest_list(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever finds the file and gives it to another catalog would have a table that no reader can read."""
+    sink.append(1)
+    _keep_one_old_file(sink)
+    before = metadata_files(sink.table())
+
+    def lose_after_others() -> None:
+        # So many that the table's log does not tell any more that another file followed.
+        with ThreadPoolExecutor(1) as others:  # what they load is no sight of the table for this commit
+            list(others.map(partial(_append, sink), (2, 3, 4)))
+        lose_connection()
+
+    after_staging(monkeypatch, faulty_catalog, lose_after_others)
+
+    faulty_sink.append(5)
+
+    assert sink.ids() == [1, 2, 3, 4, 5]
+    (lost,) = metadata_files(sink.table()) - before - known_files(sink.table())
+    other = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=str(tmp_path / "other"))
+    other.create_namespace("db")
+    registered = other.register_table(("db", "t"), lost)
+    assert registered.scan().to_arrow()["id"].to_pylist() == [5, 1]
+
+
+def test_file_that_names_a_manifest_list_goes_before_the_list(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that is killed in between, or may not delete the file, would leave one whose table is broken."""
+    sink.append(1)
+    after_staging(monkeypatch, faulty_catalog, lambda: _append(sink, 2))
+    delete, kept = PyArrowFileIO.delete, []
+
+    def delete_no_metadata(io: PyArrowFileIO, location: Any) -> None:
+        if ".metadata.json" in str(location):
+            kept.append(location)
+            raise PermissionError("denied")
+        delete(io, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", delete_no_metadata)
+
+    faulty_sink.append(3)
+
+    assert len(kept) == 1
+    (snapshot,) = (
+        one
+        for one in FromInputFile.table_metadata(sink.table().io.new_input(kept[0])).snapshots
+        if sink.table().metadata.snapshot_by_id(one.snapshot_id) != one
+    )
+    assert local(snapshot.manifest_list).exists()

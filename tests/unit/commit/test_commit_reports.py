@@ -63,6 +63,17 @@ def test_report_counts_what_the_snapshot_adds(sink: Sink, reports: list[CommitRe
     assert first.table_uuid == str(sink.table().metadata.table_uuid)
 
 
+def test_report_names_the_table_that_another_writer_created_first(sink: Sink, reports: list[CommitReport]) -> None:
+    """A replay, which knows the table, would count the rows a second time."""
+    first, second = sink.plan(), sink.plan()
+
+    for number, plan in enumerate((first, second)):
+        sink.commit(sink.write(rows(number), plan=plan))
+
+    assert first.write.table_uuid != second.write.table_uuid
+    assert {report.table_uuid for report in reports} == {str(sink.table().metadata.table_uuid)}
+
+
 def test_report_on_replaced_rows_counts_both_sides(sink: Sink, reports: list[CommitReport]) -> None:
     """A board would show rows that were replaced for ever."""
     sink.append(1, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,8 @@ from support.tables.sink import Sink, epoch, rows
 
 from iceberg_ds.commit import commit as protocol
 from iceberg_ds.commit import together
+from iceberg_ds.commit.commit import has_landed
+from iceberg_ds.deletes import upsert as upserting
 from iceberg_ds.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -99,6 +101,58 @@ def test_commit_that_is_interrupted_before_its_request_has_failed(sink: Sink) ->
         sink.append(1)
 
     assert [(report.outcome, report.error) for report in taken] == [("failed", "KeyboardInterrupt")]
+    assert [report.files_left for report in taken] == [1]
+
+
+def interrupting(step: FaultPoint, number: int = 1) -> Callable[[FaultPoint], None]:
+    """Return what interrupts this process when it comes to a step for the nth time."""
+    left = iter(range(number - 1))
+
+    def act(reached: FaultPoint) -> None:
+        if reached is step and next(left, None) is None:
+            raise KeyboardInterrupt
+
+    return act
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(throttled, "failed"), (connection_lost, "unknown")])
+def test_commit_that_is_interrupted_is_in_doubt_if_a_request_is(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, error: Callable[[], Exception], outcome: str
+) -> None:
+    """Whoever stops a driver would have to look for rows that the catalog has refused."""
+    sink.append(1)
+    messages, taken = faulty_sink.write(rows(2)), reports_on(faulty_sink)
+    faulty_catalog.fail_next(1, error)
+
+    listen(interrupting(FaultPoint.TABLE_LOADED, 2))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            faulty_sink.commit(messages)
+    finally:
+        listen(None)
+
+    assert [(report.outcome, report.attempts, report.files_left) for report in taken] == [(outcome, 1, 1)]
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_tables_after_an_interruption_are_told_as_failed(sink: Sink) -> None:
+    """Rows would be missing in tables that no report tells of, and their files would stay."""
+    tables = Tables(of_one=sink, names=TABLES)
+    tables.create()
+    writes, taken = tables.to_all(0, 1), reports_on(sink)
+
+    listen(interrupting(FaultPoint.TABLE_LOADED, 2))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tables.commit(writes)
+    finally:
+        listen(None)
+
+    assert [(report.table, report.outcome, report.files_left) for report in taken] == [
+        ("db.a", "committed", 0),
+        ("db.b", "failed", 1),
+        ("db.c", "failed", 0),
+    ]
 
 
 def test_table_that_was_found_to_have_its_rows_stays_replayed(sink: Sink) -> None:
@@ -180,7 +234,7 @@ def test_files_of_refused_rows_that_stay_are_counted(sink: Sink) -> None:
     taken = reports_on(refusing)
     messages = tasks(refusing, sent(("1", "x", UUID), ("2", "5", UUID)), small_task_size_bytes=0)
 
-    with pytest.raises(RefusedRowsError, match="files could not be deleted"):
+    with pytest.raises(RefusedRowsError, match="max-bad-rows"):
         refusing.commit(messages)
 
     assert [report.files_left for report in taken] == [1]
@@ -204,6 +258,37 @@ def test_files_that_stay_are_counted_if_another_table_cannot_be_planned(
         routed.commit(messages)
 
     assert [(report.table, report.outcome, report.files_left) for report in taken] == [("db.orders", "failed", 1)]
+
+
+@pytest.mark.usefixtures("undeletable")
+def test_files_of_an_upsert_that_is_refused_are_counted(sink: Sink) -> None:
+    """A store that refuses to delete would fill up without an alert."""
+    sink.create(KEYED_SCHEMA)
+    taken = reports_on(sink)
+
+    with pytest.raises(RefusedRowsError, match="came to several tasks"):
+        upsert(sink, "copy-on-write", [("I", 1, "EU", 1, 1)], [("U", 1, "US", 2, 2)])
+
+    assert [(report.outcome, report.files_left) for report in taken] == [("failed", 4)]  # two of rows, two of keys
+
+
+@pytest.mark.usefixtures("undeletable")
+def test_files_of_an_upsert_that_cannot_be_made_anew_are_counted(
+    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that refuses to delete would fill up without an alert."""
+    sink.create(KEYED_SCHEMA)
+    upsert(sink, "position", *apart([("I", 1, "EU", 1, 1)]))
+    taken = reports_on(faulty_sink)
+    plan = upsert_plan(faulty_sink)
+    messages = keyed_tasks(plan, [("U", 1, "US", 10, 2)])
+    faulty_catalog.before_commit(1, lambda: upsert(sink, "position", [("U", 1, "DE", -1, 5)]) and None)
+    monkeypatch.setattr(upserting, "ROUNDS", 1)
+
+    with pytest.raises(CommitConflictError, match="in 1 tries"):
+        commit_upsert(faulty_sink, plan, "position", messages)
+
+    assert [(report.outcome, report.files_left) for report in taken] == [("conflict", 2)]  # the rows, and the old one
 
 
 def test_files_of_a_table_that_was_dropped_are_counted(sink: Sink) -> None:
@@ -231,9 +316,26 @@ def test_number_that_was_passed_over_is_not_told_as_the_later_one(sink: Sink) ->
     assert sink.ids() == [1, 3]
 
 
+def test_version_that_landed_unreported_is_told_after_a_later_one(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    """The rows of a process that was killed after it landed would be missing in sums, and be told as never written."""
+    for version in (1, 2):
+        sink.commit(sink.write(rows(version), plan=sink.plan(txn_app_id="nightly", txn_version=version)))
+    first = sink.table().metadata.snapshots[0]
+    taken, plan = reports_on(sink), sink.plan(txn_app_id="nightly", txn_version=1)
+
+    assert sink.commit(sink.write(rows(1), plan=plan)).was_replayed
+    assert has_landed(sink.catalog, plan.write)
+
+    assert [(report.outcome, report.number, report.snapshot_id) for report in taken] == [
+        ("replayed", 1, first.snapshot_id)
+    ] * 2
+    assert taken[0].counts["added-records"] == 1
+    assert f"this version was committed as snapshot {first.snapshot_id}" in caplog.text
+
+
 @pytest.mark.usefixtures("one_by_one")
-@pytest.mark.parametrize("has_landed", [True, False], ids=["the table has its rows", "it was killed before"])
-def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, has_landed: bool) -> None:
+@pytest.mark.parametrize("is_there", [True, False], ids=["the table has its rows", "it was killed before"])
+def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, is_there: bool) -> None:
     """A report on the quarantine table that a killed process could not make would be missing for ever."""
     quarantine = quarantining(sink)
 
@@ -241,7 +343,7 @@ def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, has_landed:
         commit(quarantine, tasks(quarantine, sent(("1", "x", UUID), ("2", "5", UUID)), of_epoch=epoch(0)))
 
     def act(reached: FaultPoint) -> None:
-        if reached is FaultPoint.QUARANTINED and not has_landed:
+        if reached is FaultPoint.QUARANTINED and not is_there:
             raise KeyboardInterrupt
 
     listen(act)
@@ -253,7 +355,7 @@ def test_repeated_epoch_tells_of_its_quarantine_table(sink: Sink, *, has_landed:
 
     assert [(report.table, report.outcome, report.counts["added-records"]) for report in taken] == [
         ("db.t__quarantine", "replayed", 1),
-        ("db.t", "replayed" if has_landed else "committed", 1),
+        ("db.t", "replayed" if is_there else "committed", 1),
     ]
     assert taken[0].table_uuid == str(sink.catalog.load_table(("db", "t__quarantine")).metadata.table_uuid)
 

@@ -18,7 +18,7 @@ from support.programs.upserter import Upsert
 from support.tables.delete_files import delete_positions
 from support.tables.sink import Sink, arrow_batch, local, paths_of
 
-from iceberg_ds.commit import commit as protocol
+from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit import together as committing
 from iceberg_ds.commit.commit import commit_to_branch
 from iceberg_ds.commit.snapshot_update import CommitResult
@@ -384,17 +384,37 @@ def test_failure_of_a_task_is_told_where_the_catalog_fails_then(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A user would look for what is wrong with the catalog, and the disk is full."""
+    messages = keyed_tasks(upsert_plan(sink), FIRST)
 
     def fail(*_: object) -> None:
         raise CatalogError("connection reset")
 
-    monkeypatch.setattr(protocol, "delete_reported_files", fail)
-    monkeypatch.setattr(write_job, "run_job", lambda *_: [DataFileError("no space left")])
+    monkeypatch.setattr(CatalogClient, "file_io", fail)
+    monkeypatch.setattr(CatalogClient, "storage_of", fail)
+    monkeypatch.setattr(write_job, "run_job", lambda *_: [*messages, DataFileError("no space left")])
 
     with pytest.raises(DataFileError, match="no space left"):
         Upsert(options={"warehouse": str(sink.options.warehouse)}, epoch_id=0, epoch=[]).run()
 
-    assert "Left behind what tasks wrote for db.t: connection reset" in caplog.text
+    assert "Left behind what was written for db.t, such as " in caplog.text
+    assert ": CatalogError: connection reset" in caplog.text
+
+
+def test_files_are_deleted_while_the_catalog_is_away(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each outage of a catalog would leave the files of an upsert behind."""
+    plan = upsert_plan(keyed)
+    messages, before = keyed_tasks(plan, *apart(SECOND)), stored_files(keyed.table().location())
+
+    def fail(*_: object) -> None:
+        raise CatalogError("connection reset")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CatalogClient, "find_table", fail)
+        with pytest.raises(CatalogError):
+            commit_upsert(keyed, plan, "position", messages)
+
+    assert stored_files(keyed.table().location()) < before
+    assert unreferenced_files(keyed.table()) == set()
 
 
 def test_sink_alone_refuses_what_it_cannot_do(keyed: Sink) -> None:

@@ -333,6 +333,24 @@ def test_older_file_that_cannot_be_read_hides_no_other_and_costs_no_descriptor(p
     assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
 
 
+def test_warning_names_the_file_that_cannot_be_read(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A user would look for what is wrong with a file whose reports are counted."""
+    write(path, [report(1)])
+    older(path).mkdir()
+    files = ReportFiles(path)
+    read = list(files.new())
+    older(path).rmdir()
+    path.unlink()
+    path.mkdir()
+    read += files.new()
+
+    assert len(read) == 1
+    assert caplog.messages == [
+        f"Reports on commits in {unread} are not counted while it cannot be read: Not a regular file"
+        for unread in (older(path), path)
+    ]
+
+
 def test_older_file_alone_that_cannot_be_read_is_told_each_time(path: Path) -> None:
     """A file that is missing and one that cannot be read would look alike."""
     older(path).mkdir(parents=True)
