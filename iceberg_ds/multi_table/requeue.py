@@ -33,7 +33,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.planning.decide import plan_branches
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import live_entries
-from iceberg_ds.snapshots.origins import Origin, find_own, origins_in, why_untold
+from iceberg_ds.snapshots.origins import Origin, find_origin, origins_in, why_untold
 from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY, QUARANTINED_TABLES_KEY
 from iceberg_ds.snapshots.refs import (
     MAIN_BRANCH,
@@ -270,7 +270,7 @@ def _ours(quarantine: Table, target: Target, snapshot: Snapshot, names: Collecti
         elif name != target.name:
             continue
         # A write that creates a table gets another UUID when it is repeated, and finds its rows by its number.
-        elif origin is not None and origin.is_new and find_own(target.history, origin, snapshot) is not None:
+        elif origin is not None and origin.is_new and find_origin(target.history, origin, snapshot) is not None:
             ours[name] = origin
         else:
             raise _unsure(

@@ -103,7 +103,7 @@ def origins_in(snapshot: Snapshot) -> dict[str, Origin] | None:
         return None
 
 
-def find_own(history: BranchHistory, origin: Origin, told: Snapshot) -> Snapshot | None:
+def find_origin(history: BranchHistory, origin: Origin, told: Snapshot) -> Snapshot | None:
     """Return the snapshot of a table's branch that has the other rows of a write, or None if the branch shows none.
 
     Args:
@@ -131,7 +131,7 @@ def why_untold(history: BranchHistory, branch: str, origin: Origin, told: Snapsh
         origin: The write.
         told: The snapshot of the quarantine table that has the write's rows.
     """
-    own = find_own(history, origin, told)
+    own = find_origin(history, origin, told)
     if own is None and origin.branch != branch:
         return f"are of a write to branch '{origin.branch}', which branch '{branch}' does not show"
     if own is None and origin.replaces:  # if it was killed and comes again, it replaces what is requeued now

@@ -112,6 +112,27 @@ BAD_ROWS = (
         tests=(_QUARANTINE + "test_lost_bad_row_is_found_by_the_count",),
     ),
     Mutation(
+        name="rows that name no table are lost where they are to be kept",
+        file="planning/quarantine.py",
+        before="    if unrouted is not None:\n",
+        after="    if unrouted is not None and found:\n",
+        tests=("unit/multi_table/test_unrouted.py::test_epoch_of_such_rows_alone_is_kept_once",),
+    ),
+    Mutation(
+        name="rows that name no table count as kept because an earlier try kept others",
+        file="planning/quarantine.py",
+        before="    if earlier.found is EarlierTry.SAME_ROWS or",
+        after="    if earlier.found is not EarlierTry.NONE or",
+        tests=("unit/multi_table/test_unrouted.py::test_other_rows_than_an_earlier_try_are_refused",),
+    ),
+    Mutation(
+        name="rows that name no table are not counted against the limit",
+        file="multi_table/commit.py",
+        before="exceeded_limit(unrouted_rows(of_all), count, received)",
+        after="exceeded_limit(unrouted_rows(of_all), 0, received)",
+        tests=("unit/multi_table/test_unrouted.py::test_more_of_them_than_allowed_fail_the_write",),
+    ),
+    Mutation(
         name="the quarantine table does not know the epoch",
         file="planning/quarantine.py",
         before="report_task(plan.in_epoch(epoch),",
@@ -121,8 +142,8 @@ BAD_ROWS = (
     Mutation(
         name="writers of one quarantine table are taken for each other",
         file="planning/quarantine.py",
-        before='    full = f"{app_id} > {table}{branch}"\n',
-        after="    full = app_id\n",
+        before='    full = f"{app_id} > {table}" + ',
+        after="    full = app_id + ",
         tests=(
             _QUARANTINE + "test_one_quarantine_of_several_tables_keeps_the_rows_of_all",
             _BAD_ROWS + "test_repeated_version_keeps_the_bad_rows_of_each_table_apart",
@@ -149,8 +170,8 @@ BAD_ROWS = (
     Mutation(
         name="a second driver adds bad rows of an epoch that its table refuses",
         file="planning/quarantine.py",
-        before="    if (reason := why_refused(write, finding)) is not None:\n",
-        after="    if (reason := why_refused(write, finding)) == 0:\n",
+        before="        if (reason := why_refused(self.write, finding)) is not None:\n",
+        after="        if (reason := why_refused(self.write, finding)) == 0:\n",
         tests=(_QUARANTINE + "test_second_driver_adds_no_bad_rows",),
     ),
     Mutation(
@@ -270,8 +291,8 @@ BAD_ROWS = (
     Mutation(
         name="rows of a table that was renamed are other rows",
         file="planning/quarantine.py",
-        before="        name = names.get(self.write.table_uuid, self.write.table)\n",
-        after="        name = self.write.table\n",
+        before="        name = None if self.write is None else names.get(self.write.table_uuid)\n",
+        after="        name = None\n",
         tests=(_QUARANTINE + "test_write_that_is_repeated_after_a_rename_finds_its_bad_rows",),
     ),
     Mutation(
@@ -318,8 +339,8 @@ BAD_ROWS = (
     Mutation(
         name="rows of a table that a repeated write has created are taken for those of a dropped one",
         file="multi_table/requeue.py",
-        before="origin.is_new and find_own(",
-        after="False and find_own(",
+        before="origin.is_new and find_origin(",
+        after="False and find_origin(",
         tests=(_REQUEUE + "test_rows_of_a_new_table_whose_driver_died_are_written",),
     ),
     Mutation(
