@@ -159,7 +159,8 @@ class SinkOptions:
     route_tables: tuple[str, ...] = _option(
         parse_table_patterns,
         "With `route-by`: the tables that may be written and created, such as `shop.orders, raw.*`; `*` stands for any "
-        "characters of a level, but for no dot in a namespace. Rows that name another one are refused.",
+        "characters of a level, but for no dot in a namespace. Rows that name another one are refused, or go to "
+        "`quarantine-table`.",
         default=(),
         shown="all tables of `route-namespace`",
     )
@@ -434,7 +435,7 @@ class SinkOptions:
     quarantine_table: tuple[str, ...] | None = _option(
         parse_identifier,
         "With `on-bad-row=quarantine`: the table for rows that cannot be written; a name without a dot is one in the "
-        "table's own namespace.",
+        "table's own namespace. With `route-by` it also gets rows that name no table, if it is given.",
         shown="the table's name with the suffix `__quarantine`",
     )
     max_bad_rows: int | float | None = _option(
