@@ -216,8 +216,8 @@ def _check_first(table: str, result: CommitResult) -> CommitResult:
 
 def _none_without_first(writes: Sequence[TableWrite]) -> str:
     return (
-        f"Nothing was committed to {', '.join(write.table for write in writes)}, because the rows that cannot be "
-        "written there did not get into their quarantine table"
+        f"Nothing was committed to {', '.join(write.table for write in writes) or 'any table'}, because the rows that "
+        "cannot be written there did not get into their quarantine table"
     )
 
 
