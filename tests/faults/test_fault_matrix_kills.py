@@ -31,8 +31,9 @@ COMMITTER_STEPS = [FaultPoint.TASK_WRITTEN, FaultPoint.FILE_OPENED, FaultPoint.F
 # Steps that only a write that fails by itself comes to, and where it fails.
 AFTER_A_FAILURE = {FaultPoint.ABORT_BEGUN: FaultPoint.TASK_WRITTEN, FaultPoint.CLEANING_UP: FaultPoint.FILE_CLOSED}
 LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
-# Writes into several tables alone come to these: `test_many_tables_kills`.
+# Writes into several tables alone come to these: `test_many_tables_kills`, and `test_report_kills` for a quarantine.
 OF_MANY_TABLES = {
+    FaultPoint.QUARANTINED,
     FaultPoint.TABLES_SEEN,
     FaultPoint.TABLES_CREATED,
     FaultPoint.TABLES_PREPARED,
