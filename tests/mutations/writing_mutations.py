@@ -815,6 +815,20 @@ WRITING = (
         spark_tests=("integration/catalogs/test_marked_secrets.py",),
     ),
     Mutation(
+        name="a secret in an option of a write is shown",
+        file="options/parse.py",
+        before="any(map(holds_secret, [key] if is_elsewhere else [key, text]))",
+        after="holds_secret(key)",
+        tests=("properties/test_secrets_in_options.py",),
+    ),
+    Mutation(
+        name="an error about a predicate shows a secret in it",
+        file="expressions/row_filter.py",
+        before="masked_problem(predicate, str(problem))",
+        after="problem",
+        tests=("properties/test_secrets_in_options.py",),
+    ),
+    Mutation(
         name="errors do not say what to look at",
         file="error_hints.py",
         before="return otherwise if found.cause is Cause.UNKNOWN else found.next_step",
