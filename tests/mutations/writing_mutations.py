@@ -829,6 +829,16 @@ WRITING = (
         tests=("properties/test_secrets_in_options.py",),
     ),
     Mutation(
+        name="a constant in an hour that clocks skip is compared with times without a zone",
+        file="expressions/binding.py",
+        before="if self._zone.changes_near(moment):",
+        after="if moment is None:",
+        tests=("unit/expressions/test_binding.py::test_constant_near_a_change_of_clocks_is_refused",),
+        spark_tests=(
+            "integration/test_predicates_like_spark.py::test_times_near_a_change_of_clocks_mean_what_spark_says_or_are_refused",
+        ),
+    ),
+    Mutation(
         name="errors do not say what to look at",
         file="error_hints.py",
         before="return otherwise if found.cause is Cause.UNKNOWN else found.next_step",
