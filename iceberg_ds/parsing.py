@@ -6,9 +6,7 @@ parsed counts as not set, and fails no commit.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -18,11 +16,6 @@ _Word = TypeVar("_Word", bound=str)
 VALUE = "{value}"
 _HIGHEST_LONG = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
-# Set by Spark for its Python processes: `default`, or the session that they have a folder of their own for.
-_SESSION_FOLDER = "SPARK_JOB_ARTIFACT_UUID"
-_FOLDERS_OF_SESSIONS = (
-    "Spark runs sessions of Spark Connect in folders of its own, and deletes these with all that is in them"
-)
 _DELETE_ENCODINGS = ("auto", "equality", "position", "copy-on-write")
 
 
@@ -123,16 +116,6 @@ def location(text: str) -> str:
     return text.rstrip("/")
 
 
-def local_file(text: str) -> str:
-    """Return the absolute path of a local file."""
-    path = Path(text).expanduser()
-    if not text or "://" in text or text.endswith("/"):
-        raise ValueError("expected the path of a local file, such as /var/log/spark/commits.jsonl")
-    if not path.is_absolute() and is_folder_of_session():
-        raise ValueError(f"expected an absolute path: {_FOLDERS_OF_SESSIONS}")
-    return str(path.absolute())
-
-
 def always_checked(text: str) -> bool:
     """Return true; nothing else is allowed."""
     if not boolean(text):
@@ -170,33 +153,6 @@ def delete_encoding(text: str) -> str:
     if word not in _DELETE_ENCODINGS:
         raise ValueError(f"expected one of {', '.join(_DELETE_ENCODINGS)}")
     return word
-
-
-def is_folder_of_session() -> bool:
-    """Return whether this process runs in a folder that Spark made for a session of Spark Connect, and will delete."""
-    return os.environ.get(_SESSION_FOLDER, "default") != "default"
-
-
-def embedded_warehouse(folder: Path) -> str:
-    """Return the absolute path of an embedded warehouse.
-
-    Raises:
-        ValueError: The path cannot be part of a URL, which the locations of tables are; or it is relative to a folder
-            that does not last.
-    """
-    if not folder.expanduser().is_absolute() and is_folder_of_session():
-        raise ValueError(f"expected an absolute path: {_FOLDERS_OF_SESSIONS}")
-    path = str(folder.expanduser().absolute())
-    if any(character in path for character in "?#"):
-        raise ValueError("expected a path without ? and #, which cannot stand in the locations of tables")
-    return path
-
-
-def warehouse(text: str) -> str:
-    """Return the absolute path of a local folder."""
-    if "://" in text:
-        raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
-    return embedded_warehouse(Path(text))
 
 
 def whole_number(properties: Mapping[str, str], name: str, otherwise: int, *, most: int = _HIGHEST_LONG) -> int:

@@ -29,8 +29,8 @@ UNMISTAKABLE_WORDS = (
 )
 # ... and these in names of properties alone: values such as `db.sessions` are no secrets.
 TELLING_WORDS = (
-    rf"{UNMISTAKABLE_WORDS}|pwd|auth|private|session|signature|bearer|assertion|client[-_]?id|"
-    r"(?<![a-z])(?:pass|sas|jwt)(?![a-z])|"
+    rf"{UNMISTAKABLE_WORDS}|pwd|auth|private|session|signature|bearer|assertion|client[-_]?id|jwt|"
+    r"(?<![a-z])(?:pass|sas)(?![a-z])|"
     r"(?<![\w-])header\.|[-._]key(?![\w.-])|user(?![\w.-])"
 )
 # The same in the query of an address, where names are short.
@@ -144,6 +144,8 @@ _PRIVATE_KEY = re.compile(
 )
 # A token that tells itself by its shape: an object of JSON in Base64, and what follows it.
 _JWT = re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*){0,3}")
+# A login as a header has it. A word without a digit may be one of a sentence about tokens.
+_LOGIN = re.compile(r"\b(?:bearer\s+(?=\S*\d)|authorization\s*[:=]\s*[a-z]+\s+)[\w.~+/=-]{6,}", re.IGNORECASE)
 # The value of a header `Authorization`.
 _AUTHORIZATION = re.compile(r"\s*(?:bearer|basic)\s+(?P<value>\S+)\s*", re.IGNORECASE)
 # An entry of a database's connection string.
@@ -162,10 +164,13 @@ _ALWAYS_PLAIN = frozenset({"", "true", "false", "none", "null"})
 _STORAGE_KEY = re.compile(
     r"(?!(client|gcs\.oauth2|adls)\.refresh-credentials-)((s3|gcs|adls|hdfs|oss|hf|fsspec|client)\.|py-io-impl$)"
 )
-# A property of a column ends in the column's name, which tells nothing.
+# What ends the name of a secret, alone or as the last word of `db-password`, `db_password` or `dbPassword`, whose
+# letters Spark makes small: so a word counts with any letters before it, but for `sas`, with which `kansas` ends. A
+# property of a column ends in the column's name, which tells nothing.
 _CREDENTIAL = re.compile(
-    r"(?!.*\.column\.)(auth\.|header\.|(.*[.-])?("
-    rf"{UNMISTAKABLE_WORDS}|pwd|signature|(private|encryption|secret|customer)[-.]?key)(ord|d)?$)"
+    r"(?!.*\.column\.)(auth\.|header\.|(.*[.-])?sas$|.*("
+    rf"{UNMISTAKABLE_WORDS}|pwd|signature|jwt|access[-.]?key[-.]?id|(private|encryption|secret|customer)[-.]?key|"
+    r"passwords?|(secret|credential)s)d?$)"
 )
 # Credentials for all services of AWS; the catalog may be one of them.
 _SHARED_CREDENTIAL = re.compile(r"client\.(access-key-id|secret-access-key|session-token)$")
@@ -216,10 +221,19 @@ def refused_value(text: str, problem: str) -> str:
     A part of the value that the problem quotes shows no secret either, though it may not look like one any more without
     what stands before it.
     """
-    shown = mask_text(mask_url(text), {})
-    hidden = re.fullmatch("(.*)".join(map(re.escape, shown.split(MASK))), text, re.DOTALL)
-    secrets = {"secret": list(hidden.groups())} if hidden is not None else {"secret": text}
-    return f"{shown!r}: {mask_text(problem, secrets)}"
+    return f"{mask_value(text)!r}: {masked_problem(text, problem)}"
+
+
+def mask_value(text: str) -> str:
+    """Return the value of an option, without what looks like a secret in it."""
+    return mask_text(mask_url(text), {})
+
+
+def masked_problem(text: str, problem: str) -> str:
+    """Return what is wrong with the value of an option without the secrets in the value, in its letters or small."""
+    hidden = re.fullmatch("(.*)".join(map(re.escape, mask_value(text).split(MASK))), text, re.DOTALL)
+    secrets = [text] if hidden is None else hidden.groups()
+    return mask_text(problem, {"secret": [*secrets, *map(str.lower, secrets)]})
 
 
 def _userinfo_of_value(text: str) -> list[re.Match[str]]:
@@ -254,6 +268,15 @@ def _behind(matches: Iterable[re.Match[str]]) -> list[tuple[int, int]]:
 def has_password(text: str) -> bool:
     """Return whether a text surely holds an address with a user and a password."""
     return _PASSWORD.search(text) is not None
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether a text surely holds a secret: a password in an address, a token, a key, or a named credential."""
+    if any(shape.search(text) for shape in (_PASSWORD, _JWT, _PRIVATE_KEY, _LOGIN)):
+        return True
+    # Blanks around a = are those of a sentence.
+    parameters = (entry for entry in _PARAMETER.finditer(text) if " " not in entry["before"])
+    return any(is_credential(entry["key"]) for entry in (*_QUOTED_ENTRY.finditer(text), *parameters))
 
 
 def mask_password(location: str) -> str:

@@ -18,8 +18,8 @@ from pyiceberg.utils.config import merge_config
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.io.configuration import configured_catalog, default_catalog, read_configuration
+from iceberg_ds.io.local_paths import embedded_warehouse, is_folder_of_session
 from iceberg_ds.options.sink_options import CATALOG_PREFIX, DEFAULT_WAREHOUSE, SinkOptions
-from iceberg_ds.parsing import embedded_warehouse, is_folder_of_session
 from iceberg_ds.secrets import is_secret, mask_properties, mask_url
 
 # PyIceberg reads these as trees, and ignores them in the flat form that options and the environment have.

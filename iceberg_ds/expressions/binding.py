@@ -23,6 +23,7 @@ from iceberg_ds.expressions.nodes import (
     Comparison,
     Constant,
     Expression,
+    Function,
     IsNull,
     IsTruth,
     Like,
@@ -159,9 +160,24 @@ class _Typing:
         has_decimals = any(is_decimal(one.type) for one in found)
         try:
             to = reduce(common_type, [_narrow(one) if has_decimals else one.type for one in found])
-            return tuple(cast(one, to, self._zone) for one in found)
+            return self._away_from_changes([cast(one, to, self._zone) for one in found])
         except ValueError as problem:
             raise ValueError(f"{_comparing(found)}: {problem}") from problem
+
+    def _away_from_changes(self, alike: list[Expression]) -> tuple[Expression, ...]:
+        """Return the operands; refuse a constant beside which Spark compares instants or clocks, as it optimizes."""
+        if self._zone is None or not any(map(_reads_clocks, alike)):
+            return tuple(alike)
+        known = [one for one in alike if isinstance(one, Constant) and one.value.is_valid]
+        for one in known:
+            moment = typing_cast("Constant", cast(one, INSTANT, self._zone)).value.as_py()
+            if self._zone.changes_near(moment):
+                raise ValueError(
+                    f"clocks in {self._zone.name} are changed near {one.value.as_py()}, where Spark takes times with "
+                    "and without a zone for each other in more than one way: compare a column with a TIMESTAMP_NTZ if "
+                    "it has no zone, and with a TIMESTAMP if it has one"
+                )
+        return tuple(alike)
 
     def _one_of(self, found: list[Expression]) -> Expression:
         left, *members = self._alike(found)
@@ -225,6 +241,11 @@ def _narrow(one: Expression) -> pa.DataType:
     if is_integer(one.type) and isinstance(one, Constant) and one.value.is_valid:
         return as_decimal(one.type, len(str(abs(one.value.as_py()))))
     return one.type
+
+
+def _reads_clocks(one: Expression) -> bool:
+    """Return whether an operand is cast from a time without a zone to one with a zone, or back."""
+    return isinstance(one, Function) and {one.type, one.operands[0].type} == {LOCAL, INSTANT}
 
 
 def _comparing(found: list[Expression]) -> str:

@@ -370,10 +370,11 @@ def _date_trunc(name: str, operands: Sequence[Expression], zone: Zone | None) ->
         one = cast(one, INSTANT, zone)
     local = _on_clocks(name, one, zone, LOCAL)
     begun = folded(Function((local,), LOCAL, partial(pc.floor_temporal, unit=unit), keeps_order=True))
-    if one.type == LOCAL:
-        return begun
+    # Of a time without a zone, too: Spark takes it for one of the session's, where clocks may skip it.
     if unit in _WITHIN_DAYS and not _known(zone).is_fixed:
         raise ValueError(f"{name} to the {unit} is not computed where clocks change: compare with >= and <")
+    if one.type == LOCAL:
+        return begun
     # The first moment of a day is not always the one at which clocks show 0.
     return cast(begun if unit in _WITHIN_DAYS else cast(begun, DATE, zone), INSTANT, zone)
 

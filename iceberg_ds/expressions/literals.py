@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta, timezone, tzinfo
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -44,6 +44,7 @@ _FLOATS = {
 }
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # compared with times without a zone
 _MICROSECOND = timedelta(microseconds=1)
+_DAY = timedelta(days=1)
 _MOST_HOURS = 18
 # The characters that Spark trims. It knows only the spaces and digits of ASCII.
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
@@ -74,6 +75,17 @@ class Zone:
     def is_fixed(self) -> bool:
         """Whether its clocks never change."""
         return not isinstance(self.rules, ZoneInfo)
+
+    def changes_near(self, moment: datetime) -> bool:
+        """Return whether clocks are changed so near to an instant that they skip times there, or show them twice."""
+        if self.is_fixed or not MINYEAR < moment.year < MAXYEAR:
+            return False
+        before, after = (self._offset_at(moment + days) for days in (-_DAY, _DAY))
+        by = abs(after - before)
+        return self._offset_at(moment - by) != self._offset_at(moment + by)
+
+    def _offset_at(self, moment: datetime) -> timedelta:
+        return moment.astimezone(self.rules).utcoffset() or timedelta(0)
 
     @property
     def arrow(self) -> str:

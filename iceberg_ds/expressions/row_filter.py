@@ -8,25 +8,31 @@ from pyiceberg.schema import Schema
 
 from iceberg_ds.expressions.binding import typed_predicate
 from iceberg_ds.expressions.nodes import Constant
-from iceberg_ds.expressions.parser import Tree, parse_predicate
+from iceberg_ds.expressions.parser import parse_predicate
 from iceberg_ds.plan import BoundColumn, OverwriteByFilter
+from iceberg_ds.secrets import masked_problem
 
 
 class RowFilter:
     """Separates the rows that satisfy a predicate from all others, including those for which it is unknown.
 
     Args:
-        predicate: As `parser.parse_predicate` returns it.
+        predicate: The text of the predicate.
         schema: The table's schema.
         case_sensitive: As in `binding.typed_predicate`.
         time_zone: As in `binding.typed_predicate`.
 
     Raises:
-        ValueError: A column is missing or ambiguous, or a value does not compare or cannot be computed exactly.
+        ValueError: The text cannot be parsed, a column is missing or ambiguous, or a value does not compare or cannot
+            be computed exactly. No secret that the text holds is in the error or its causes.
     """
 
-    def __init__(self, predicate: Tree, schema: Schema, *, case_sensitive: bool, time_zone: str | None = None) -> None:
-        self._expression = typed_predicate(predicate, schema, case_sensitive=case_sensitive, time_zone=time_zone)
+    def __init__(self, predicate: str, schema: Schema, *, case_sensitive: bool, time_zone: str | None = None) -> None:
+        try:
+            tree = parse_predicate(predicate)
+            self._expression = typed_predicate(tree, schema, case_sensitive=case_sensitive, time_zone=time_zone)
+        except ValueError as problem:  # it quotes names and values of the predicate
+            raise ValueError(masked_problem(predicate, str(problem))) from None
         self._constant: bool | None = None
         if isinstance(self._expression, Constant):
             self._constant = self._expression.value.as_py() is True
@@ -46,7 +52,7 @@ class RowFilter:
     def of(cls, overwrite: OverwriteByFilter, schema: Schema) -> RowFilter:
         """Return the filter of the rows that a write replaces; raises as the constructor does."""
         return cls(
-            parse_predicate(overwrite.predicate),
+            overwrite.predicate,
             schema,
             case_sensitive=overwrite.case_sensitive,
             time_zone=overwrite.time_zone,

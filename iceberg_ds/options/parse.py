@@ -6,15 +6,15 @@ Option keys reach us in lower case because Spark lower-cases them; values arrive
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options.other_writers import ALIASES, NOT_OURS, refusal_of_setting
 from iceberg_ds.options.rules import broken_rules
-from iceberg_ds.options.sink_options import CATALOG_PREFIX, OPTIONS, Option, SinkOptions
-from iceberg_ds.secrets import has_password, is_credential, mask_name, mask_url, refused_value
+from iceberg_ds.options.sink_options import CATALOG_PREFIX, OPTIONS, ROUTE_OPTIONS_PREFIX, Option, SinkOptions
+from iceberg_ds.secrets import holds_secret, is_credential, mask_name, mask_value, refused_value
 from iceberg_ds.table.names import parse_identifier
 
 # Spark itself puts these beside the user's options.
@@ -37,6 +37,9 @@ _RESERVED_PREFIXES = (
 )
 _BY_KEY = {option.name.lower(): option for option in OPTIONS if option.prefix is None}
 _GROUPS = {option.prefix: option for option in OPTIONS if option.prefix is not None}
+# Predicates hold values of rows.
+_PREDICATES = frozenset({"replace-where", "delete-when"})
+_PROPERTIES = ("table-property.", "snapshot-property.")
 
 
 def parse_options(raw: Mapping[str, str]) -> SinkOptions:
@@ -46,8 +49,15 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
         raw: Options as Spark passes them: lower-case keys, string values.
 
     Raises:
-        OptionError: Names every unknown, malformed, missing or contradicting option at once.
+        OptionError: Names every unknown, malformed, missing or contradicting option at once; or every one that shows a
+            secret.
     """
+    if shown := list(_showing_secrets(raw)):
+        raise OptionError(
+            f"Cannot write with these options:\n  - options {', '.join(shown)} would write secrets into the table's "
+            "metadata, which all of its readers can see, or into errors and logs: a secret belongs below "
+            f"'{CATALOG_PREFIX}', or better into the configuration of PyIceberg"
+        )
     parsed: dict[str, Any] = {option.field: {} for option in _GROUPS.values()}
     malformed: list[str] = []
     problems: list[str] = []
@@ -74,6 +84,19 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
     return replace(options, snapshot_properties={**options.snapshot_properties, "userMetadata": options.user_metadata})
 
 
+def _showing_secrets(raw: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names of options that surely hold a secret, and that tables, errors or logs may show."""
+    for key, text in raw.items():
+        name = ALIASES.get(key, key)
+        if key.startswith(CATALOG_PREFIX) or not (is_known(key) or key == "path"):
+            continue
+        # Options of one table are parsed, and looked at, with those of all.
+        is_elsewhere = name in _PREDICATES or key.startswith(ROUTE_OPTIONS_PREFIX)
+        is_named = key.startswith(_PROPERTIES) and is_credential(key.partition(".")[2])
+        if is_named or any(map(holds_secret, [key] if is_elsewhere else [key, text])):
+            yield "table" if key == "path" else _BY_KEY[name].name if name in _BY_KEY else mask_name(key)
+
+
 def is_known(key: str) -> bool:
     """Return whether a key, in lower case, names an option of a write."""
     return ALIASES.get(key, key) in _BY_KEY or any(key.startswith(prefix) and key != prefix for prefix in _GROUPS)
@@ -94,8 +117,8 @@ def options_of_call(table: str, options: Mapping[str, str] | None) -> dict[str, 
     named, namespace = given.get("table", table), given.get("namespace")
     if _full_identifier(named, namespace) != _full_identifier(table, namespace):
         raise OptionError(
-            f"Cannot tell which table is meant: the argument is {mask_url(table)!r}, and option 'table' is "
-            f"{mask_url(named)!r}. Drop the option."
+            f"Cannot tell which table is meant: the argument is {mask_value(table)!r}, and option 'table' is "
+            f"{mask_value(named)!r}. Drop the option."
         )
     return {**given, "table": table}
 
@@ -175,20 +198,6 @@ def _implied(parsed: Mapping[str, Any]) -> dict[str, Any]:
 def _wrong_properties(options: SinkOptions) -> list[str]:
     """Return what is wrong with table properties and snapshot properties, no matter which table."""
     problems = []
-    groups = {"table-property.": options.table_properties, "snapshot-property.": options.snapshot_properties}
-    public = [
-        f"{prefix}{key}"
-        for prefix, properties in groups.items()
-        for key, value in properties.items()
-        if is_credential(key) or has_password(value)
-    ]
-    values = {"location": options.location, "userMetadata": options.user_metadata}
-    public += [name for name, text in values.items() if has_password(text or "")]
-    if public:
-        problems.append(
-            f"options {', '.join(public)} would write secrets into the table's metadata, which all of its readers can "
-            f"see: a secret belongs below '{CATALOG_PREFIX}', or better into the configuration of PyIceberg"
-        )
     if reserved := sorted(filter(_is_reserved, options.snapshot_properties)):
         problems.append(
             "options 'snapshot-property.*' would replace what the commit itself records, or what readers go by: "

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from iceberg_ds import parsing as values
 from iceberg_ds.errors import IcebergSinkError, OptionError
+from iceberg_ds.io import local_paths
 from iceberg_ds.metrics.reporters import ReportSettings
 from iceberg_ds.options.readers import READERS
 from iceberg_ds.plan import METADATA_COLUMNS, IsolationLevel, ParquetEncodings, TxnId
@@ -147,7 +148,7 @@ class SinkOptions:
         is_shown=False,
     )
     warehouse: str | None = _option(
-        values.warehouse,
+        local_paths.warehouse,
         "Local folder of the embedded catalog (SQLite and files), which is used when no catalog is configured.",
         shown=f"`./{DEFAULT_WAREHOUSE}`",
     )
@@ -454,7 +455,7 @@ class SinkOptions:
         "Added to the summary of the snapshot, such as `snapshot-property.team`.",
     )
     metrics_file: str | None = _option(
-        values.local_file,
+        local_paths.local_file,
         "File on the driver's machine to which each commit appends its report, a line of JSON; see "
         "[metrics](metrics/index.md).",
     )

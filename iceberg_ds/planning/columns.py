@@ -218,12 +218,10 @@ class WrittenColumns:
         if self._options.delete_when is None:
             return None
         # Most writes need no predicates.
-        from iceberg_ds.expressions.parser import parse_predicate  # noqa: PLC0415
         from iceberg_ds.expressions.row_filter import RowFilter  # noqa: PLC0415
 
-        predicate = parse_predicate(self._options.delete_when)
         found = RowFilter(
-            predicate,
+            self._options.delete_when,
             self.frame,
             case_sensitive=bool(self._options.case_sensitive),
             time_zone=self._options.time_zone,

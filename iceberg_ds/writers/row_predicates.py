@@ -80,12 +80,9 @@ def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
     if predicate is None or frame is None:
         return None
     # Most tasks need no predicates.
-    from iceberg_ds.expressions.parser import parse_predicate  # noqa: PLC0415
     from iceberg_ds.expressions.row_filter import RowFilter  # noqa: PLC0415
 
-    is_deleted = RowFilter(
-        parse_predicate(predicate), frame, case_sensitive=bool(plan.case_sensitive), time_zone=plan.time_zone
-    )
+    is_deleted = RowFilter(predicate, frame, case_sensitive=bool(plan.case_sensitive), time_zone=plan.time_zone)
     # Rows of another engine may have a null anywhere, and columns are taken by position.
     optional = Schema(*(NestedField(field.field_id, field.name, field.field_type) for field in frame.fields))
     shape = file_shape(optional, case_sensitive=True)

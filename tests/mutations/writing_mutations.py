@@ -815,6 +815,30 @@ WRITING = (
         spark_tests=("integration/catalogs/test_marked_secrets.py",),
     ),
     Mutation(
+        name="a secret in an option of a write is shown",
+        file="options/parse.py",
+        before="any(map(holds_secret, [key] if is_elsewhere else [key, text]))",
+        after="holds_secret(key)",
+        tests=("properties/test_secrets_in_options.py",),
+    ),
+    Mutation(
+        name="an error about a predicate shows a secret in it",
+        file="expressions/row_filter.py",
+        before="masked_problem(predicate, str(problem))",
+        after="problem",
+        tests=("properties/test_secrets_in_options.py",),
+    ),
+    Mutation(
+        name="a constant in an hour that clocks skip is compared with times without a zone",
+        file="expressions/binding.py",
+        before="if self._zone.changes_near(moment):",
+        after="if moment is None:",
+        tests=("unit/expressions/test_binding.py::test_constant_near_a_change_of_clocks_is_refused",),
+        spark_tests=(
+            "integration/test_predicates_like_spark.py::test_times_near_a_change_of_clocks_mean_what_spark_says_or_are_refused",
+        ),
+    ),
+    Mutation(
         name="errors do not say what to look at",
         file="error_hints.py",
         before="return otherwise if found.cause is Cause.UNKNOWN else found.next_step",

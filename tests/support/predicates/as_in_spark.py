@@ -141,7 +141,7 @@ hour(ntz) = 1
 minute(ts) = 30
 date_trunc('DAY', ts) = TIMESTAMP '2026-03-08'
 date_trunc('month', ts) = '2026-11-01'
-date_trunc('HOUR', ntz) = TIMESTAMP_NTZ '2026-11-01 01:00:00'
+date_trunc('DAY', ntz) = TIMESTAMP_NTZ '2026-03-08 00:00:00'
 date_trunc('week', ntz) < TIMESTAMP_NTZ '1970-01-01 00:00:00'
 date_trunc('YEAR', ts) = '2026-01-01 00:00:00'
 date_trunc('QUARTER', d) = '2026-01-01'
@@ -158,7 +158,11 @@ ts = TIMESTAMP_LTZ '1900-01-01 00:00:00'
 ts >= TIMESTAMP_NTZ '2026-03-08 02:30:00'
 ntz = '2026-03-08 03:30:00'
 ntz = TIMESTAMP_NTZ '2026-03-08 03:30:00'
-ntz >= TIMESTAMP '2026-03-08 02:30:00'
+ntz = '2026-03-08 02:30:00'
+ntz >= TIMESTAMP_NTZ '2026-03-08 02:30:00'
+ts = TIMESTAMP_NTZ '2026-03-08 02:30:00'
+ntz >= TIMESTAMP '2026-03-09 02:30:00'
+cast(ntz AS timestamp) = ts
 ntz = ts
 ntz <> ts
 ts BETWEEN '2026-01-01' AND '2026-06-01'

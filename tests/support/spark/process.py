@@ -167,14 +167,7 @@ class SparkProcess:
     def kill(self) -> None:
         """Kill it without warning, and wait until the last of its workers is gone."""
         self.kill_group()
-        deadline = time.monotonic() + _DIE_TIMEOUT_S
-        while members := find_members(self.pid):
-            for member in members:
-                with suppress(ProcessLookupError):
-                    os.kill(member, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Processes {members} do not die.")
-            time.sleep(_LOOK_EVERY_S)
+        kill_members(self.pid)
 
     def close(self) -> None:
         """Kill it, and let go of what is held of it."""
@@ -185,6 +178,18 @@ class SparkProcess:
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
+
+
+def kill_members(session_id: int) -> None:
+    """Kill all processes of a session without warning, and wait until the last of them is gone."""
+    deadline = time.monotonic() + _DIE_TIMEOUT_S
+    while members := find_members(session_id):
+        for member in members:
+            with suppress(ProcessLookupError):
+                os.kill(member, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Processes {members} do not die.")
+        time.sleep(_LOOK_EVERY_S)
 
 
 def find_members(session_id: int, name: str | None = None) -> list[int]:

@@ -6,24 +6,20 @@ Their Spark is the one that Spark's connectors of Kafka and Avro were fetched fo
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from support.services.kafka import install_recipe_services
 from support.services.servers import REPOSITORY
-from support.spark.process import find_members, wait_until
+from support.spark.process import kill_members, wait_until
 from support.spark.session import JAVA_OPTIONS
 from support.spark.tables import Warehouse
 
 # What Spark lacks; it has the other jars that they need.
 _CONNECTORS = ("spark-sql-kafka-*", "spark-token-provider-*", "spark-avro_*", "kafka-clients-*", "commons-pool2-*")
 _TIMEOUT_S = 300
-_LOOK_EVERY_S = 0.02
 _LAST_CHARACTERS = 6000
 _DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -98,14 +94,7 @@ class SubmittedProgram:
 
     def kill(self) -> None:
         """Kill it without warning, and wait until the last of its processes is gone."""
-        deadline = time.monotonic() + _TIMEOUT_S
-        while members := find_members(self._process.pid):
-            for member in members:
-                with suppress(ProcessLookupError):
-                    os.kill(member, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Processes {members} do not die.")
-            time.sleep(_LOOK_EVERY_S)
+        kill_members(self._process.pid)
         self._process.wait()
 
     def _last_words(self) -> str:

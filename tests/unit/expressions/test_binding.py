@@ -195,10 +195,40 @@ def test_what_does_not_compare_is_refused_and_says_why(text: str, reason: str) -
         typed(text, time_zone="UTC")
 
 
-def test_part_of_an_hour_is_refused_where_clocks_change() -> None:
-    """Rows of the hour that clocks show twice would be taken for those of one hour."""
+@pytest.mark.parametrize("column", ["tstz", "ts"])
+def test_part_of_an_hour_is_refused_where_clocks_change(column: str) -> None:
+    """Rows of the hour that clocks show twice would be taken for those of one hour, those of one they skip for it."""
     with pytest.raises(ValueError, match="not computed where clocks change"):
-        typed("date_trunc('hour', tstz) = '2026-11-01Z'", time_zone="Europe/Paris")
+        typed(f"date_trunc('hour', {column}) = '2026-11-01'", time_zone="Europe/Paris")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("ts = TIMESTAMP '2026-03-08 02:30:00'", True),
+        ("ts >= TIMESTAMP '2026-03-08 03:59:59'", True),
+        ("ts <=> TIMESTAMP '2026-11-01 01:30:00 -05:00'", True),
+        ("ts IN (TIMESTAMP '2026-03-08 03:30:00', NULL)", True),
+        ("cast(ts AS timestamp) = '2026-03-08 02:30:00'", True),
+        ("cast(tstz AS timestamp_ntz) = TIMESTAMP_NTZ '2026-11-01 01:30:00'", True),
+        ("ts = '2026-03-08 02:30:00'", False),
+        ("ts = TIMESTAMP_NTZ '2026-03-08 02:30:00'", False),
+        ("tstz = TIMESTAMP_NTZ '2026-03-08 02:30:00'", False),
+        ("ts = tstz", False),
+        ("ts >= TIMESTAMP '2026-11-01'", False),
+        ("ts >= TIMESTAMP '2026-03-08 04:00:00'", False),
+        ("ts > TIMESTAMP '9999-12-31 12:00:00'", False),
+        ("ts > TIMESTAMP '0001-01-01'", False),
+    ],
+)
+def test_constant_near_a_change_of_clocks_is_refused(text: str, *, is_refused: bool) -> None:
+    """Spark compares clocks or instants, as it optimizes: rows would be replaced that it does not select."""
+    if is_refused:
+        with pytest.raises(ValueError, match=r"clocks in America/New_York are changed near 2026-.*TIMESTAMP_NTZ"):
+            typed(text, time_zone="America/New_York")
+    else:
+        typed(text, time_zone="America/New_York")
+    typed(text, time_zone="-05:00")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ ROWS = [
 def split(text: str, schema: Schema = SCHEMA, batch: pa.RecordBatch | None = None) -> tuple[list[int], list[int]]:
     """Return the ids of the rows that satisfy a predicate, and those of the others."""
     batch = batch if batch is not None else pa.RecordBatch.from_pylist(ROWS, schema=ARROW)
-    row_filter = RowFilter(parse_predicate(text), schema, case_sensitive=False)
+    row_filter = RowFilter(text, schema, case_sensitive=False)
     satisfying, failing = row_filter.satisfying(batch), row_filter.failing(batch)
     assert satisfying.schema.equals(batch.schema, check_metadata=True)
     assert failing.schema.equals(batch.schema, check_metadata=True)
@@ -128,7 +128,7 @@ def test_nan_is_one_value_whatever_its_bits(text: str, bits: int) -> None:
 )
 def test_rows_are_marked_where_the_predicate_is_true(text: str, found: list[bool]) -> None:
     """A row of which it is unknown would be dropped, or fail the task."""
-    row_filter = RowFilter(parse_predicate(text), SCHEMA, case_sensitive=False)
+    row_filter = RowFilter(text, SCHEMA, case_sensitive=False)
 
     assert row_filter.mask(pa.RecordBatch.from_pylist(ROWS, schema=ARROW)).to_pylist() == found
 

@@ -1,0 +1,58 @@
+"""Local files and folders that options name, as absolute paths.
+
+A path relative to a folder that Spark makes for a session of Spark Connect would be deleted with it, and is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Set by Spark for its Python processes: `default`, or the session that they have a folder of their own for.
+_SESSION_FOLDER = "SPARK_JOB_ARTIFACT_UUID"
+
+
+def is_folder_of_session() -> bool:
+    """Return whether this process runs in a folder that Spark made for a session of Spark Connect, and will delete."""
+    return os.environ.get(_SESSION_FOLDER, "default") != "default"
+
+
+def local_file(text: str) -> str:
+    """Return the absolute path of a local file.
+
+    Raises:
+        ValueError: The text is no such path, or the path is relative to a folder that does not last.
+    """
+    if not text or "://" in text or text.endswith("/"):
+        raise ValueError("expected the path of a local file, such as /var/log/spark/commits.jsonl")
+    return str(_lasting(Path(text)))
+
+
+def embedded_warehouse(folder: Path) -> str:
+    """Return the absolute path of an embedded warehouse.
+
+    Raises:
+        ValueError: The path cannot be part of a URL, which the locations of tables are; or it is relative to a folder
+            that does not last.
+    """
+    path = str(_lasting(folder))
+    if any(character in path for character in "?#"):
+        raise ValueError("expected a path without ? and #, which cannot stand in the locations of tables")
+    return path
+
+
+def warehouse(text: str) -> str:
+    """Return the absolute path of a local folder; raises as `embedded_warehouse` does, and for an object store's."""
+    if "://" in text:
+        raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
+    return embedded_warehouse(Path(text))
+
+
+def _lasting(given: Path) -> Path:
+    path = given.expanduser()
+    if not path.is_absolute() and is_folder_of_session():
+        raise ValueError(
+            "expected an absolute path: Spark runs sessions of Spark Connect in folders of its own, and deletes these "
+            "with all that is in them"
+        )
+    return path.absolute()
