@@ -325,7 +325,8 @@ def was_written_before(catalog: CatalogClient, write: WriteIdentity) -> bool:
         assert isinstance(there, TxnId)  # noqa: S101  # as `write.txn`
         last = find_markers(history, TXNS, there.writer).last
         if find_own(history, there, last) is not None:  # most versions put no rows there
-            report_replay(catalog, replace(write, txn=there), identifier_text(table.name()), table, last)
+            name = identifier_text(table.name())
+            report_replay(catalog, replace(write, txn=there), name, table, last)
             break
     return True
 
