@@ -50,8 +50,8 @@ SNAPSHOTS = 200_000
 SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
 _OPERATIONS = {"append", "replace", "overwrite", "delete"}
 _UUID = r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
-# A name under which rows go into a quarantine table: `<stream> > <table>`, or a digest of it if it is long.
-_QUARANTINE = re.compile(r"(?P<stream>.+) > [^.]+\..+", re.DOTALL)
+# A name under which rows go into a quarantine table: `<stream> > <table or its UUID>`, or a digest of it if it is long.
+_QUARANTINE = re.compile(rf"(?P<stream>.+) > (?:[^.]+\..+|(?:{_UUID}|route-by)(?:@.+)?)", re.IGNORECASE | re.DOTALL)
 _NO_NAME = re.compile(rf"{_UUID}(?: > .+)?|quarantine [0-9a-f]{{32}}", re.IGNORECASE | re.DOTALL)
 
 # Values of the labels of an instrument, in its order.

@@ -54,7 +54,7 @@ LANDING = (
     ),
     Mutation(
         name="tables are put into a folder that Spark deletes",
-        file="parsing.py",
+        file="io/local_paths.py",
         before='    return os.environ.get(_SESSION_FOLDER, "default") != "default"',
         after="    return False",
         tests=("unit/catalog/test_settings.py::test_tables_are_not_put_into_the_folder_of_a_connect_session",),
