@@ -212,7 +212,9 @@ def _shown(key: str, value: object) -> str:
 def mask_url(text: str) -> str:
     """Return `text`, an address, with its user, password and secret parameters as `***`."""
     text = _masked_behind(text, [*_userinfo_of_value(text), *_PARAMETER_OF_VALUE.finditer(text)])
-    return _PARAMETER.sub(_masked_entry, _ENCODED_PARAMETER.sub(_masked_entry, text))
+    for entry in (_ENCODED_PARAMETER, _LIST_PARAMETER, _PARAMETER):
+        text = entry.sub(_masked_entry, text)
+    return text
 
 
 def refused_value(text: str, problem: str) -> str:
@@ -271,7 +273,15 @@ def has_password(text: str) -> bool:
 
 
 def holds_secret(text: str) -> bool:
-    """Return whether a text surely holds a secret: a password in an address, a token, a key, or a named credential."""
+    """Return whether a text surely holds a secret: a password in an address, a token, a key, or a named credential.
+
+    It may be percent-encoded up to twice.
+    """
+    decoded = unquote(text)
+    return any(map(_shows_secret, {text, decoded, unquote(decoded)}))
+
+
+def _shows_secret(text: str) -> bool:
     if any(shape.search(text) for shape in (_PASSWORD, _JWT, _PRIVATE_KEY, _LOGIN)):
         return True
     # Blanks around a = are those of a sentence.

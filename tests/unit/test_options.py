@@ -259,6 +259,8 @@ def test_secret_in_the_wrong_place_is_not_shown(options: dict[str, str]) -> None
         "a password={}",
         "an odbc_connect=x%3BPWD%3D{}",
         "--password {}",
+        "Login(tokens=['x', '{}'], host='h')",
+        "https://h.example/t?next=Server%253Dh%253BPWD%253D{}",
     ],
 )
 def test_secret_in_a_malformed_value_is_not_shown(option: str, text: str) -> None:
