@@ -86,7 +86,7 @@ def main() -> None:
             "kafka.isolation.level", "read_committed"
         )  # a connector that was killed leaves messages that do not count
         .option("startingOffsets", "earliest")  # of the first run; later runs go on where the checkpoint says
-        .option("maxOffsetsPerTrigger", 100_000)
+        .option("maxOffsetsPerTrigger", arguments.at_most)
         .load()
     )
 
@@ -101,6 +101,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--broker", required=True, help="host:port, or several with commas between them")
     parser.add_argument("--checkpoint", required=True, help="folder of the checkpoint, kept from run to run")
     parser.add_argument("--every", default="10 seconds", help="time between commits (default: %(default)s)")
+    parser.add_argument("--at-most", default=100_000, help="changes in a commit (default: %(default)s)")
     parser.add_argument("--available-now", action="store_true", help="stop when all that the topic has is written")
     return parser.parse_args()
 

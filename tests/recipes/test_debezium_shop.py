@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -33,7 +33,8 @@ import iceberg_ds
 
 RECIPE = REPOSITORY / "examples" / "debezium_shop"
 NAMESPACE, CUTS = "shop", "meta.cuts"
-STREAM = (RECIPE / "stream.py", "--checkpoint", "checkpoint", "--every", "500 milliseconds")
+# Small epochs end within transactions, and within what Debezium sends at once.
+STREAM = (RECIPE / "stream.py", "--checkpoint", "checkpoint", "--every", "500 milliseconds", "--at-most", "100")
 KILLS = 3
 # How long after a landing, at most, something is killed: the time of some epochs.
 KILLED_WITHIN_S = 6.0
@@ -73,7 +74,7 @@ class Schema:
 class Place:
     """Where the rows of a table are in one state: a metadata file, and a snapshot in it."""
 
-    metadata: Path
+    metadata: Path = field(compare=False)
     snapshot_id: int
 
 
