@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from support.services.server_process import HOST, Server, ServerError, free_port
 from support.services.servers import QUICK_JAVA, REPOSITORY, java, make_servers
+from support.spark.process import wait_until
 
 RECIPE_SERVICES = REPOSITORY / ".recipes" / "services"
 PARTITIONS = 3
@@ -97,6 +99,37 @@ def serve_connect(folder: Path, worker: Path, connector: Path, environment: Mapp
         stop_signal="SIGKILL",  # as a machine's failure would end it
     )
     with server.running():
+        yield
+
+
+@contextmanager
+def serve_connect_cluster(
+    folder: Path, worker: Path, environment: Mapping[str, str], connector: Path | None = None
+) -> Iterator[None]:
+    """Run the one worker of a Kafka Connect cluster, which reads its source when the block begins.
+
+    Args:
+        folder: Where the log goes, and what the worker writes to its working directory.
+        worker: Properties of the worker.
+        environment: Variables that the properties name; CONNECT_PORT is the port of the worker's REST API.
+        connector: The connector that the cluster gets; None if it has it from an earlier worker.
+    """
+    log = folder / "connect.log"
+    server = Server(
+        name="Kafka Connect",
+        command=_java("debezium", "org.apache.kafka.connect.cli.ConnectDistributed", worker),
+        log=log,
+        is_ready=lambda: "Finished starting connectors and tasks" in log.read_text(errors="replace"),
+        environment=environment,
+        stop_signal="SIGKILL",  # as a machine's failure would end it
+    )
+    with server.running():
+        if connector is not None:
+            address = f"http://{HOST}:{environment['CONNECT_PORT']}/connectors/shop/config"
+            headers = {"Content-Type": "application/json"}
+            request = Request(address, connector.read_bytes(), headers, method="PUT")
+            urlopen(request, timeout=_TOOL_TIMEOUT_S).close()  # noqa: S310  # http
+        wait_until(lambda: "Snapshot ended with" in log.read_text(errors="replace"), "Debezium reads the log")
         yield
 
 

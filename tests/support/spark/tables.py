@@ -102,7 +102,7 @@ class Warehouse:
 
 
 def read_with_chdb(
-    folder: Path, columns: str = "*", order: str = "id", metadata: Path | None = None
+    folder: Path, columns: str = "*", order: str = "id", metadata: Path | None = None, snapshot_id: int | None = None
 ) -> list[dict[str, Any]]:
     """Return the rows of the table in `folder` as ClickHouse reads them.
 
@@ -111,13 +111,17 @@ def read_with_chdb(
         columns: What to select.
         order: What to order by.
         metadata: The table's metadata file; None for the last one by name, as ClickHouse finds it.
+        snapshot_id: The snapshot; None for the current one of the metadata.
     """
     import chdb  # noqa: PLC0415  # 300 MB that only tests of readers need
 
     which = "" if metadata is None else f", SETTINGS iceberg_metadata_file_path = '{metadata.relative_to(folder)}'"
     query = f"SELECT {columns} FROM icebergLocal('{folder}'{which}) ORDER BY {order}"  # noqa: S608  # no outside input
+    settings = "output_format_arrow_string_as_string = 1"
+    if snapshot_id is not None:
+        settings += f", iceberg_snapshot_id = {snapshot_id}"
     with _below_root():
-        result = chdb.query(f"{query} SETTINGS output_format_arrow_string_as_string = 1", "ArrowStream").bytes()
+        result = chdb.query(f"{query} SETTINGS {settings}", "ArrowStream").bytes()
     found: list[dict[str, Any]] = pa.ipc.open_stream(result).read_all().to_pylist()
     return found
 
