@@ -166,11 +166,11 @@ def why_not_since(history: BranchHistory, state: str) -> str | None:
     table_uuid, _, head = state.partition(" ")
     if str(history.metadata.table_uuid) != table_uuid:
         return "another table has its name by now"
-    for snapshot in history:
-        if str(snapshot.snapshot_id) == head:
+    for later in history:
+        if str(later.snapshot_id) == head:
             return None
-        if _replaces_rows(snapshot):
-            return f"snapshot {snapshot.snapshot_id} of the table has replaced rows"
+        if _replaces_rows(later):
+            return f"snapshot {later.snapshot_id} of the table has replaced rows"
     return None if head == "0" else f"branch '{history.branch}' of the table does not show snapshot {head} any more"
 
 
