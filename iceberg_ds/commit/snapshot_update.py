@@ -373,7 +373,13 @@ class SnapshotUpdate:
             self._delete(table.io, self._all_paths(table.io), proof)
 
     def _delete(self, io: FileIO, paths: list[str], proof: Proof) -> None:
-        tidy_metadata()  # first what names these files
+        standing = tidy_metadata()  # first what names these files
+        if proof is Proof.REFUSED and not standing.isdisjoint(paths):
+            logger.warning(
+                "Left behind %d files of %s: a metadata file that names them still stands", len(paths), self._write
+            )
+            self._meter.files_left += len(paths)
+            return
         self._meter.files_left += delete_files(io, paths, proof)
 
     def _all_paths(self, io: FileIO) -> list[str]:

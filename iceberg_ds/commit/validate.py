@@ -16,7 +16,8 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity, is_digest_of
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, why_not_writable
+from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, why_not_since
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, base_branch, why_not_writable
 from iceberg_ds.table.compatibility import can_still_read, taken_names
 
 WRITABLE_FORMAT_VERSIONS = (1, 2)
@@ -39,8 +40,10 @@ def check_target(
         SchemaMismatchError: Its schema has changed so that the files cannot be read with it.
         UnsupportedTableError: It has been upgraded to a format version that cannot be written.
         CommitConflictError: Another writer created it first, with other columns or partitions, or changed what deletes
-            by keys rest on; or a name that was written, or says what is replaced, now means another column.
+            by keys rest on; or a name that was written, or says what is replaced, now means another column. Or the rows
+            are requeued, and the table may have got them since.
     """
+    _check_lacking(metadata, write)
     if metadata.format_version not in WRITABLE_FORMAT_VERSIONS:
         raise UnsupportedTableError(
             f"Cannot commit to {write.table}, nothing was committed: its format version became "
@@ -76,6 +79,19 @@ def check_target(
     )
     if change is not None:
         raise CommitConflictError(f"Cannot commit to {write.table}, nothing was committed: {change}. {_AGAIN}")
+
+
+def _check_lacking(metadata: TableMetadata, write: WriteIdentity) -> None:
+    """Refuse rows that `requeue` writes, if the table went another way since it was seen to lack them."""
+    state = write.snapshot_properties.get(REQUEUED_SINCE_KEY)
+    if state is None:
+        return
+    why = why_not_since(BranchHistory(metadata, base_branch(metadata, write.route)), state)
+    if why is not None:
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}, nothing was committed: since its rows were looked for, {why}, so that it "
+            "may have the rows that are requeued. Call requeue again, which says how to go on."
+        )
 
 
 def _written_schema(metadata: TableMetadata, write: WriteIdentity) -> Schema:

@@ -33,7 +33,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.planning.decide import plan_branches
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import live_entries
-from iceberg_ds.snapshots.origins import Origin, find_origin, origins_in, why_untold
+from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, Origin, find_origin, origins_in, state_of, why_untold
 from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY, QUARANTINED_TABLES_KEY
 from iceberg_ds.snapshots.refs import (
     MAIN_BRANCH,
@@ -125,6 +125,7 @@ def requeue(
         TableNotFoundError: One of the tables does not exist.
         UnsupportedTableError: It cannot be told which rows came into the quarantine table since the last call, or
             whether the table lacks them.
+        CommitConflictError: Others replaced the table, its rows or its branch meanwhile; calling it again finds out.
         IcebergSinkError: As a write with `format("icebergsink")`; batches that were written before stay.
     """
     given = options_of_call(table, options)
@@ -148,6 +149,7 @@ def requeue(
                 "txn-app-id": _application(found),
                 "txn-version": str(version),
                 f"snapshot-property.{_CALL_KEY}": call,
+                f"snapshot-property.{REQUEUED_SINCE_KEY}": state_of(target.history),
             }
             frame = _frame(spark, kept, transform)
             frame.write.format("icebergsink").options(**{**given, **own}).mode("append").save()

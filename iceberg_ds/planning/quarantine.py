@@ -40,7 +40,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId, NumberedWrite, TxnId, WriteIdentity
 from iceberg_ds.planning.plan_write import plan_write
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
-from iceberg_ds.snapshots.origins import Origin, origins_entry
+from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, Origin, origins_entry
 from iceberg_ds.snapshots.quarantined import (
     QUARANTINED_ROWS_KEY,
     Earlier,
@@ -399,7 +399,9 @@ def _options(options: SinkOptions, table: str, sources: Sequence[_Source]) -> Si
     }
     own = options.beside(parse_identifier(table), numbered if isinstance(numbered, TxnId) else None)
     told = {QUARANTINED_ROWS_KEY: str(digest), **origins_entry(origins)}
-    return replace(own, snapshot_properties={**options.snapshot_properties, **told})
+    # That of the table that they were requeued into says nothing of this one.
+    given = {key: text for key, text in options.snapshot_properties.items() if key != REQUEUED_SINCE_KEY}
+    return replace(own, snapshot_properties={**given, **told})
 
 
 def _writer(app_id: str, table: str, branch: str) -> str:

@@ -24,6 +24,7 @@ from iceberg_ds.snapshots.refs import (
     base_branch,
     begins_a_table,
     branch_head,
+    branch_snapshot_id,
     find_snapshot,
     last_sequence_number,
 )
@@ -31,6 +32,8 @@ from iceberg_ds.snapshots.txn import EPOCHS, TXNS, is_number, marker_in, picked_
 
 # Summary key of the origins of the rows that a snapshot of a quarantine table has added.
 QUARANTINED_FROM_KEY = "icebergsink.quarantined-from"
+# Summary key, in the table, of the state in which it lacked requeued rows; they land only if it went on from there.
+REQUEUED_SINCE_KEY = "requeue-since"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,30 @@ def why_untold(history: BranchHistory, branch: str, origin: Origin, told: Snapsh
         if _replaces_rows(snapshot):
             return f"are of a write before snapshot {snapshot.snapshot_id} of the table, which replaced rows"
     return None
+
+
+def state_of(history: BranchHistory) -> str:
+    """Return the state of a table's branch as text: the table's UUID and the branch's snapshot, 0 without one."""
+    metadata = history.metadata
+    return f"{metadata.table_uuid} {branch_snapshot_id(metadata, history.branch) or 0}"
+
+
+def why_not_since(history: BranchHistory, state: str) -> str | None:
+    """Return why a table may have got requeued rows in another way since it was in a state, or None if it has not.
+
+    Args:
+        history: The branch that the rows are to be written into.
+        state: The state in which the table lacked them, as `state_of` tells it.
+    """
+    table_uuid, _, head = state.partition(" ")
+    if str(history.metadata.table_uuid) != table_uuid:
+        return "another table has its name by now"
+    for later in history:
+        if str(later.snapshot_id) == head:
+            return None
+        if _replaces_rows(later):
+            return f"snapshot {later.snapshot_id} of the table has replaced rows"
+    return None if head == "0" else f"branch '{history.branch}' of the table does not show snapshot {head} any more"
 
 
 def _went_another_way(history: BranchHistory, origin: Origin) -> bool:

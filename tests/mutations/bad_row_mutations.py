@@ -8,6 +8,7 @@ _QUARANTINE = "unit/planning/test_quarantine.py::"
 _BAD_ROWS = "unit/multi_table/test_bad_rows.py::"
 _CASTS = "unit/table/test_casts.py::test_value_is_kept_or_told"
 _REQUEUE = "unit/multi_table/test_requeue.py::"
+_MEANWHILE = "unit/multi_table/test_requeue_meanwhile.py::"
 _REPLAY = _QUARANTINE + "test_replay_changes_nothing"
 _KINDS = _QUARANTINE + "test_bad_row_goes_into_the_quarantine_and_the_others_into_the_table"
 _NULLS = _QUARANTINE + "test_bad_value_becomes_null_or_is_refused"
@@ -349,5 +350,29 @@ BAD_ROWS = (
         before="    if own is None and origin.branch != branch:\n",
         after="    if False and origin.branch != branch:\n",
         tests=(_REQUEUE + "test_rows_of_another_branch_are_no_guess",),
+    ),
+    Mutation(
+        name="a requeue takes no note of what others do while it runs",
+        file="commit/validate.py",
+        before="    _check_lacking(metadata, write)\n",
+        after="",
+        tests=(
+            _MEANWHILE + "test_rows_that_the_source_sends_again_meanwhile_are_not_there_twice",
+            _MEANWHILE + "test_rows_do_not_go_to_another_table_that_gets_the_name_meanwhile",
+        ),
+    ),
+    Mutation(
+        name="a requeue goes on where the history that would tell has expired",
+        file="snapshots/origins.py",
+        before='    return None if head == "0" else f"branch',
+        after='    return None if head else f"branch',
+        tests=(_MEANWHILE + "test_second_call_goes_on_where_history_expired_meanwhile",),
+    ),
+    Mutation(
+        name="rows that are still bad are held up by the state of another table",
+        file="planning/quarantine.py",
+        before=" if key != REQUEUED_SINCE_KEY}",
+        after="}",
+        tests=(_REQUEUE + "test_rows_from_before_the_table_was_replaced_are_no_guess",),
     ),
 )

@@ -541,6 +541,13 @@ LANDING = (
         tests=("unit/catalog/test_staged_metadata.py::test_metadata_file_that_stays_keeps_its_manifest_list",),
     ),
     Mutation(
+        name="a write that is given up leaves a metadata file without what it names",
+        file="commit/snapshot_update.py",
+        before="        if proof is Proof.REFUSED and not standing",
+        after="        if False and not standing",
+        tests=("unit/catalog/test_staged_metadata.py::test_metadata_file_that_stays_keeps_what_was_given_up",),
+    ),
+    Mutation(
         name="a batch whose traces have expired is written again",
         file="snapshots/commit_status.py",
         before="for attempt in in_doubt):\n        return CommitStatus.ABSENT\n    return CommitStatus.UNKNOWN",

@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -55,10 +57,10 @@ class Made:
         return sent(*good, *((str(number), f"bad {number}", None) for number in sorted(self.bad)))
 
 
-def mended(bad: Any) -> Any:
+def mended(bad: Any, before: Callable[[], None]) -> Any:
     """Return the rows of a quarantine with another value in place of the bad one."""
     rows = [{"id": json.loads(row["row"])["id"], "amount": "2", "token": None} for row in bad.rows]
-    return Frame(rows, SENT, lambda: None)
+    return Frame(rows, SENT, before)
 
 
 class World:
@@ -199,11 +201,15 @@ class World:
             expire(bad)
 
     def requeue(self) -> None:
-        """Mend the rows, and write them; take the way on where it is unknown which ones."""
+        """Mend the rows, and write them; take the way on where it is unknown which ones.
+
+        Others may act while the first call is about to write a batch.
+        """
+        others = self.random.choice([None, None, World.nightly, World.rename, World.rows_are_gone])
         if not plain_catalog(self.sink).table_exists("db.bad"):
             return
         try:
-            self.call()
+            self.call(None if self.dead is not None else others)
         except (UnsupportedTableError, CommitConflictError):
             self.repeat()
             try:
@@ -216,10 +222,16 @@ class World:
         assert self.expected <= found <= self.wanted()
         self.note()
 
-    def call(self) -> RequeueResult:
-        """Requeue."""
+    def call(self, others: Callable[[World], None] | None = None) -> RequeueResult:
+        """Requeue; `others` act once, before a batch of the first two is written, None if they do not."""
+        left = [others] if self.random.random() < 1 / 2 else [None, others]
+
+        def act() -> None:
+            if left and (now := left.pop(0)) is not None:
+                now(self)
+
         options, table = {"warehouse": str(self.folder)}, identifier_text(self.sink.options.table)
-        return requeue(Session(), "db.bad", table, options=options, transform=mended)  # type: ignore[arg-type]
+        return requeue(Session(), "db.bad", table, options=options, transform=partial(mended, before=act))  # type: ignore[arg-type]
 
     def decide(self, refused: str) -> None:
         """Write the rows that the table lacks, in a batch of one's own, as an error says."""

@@ -7,18 +7,23 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from pyiceberg.types import LongType
 from pyspark.sql.types import StructType
 from support.tables.bad_rows import commit
+from support.tables.changes_by_others import plain_table
 from support.tables.sink import Row, Sink, arrow_batch
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import has_landed
+from iceberg_ds.multi_table.requeue import RequeueResult, requeue
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
 _attempts = count(2_000_000)
+
+BIG = "3000000000"  # for the table's `amount` once that is a long
 
 
 @dataclass
@@ -67,3 +72,15 @@ class Session:
     def createDataFrame(self, rows: list[tuple[Any, ...]], schema: StructType) -> Frame:  # noqa: N802  # Spark's name
         """Return the rows as what is to be written."""
         return Frame([dict(zip(schema.names, row, strict=True)) for row in rows], schema, self.before)
+
+
+def requeued(sink: Sink, session: Session | None = None, **options: str) -> RequeueResult:
+    """Requeue the rows of `db.t`."""
+    given = {"warehouse": str(sink.options.warehouse), **{name.replace("_", "-"): one for name, one in options.items()}}
+    return requeue(session or Session(), "db.t__quarantine", "db.t", options=given)  # type: ignore[arg-type]
+
+
+def mend(sink: Sink) -> None:
+    """Let the table take the rows."""
+    with plain_table(sink).update_schema() as change:
+        change.update_column("amount", LongType())

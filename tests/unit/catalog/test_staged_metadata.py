@@ -353,3 +353,40 @@ def test_file_that_names_a_manifest_list_goes_before_the_list(
         if sink.table().metadata.snapshot_by_id(one.snapshot_id) != one
     )
     assert local(snapshot.manifest_list).exists()
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_metadata_file_that_stays_keeps_what_was_given_up(
+    faulty_sink: Sink, faulty_catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_told: bool
+) -> None:
+    """Whoever registers the file would have a table without its rows: it may not be deleted, or its fate is unknown."""
+    sink = replace(faulty_sink, catalog=faulty_sink.catalog.another())
+    sink.append(1)
+    _retries(sink, 0)
+    if not is_told:
+        _keep_one_old_file(sink)
+    before = metadata_files(sink.table())
+
+    def lose_after_others() -> None:
+        with ThreadPoolExecutor(1) as others:
+            list(others.map(partial(_append, sink), (2, 3, 4)))
+        if not is_told:
+            lose_connection()
+
+    after_staging(monkeypatch, faulty_catalog, lose_after_others)
+    delete = PyArrowFileIO.delete
+
+    def delete_no_metadata(io: PyArrowFileIO, location: Any) -> None:
+        if ".metadata.json" in str(location):
+            raise PermissionError("denied")
+        delete(io, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", delete_no_metadata if is_told else delete)
+
+    with pytest.raises(CommitConflictError, match="after 1 attempts"):
+        faulty_sink.append(5)
+
+    (lost,) = metadata_files(sink.table()) - before - known_files(sink.table())
+    other = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=str(tmp_path / "other"))
+    other.create_namespace("db")
+    assert other.register_table(("db", "t"), lost).scan().to_arrow()["id"].to_pylist() == [5, 1]

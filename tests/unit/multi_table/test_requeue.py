@@ -14,11 +14,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
-from pyiceberg.types import LongType
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 from support.checks.reader import rows_of
-from support.spark.requeued_frame import Frame, Session
+from support.spark.requeued_frame import BIG, Frame, Session, mend, requeued
 from support.tables.bad_rows import SENT, TABLE, commit, quarantining, sent, write
 from support.tables.changes_by_others import (
     cherry_pick,
@@ -49,7 +48,6 @@ TYPED = StructType(
         StructField("token", spark.StringType()),
     ]
 )
-BIG = "3000000000"  # for the table's `amount` once that is a long
 
 
 @pytest.fixture
@@ -77,18 +75,6 @@ def pending(sink: Sink, *, after: int | None = None) -> list[tuple[int, list[str
         (number, [row_texts(text)["id"] for text in rows.column("row").to_pylist()])
         for number, rows in pending_rows(load(sink), target, after=after)
     ]
-
-
-def requeued(sink: Sink, session: Session | None = None, **options: str) -> RequeueResult:
-    """Requeue the rows of `db.t`."""
-    given = {"warehouse": str(sink.options.warehouse), **{name.replace("_", "-"): one for name, one in options.items()}}
-    return requeue(session or Session(), "db.t__quarantine", "db.t", options=given)  # type: ignore[arg-type]
-
-
-def mend(sink: Sink) -> None:
-    """Let the table take the rows."""
-    with plain_table(sink).update_schema() as change:
-        change.update_column("amount", LongType())
 
 
 def write_as_told(sink: Sink, refusal: pytest.ExceptionInfo[UnsupportedTableError]) -> None:
