@@ -106,6 +106,7 @@ class _RowsByTable:
         self._waiting = _Waiting()
         self._loose = _Waiting(is_kept=True)
         self._mixed: list[tuple[pa.Array, pa.RecordBatch]] = []
+        self._mixed_bytes = self._pushed_bytes = 0
         self._left: Iterator[int] | None = None
         self._pushed: list[pa.RecordBatch] = []
         self._frame: dict[str, Any] = json.loads(plan.frame)
@@ -129,7 +130,7 @@ class _RowsByTable:
             return
         while self._read():
             yield from _joined(self._pushed)
-            self._pushed = []
+            self._pushed, self._pushed_bytes = [], 0
         self._left = iter(self._waiting.numbers)
 
     def loose(self) -> tuple[LooseRows, ...]:
@@ -157,7 +158,7 @@ class _RowsByTable:
 
     def _read(self) -> bool:
         """Read until the first table has rows that are worth a step; return whether it has any."""
-        while sum(rows.nbytes for rows in self._pushed) < _STEP_BYTES and self._read_batch():
+        while self._pushed_bytes < _STEP_BYTES and self._read_batch():
             pass
         return bool(self._pushed)
 
@@ -181,7 +182,8 @@ class _RowsByTable:
             self._take(numbers[0].as_py(), batch, is_whole=True)
             return
         self._mixed.append((numbers.take(values.indices), batch))
-        if sum(rows.nbytes for _, rows in self._mixed) > _MIXED_BYTES:
+        self._mixed_bytes += batch.nbytes
+        if self._mixed_bytes > _MIXED_BYTES:
             self._divide()
 
     def _divide(self) -> None:
@@ -190,7 +192,7 @@ class _RowsByTable:
             return
         of_rows = pa.chunked_array([numbers for numbers, _ in self._mixed])
         rows = pa.Table.from_batches([batch for _, batch in self._mixed])
-        self._mixed = []
+        self._mixed, self._mixed_bytes = [], 0
         order = pc.sort_indices(of_rows)
         runs = pc.run_end_encode(of_rows.take(order).combine_chunks())
         start = 0
@@ -237,6 +239,7 @@ class _RowsByTable:
             self._first = number
         if number == self._first:
             self._pushed.append(rows if is_whole else _apart(rows))
+            self._pushed_bytes += rows.nbytes
         else:
             self._waiting.add(number, rows)
 
