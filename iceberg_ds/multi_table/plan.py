@@ -43,15 +43,16 @@ def plan_routed(
     """
     column = _route_column(options, dataframe)
     cut = options.of_all.consistent_cut
-    if cut is not None:
-        refuse_unfit_cut(catalog, options.of_all, is_numbered=is_stream or options.of_all.txn_app_id is not None)
     tables: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
+    if cut is not None:
+        refuse_unfit_cut(catalog, options.of_all, is_numbered=is_stream or options.of_all.txn_app_id is not None)
+        name = identifier_text(cut)  # of a table that may be there by now or not
+        refused[name] = f"Cannot write rows to {name}: option 'consistent-cut' names it, and it keeps the cuts."
     picked = {table: _Columns(options, table, dataframe, column).named() for table in options.columns}
     for identifier in _tables_there(catalog, options):
         name = identifier_text(identifier)
-        if identifier == cut:
-            refused[name] = f"Cannot write rows to {name}: option 'consistent-cut' names it, and it keeps the cuts."
+        if name in refused:
             continue
         table = catalog.find_table(identifier)
         if table is None:  # it is yet to be made

@@ -538,6 +538,16 @@ def test_cut_that_cannot_be_read_is_told(sink: RoutedSink, last: Ask, tmp_path: 
         last()
 
 
+def test_rows_that_name_the_table_of_cuts_before_it_is_there_are_refused(tmp_path: Path) -> None:
+    """They would make a table of that name, in which no cut can ever be recorded."""
+    sink = RoutedSink.of(tmp_path, consistent_cut="db.cuts", route_namespace="db")
+
+    with pytest.raises(RefusedRowsError, match=r"Cannot write rows to db\.cuts: option 'consistent-cut' names it"):
+        sink.append(order(1), {"kind": "cuts", "id": 2}, epoch_id=0)
+
+    assert sink.catalog.find_table(("db", "cuts")) is None
+
+
 def test_batch_without_a_number_is_refused(sink: RoutedSink) -> None:
     """A cut would have no number, and a repeated batch would make another one."""
     with pytest.raises(OptionError, match="a cut is that of a numbered epoch, and this batch has no number"):

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.tables.sink import Row
 
 from iceberg_ds.errors import RefusedRowsError
 from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.multi_table.requeue import Target, pending_rows
 from iceberg_ds.table.names import parse_identifier
 
 PLACE = "db.bad"
@@ -193,3 +195,22 @@ def test_name_of_one_level_is_in_the_namespace_of_the_route(tmp_path: Path) -> N
     sink.append(stray(2))
 
     assert stray_ids(sink) == [2]
+
+
+def test_rows_with_the_name_of_a_table_as_their_value_are_not_requeued_into_it(tmp_path: Path) -> None:
+    """They named no table: the table would get rows that were kept away from it."""
+    sink = RoutedSink.of(
+        tmp_path,
+        route_namespace="db",
+        route_tables="db.raw_*",
+        route_table_template="raw_{value}",
+        on_bad_row="quarantine",
+        quarantine_table=PLACE,
+    )
+    sink.append(stray(1, "db.orders"), epoch_id=0)
+    orders = RoutedSink.of(tmp_path)
+    orders.append(order(7))
+    metadata = orders.catalog.load_table(("db", "orders")).metadata
+    target = Target.of(metadata, replace(sink.options.of_all, table=("db", "orders")))
+
+    assert list(pending_rows(sink.catalog.load_table(("db", "bad")), target, after=None)) == []
