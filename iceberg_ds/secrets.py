@@ -277,15 +277,16 @@ def holds_secret(text: str) -> bool:
 
     It may be percent-encoded up to twice.
     """
-    decoded = unquote(text)
-    return any(map(_shows_secret, {text, decoded, unquote(decoded)}))
+    if _shows_secret(text):
+        return True
+    return "%" in text and any(map(_shows_secret, (unquote(text), unquote(unquote(text)))))
 
 
 def _shows_secret(text: str) -> bool:
-    if any(shape.search(text) for shape in (_PASSWORD, _JWT, _PRIVATE_KEY, _LOGIN)):
+    if _PASSWORD.search(text) or _JWT.search(text) or _PRIVATE_KEY.search(text) or _LOGIN.search(text):
         return True
     # Blanks around a = are those of a sentence.
-    parameters = (entry for entry in _PARAMETER.finditer(text) if " " not in entry["before"])
+    parameters = [entry for entry in _PARAMETER.finditer(text) if " " not in entry["before"]]
     return any(is_credential(entry["key"]) for entry in (*_QUOTED_ENTRY.finditer(text), *parameters))
 
 
