@@ -30,6 +30,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.plan import Reason
 from iceberg_ds.planning.decide import plan_branches
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import live_entries
@@ -424,10 +425,10 @@ def _appended(quarantine: Table, snapshot: Snapshot) -> Iterator[DataFile]:
 
 
 def _rows(quarantine: Table, file: DataFile) -> pa.Table:
-    """Return the rows of a file."""
+    """Return the rows of a file that are of a table; others have in column `table` what only looks like its name."""
     with quarantine.io.new_input(file.file_path).open() as opened:
-        found = pq.read_table(opened)
-    return found.select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+        found = pq.read_table(opened).select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+    return found.filter(pc.invert(pc.starts_with(found.column("reason"), f"{Reason.ROUTE.value}: ")))
 
 
 def _of_tables(found: pa.Table, names: Iterable[str]) -> pa.Table:
