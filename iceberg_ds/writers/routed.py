@@ -22,7 +22,7 @@ from iceberg_ds.io.files import file_io
 from iceberg_ds.messages import LooseRows, TablesCommit, TaskCommit, check_tables
 from iceberg_ds.plan import RoutedPlan, TablePlan, WritePlan
 from iceberg_ds.snapshots.manifests import live_entries
-from iceberg_ds.table.routes import Routes
+from iceberg_ds.table.routes import Routes, may_be_new
 from iceberg_ds.writers.loose import MOST_LOOSE_BYTES, loose_rows, too_many_loose
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.spill import Chunk, SpillFile
@@ -106,6 +106,7 @@ class _RowsByTable:
         self._waiting = _Waiting()
         self._loose = _Waiting(is_kept=True)
         self._mixed: list[tuple[pa.Array, pa.RecordBatch]] = []
+        self._mixed_bytes = self._pushed_bytes = 0
         self._left: Iterator[int] | None = None
         self._pushed: list[pa.RecordBatch] = []
         self._frame: dict[str, Any] = json.loads(plan.frame)
@@ -128,8 +129,8 @@ class _RowsByTable:
                 yield from self._waiting.take(number)
             return
         while self._read():
-            yield from _joined(self._pushed)
-            self._pushed = []
+            pushed, self._pushed, self._pushed_bytes = self._pushed, [], 0
+            yield from _joined(pushed)
         self._left = iter(self._waiting.numbers)
 
     def loose(self) -> tuple[LooseRows, ...]:
@@ -157,7 +158,7 @@ class _RowsByTable:
 
     def _read(self) -> bool:
         """Read until the first table has rows that are worth a step; return whether it has any."""
-        while sum(rows.nbytes for rows in self._pushed) < _STEP_BYTES and self._read_batch():
+        while self._pushed_bytes < _STEP_BYTES and self._read_batch():
             pass
         return bool(self._pushed)
 
@@ -181,7 +182,8 @@ class _RowsByTable:
             self._take(numbers[0].as_py(), batch, is_whole=True)
             return
         self._mixed.append((numbers.take(values.indices), batch))
-        if sum(rows.nbytes for _, rows in self._mixed) > _MIXED_BYTES:
+        self._mixed_bytes += batch.nbytes
+        if self._mixed_bytes > _MIXED_BYTES:
             self._divide()
 
     def _divide(self) -> None:
@@ -190,7 +192,7 @@ class _RowsByTable:
             return
         of_rows = pa.chunked_array([numbers for numbers, _ in self._mixed])
         rows = pa.Table.from_batches([batch for _, batch in self._mixed])
-        self._mixed = []
+        self._mixed, self._mixed_bytes = [], 0
         order = pc.sort_indices(of_rows)
         runs = pc.run_end_encode(of_rows.take(order).combine_chunks())
         start = 0
@@ -204,9 +206,15 @@ class _RowsByTable:
         known = self._numbers.get(value)
         if known is None:
             table = None if isinstance(value, bytes) else self._routes.table_of(value)
-            known = _UNROUTED if table is None else self._number_of_table(table)
+            known = _UNROUTED if table is None or not self._may_be_named(table) else self._number_of_table(table)
             self._numbers[value] = known
         return known
+
+    def _may_be_named(self, table: str) -> bool:
+        plan = self._plan
+        if plan.new_tables is None or table in plan.tables or table in plan.refused:
+            return True
+        return may_be_new(table, plan.new_tables)
 
     def _number_of_table(self, table: str) -> int:
         if table not in self._number_of:
@@ -237,6 +245,7 @@ class _RowsByTable:
             self._first = number
         if number == self._first:
             self._pushed.append(rows if is_whole else _apart(rows))
+            self._pushed_bytes += rows.nbytes
         else:
             self._waiting.add(number, rows)
 
