@@ -113,8 +113,8 @@ WATCHING = (
     Mutation(
         name="rows in a quarantine that a killed process did not report are never counted",
         file="planning/quarantine.py",
-        before="            report_replay(catalog, replace(write, txn=there), identifier_text(table.name()), table, last)\n",
-        after="            pass\n",
+        before="report_replay(catalog, replace(write, txn=there), identifier_text(table.name()), table, last)\n",
+        after="pass\n",
         tests=("faults/test_report_kills.py::test_rows_that_a_killed_process_did_not_report_are_counted_once",),
     ),
     Mutation(
