@@ -610,6 +610,19 @@ class RouteRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewTables:
+    """Which tables without a plan rows may name, where rows that name none are kept or lost.
+
+    Attributes:
+        is_allowed: Whether the write creates tables.
+        known: Whether rows may name a table of which more is known than its name, by identifier in lower case.
+    """
+
+    is_allowed: bool
+    known: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedPlan:
     """Everything that the tasks of a write are told whose rows name their tables.
 
@@ -623,6 +636,7 @@ class RoutedPlan:
         picked: Names of the columns that the driver gets of rows of tables without a plan, by identifier in lower case;
             of others, all columns but `column`.
         bad_rows: What happens to rows that name no table which may be written; None if they fail the write.
+        new_tables: Which other tables rows may name; None if rows that may not name their table fail the write.
         epoch: The micro-batch, None for a batch and before its tasks begin.
         is_overwrite: Whether the write replaces rows of the tables; the driver must know it for tables without a plan.
     """
@@ -634,6 +648,7 @@ class RoutedPlan:
     refused: Mapping[str, str] = field(default_factory=dict)
     picked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bad_rows: BadRowPolicy | None = None
+    new_tables: NewTables | None = None
     epoch: EpochId | None = None
     is_overwrite: bool = False
 

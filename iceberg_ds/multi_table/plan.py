@@ -8,7 +8,7 @@ So do those of tables that cannot be planned for before rows have added a column
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from pyiceberg.table import Table
@@ -16,15 +16,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.multi_table.cut_table import refuse_unfit_cut
+from iceberg_ds.multi_table.cut_table import OPTION, refuse_unfit_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import RoutedPlan, TablePlan
+from iceberg_ds.plan import NewTables, RoutedPlan, TablePlan
 from iceberg_ds.planning.columns import columns_named
 from iceberg_ds.planning.decide import unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions, identifier_text, parse_identifier
-from iceberg_ds.table.routes import ANY, Routes
+from iceberg_ds.table.routes import ANY, Routes, has_place
 
 
 def plan_routed(
@@ -43,16 +43,23 @@ def plan_routed(
     """
     column = _route_column(options, dataframe)
     cut = options.of_all.consistent_cut
-    tables: dict[str, TablePlan] = {}
-    refused: dict[str, str] = {}
     if cut is not None:
         refuse_unfit_cut(catalog, options.of_all, is_numbered=is_stream or options.of_all.txn_app_id is not None)
-        name = identifier_text(cut)  # of a table that may be there by now or not
-        refused[name] = f"Cannot write rows to {name}: option 'consistent-cut' names it, and it keeps the cuts."
+    policy = unrouted_rows(options.of_all)
+    tables: dict[str, TablePlan] = {}
+    refused: dict[str, str] = {}
+    kept = [identifier_text(cut)] if cut is not None else []  # by the sink, for itself
+    if policy is None:
+        refused |= {
+            name: f"Cannot write rows to {name}: option '{OPTION}' names it, and it keeps the cuts." for name in kept
+        }
+    elif policy.quarantine is not None:
+        kept.append(policy.quarantine)
+    known = dict.fromkeys(map(str.lower, kept), False)
     picked = {table: _Columns(options, table, dataframe, column).named() for table in options.columns}
     for identifier in _tables_there(catalog, options):
         name = identifier_text(identifier)
-        if name in refused:
+        if name in kept:
             continue
         table = catalog.find_table(identifier)
         if table is None:  # it is yet to be made
@@ -61,6 +68,7 @@ def plan_routed(
             fits = _Columns(options, name, dataframe, column)
             if fits.waits_for_rows(table):
                 picked[name.lower()] = fits.sent(table)
+                known[name.lower()] = True
             else:
                 tables[name] = _plan_table(catalog, fits, table, mode, is_stream=is_stream)
         except (OptionError, SchemaMismatchError, UnsupportedTableError) as problem:
@@ -74,9 +82,24 @@ def plan_routed(
         frame=dataframe.json(),
         refused=refused,
         picked=picked,
-        bad_rows=unrouted_rows(options.of_all),
+        bad_rows=policy,
+        new_tables=None if policy is None else _new_tables(options, known),
         is_overwrite=mode is WriteMode.OVERWRITE,
     )
+
+
+def _new_tables(options: RouteOptions, known: Mapping[str, bool]) -> NewTables:
+    """Return which tables without a plan rows may name; `known` are those that are there, or kept by the sink."""
+    named = {name: _may_be_made(options, name) for name in options.tables}
+    return NewTables(is_allowed=options.of_all.create_table, known={**named, **known})
+
+
+def _may_be_made(options: RouteOptions, name: str) -> bool:
+    try:
+        own = options.of(name)
+    except OptionError:  # which refuses its rows, if there are any
+        return True
+    return own.create_table and (own.location is not None or has_place(own.table))
 
 
 def _plan_table(catalog: CatalogClient, fits: _Columns, table: Table, mode: WriteMode, *, is_stream: bool) -> TablePlan:

@@ -430,8 +430,7 @@ def _rows(quarantine: Table, file: DataFile) -> pa.Table:
     """Return the rows of a file that are of a table; others have in column `table` what only looks like its name."""
     with quarantine.io.new_input(file.file_path).open() as opened:
         found = pq.read_table(opened).select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
-    is_of_none = pc.starts_with(found.column("reason"), f"{Reason.ROUTE.value}: ")
-    return found.filter(pc.invert(pc.fill_null(is_of_none, False)))  # noqa: FBT003  # Arrow's signature
+    return found.filter(pc.invert(pc.starts_with(found.column("reason"), f"{Reason.ROUTE.value}: ")))
 
 
 def _of_tables(found: pa.Table, names: Iterable[str]) -> pa.Table:

@@ -51,6 +51,11 @@ class RouteOptions:
         assert self.of_all.route_by is not None  # noqa: S101  # checked by `parse_route`
         return self.of_all.route_by
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Identifiers, in lower case, of the tables that have options of their own."""
+        return tuple(self._own)
+
     def of(self, table: str) -> SinkOptions:
         """Return the options of one table.
 

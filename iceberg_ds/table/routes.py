@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from iceberg_ds.io.places import why_not_a_place
 from iceberg_ds.parsing import VALUE
-from iceberg_ds.plan import RouteRule
+from iceberg_ds.plan import NewTables, RouteRule
 from iceberg_ds.table.names import identifier_text, is_place, parse_identifier
 
 # Stands for any characters of a level.
@@ -63,6 +64,22 @@ class Routes:
             and all(part.fullmatch(level) for part, level in zip(pattern, levels, strict=True))
             for pattern in self._allowed
         )
+
+
+def may_be_new(table: str, new: NewTables) -> bool:
+    """Return whether rows may name a table without a plan.
+
+    Args:
+        table: Its identifier, as `identifier_text` writes it.
+        new: Which such tables there may be.
+    """
+    known = new.known.get(table.lower())
+    return new.is_allowed and has_place(parse_identifier(table)) if known is None else known
+
+
+def has_place(levels: Sequence[str]) -> bool:
+    """Return whether readers would agree on the place of a table whose location has the levels of its name."""
+    return why_not_a_place("/".join(levels)) is None
 
 
 def _pattern(text: str) -> list[re.Pattern[str]]:

@@ -22,7 +22,7 @@ from iceberg_ds.io.files import file_io
 from iceberg_ds.messages import LooseRows, TablesCommit, TaskCommit, check_tables
 from iceberg_ds.plan import RoutedPlan, TablePlan, WritePlan
 from iceberg_ds.snapshots.manifests import live_entries
-from iceberg_ds.table.routes import Routes
+from iceberg_ds.table.routes import Routes, may_be_new
 from iceberg_ds.writers.loose import MOST_LOOSE_BYTES, loose_rows, too_many_loose
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.spill import Chunk, SpillFile
@@ -129,8 +129,8 @@ class _RowsByTable:
                 yield from self._waiting.take(number)
             return
         while self._read():
-            yield from _joined(self._pushed)
-            self._pushed, self._pushed_bytes = [], 0
+            pushed, self._pushed, self._pushed_bytes = self._pushed, [], 0
+            yield from _joined(pushed)
         self._left = iter(self._waiting.numbers)
 
     def loose(self) -> tuple[LooseRows, ...]:
@@ -206,9 +206,15 @@ class _RowsByTable:
         known = self._numbers.get(value)
         if known is None:
             table = None if isinstance(value, bytes) else self._routes.table_of(value)
-            known = _UNROUTED if table is None else self._number_of_table(table)
+            known = _UNROUTED if table is None or not self._may_be_named(table) else self._number_of_table(table)
             self._numbers[value] = known
         return known
+
+    def _may_be_named(self, table: str) -> bool:
+        plan = self._plan
+        if plan.new_tables is None or table in plan.tables or table in plan.refused:
+            return True
+        return may_be_new(table, plan.new_tables)
 
     def _number_of_table(self, table: str) -> int:
         if table not in self._number_of:

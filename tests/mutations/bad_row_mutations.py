@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutations.mutating import Mutation
 
+_UNROUTED = "unit/multi_table/test_unrouted.py::"
 _QUARANTINE = "unit/planning/test_quarantine.py::"
 _BAD_ROWS = "unit/multi_table/test_bad_rows.py::"
 _CASTS = "unit/table/test_casts.py::test_value_is_kept_or_told"
@@ -117,21 +118,45 @@ BAD_ROWS = (
         file="planning/quarantine.py",
         before="    if unrouted is not None:\n",
         after="    if unrouted is not None and found:\n",
-        tests=("unit/multi_table/test_unrouted.py::test_epoch_of_such_rows_alone_is_kept_once",),
+        tests=(_UNROUTED + "test_epoch_of_such_rows_alone_is_kept_once",),
     ),
     Mutation(
         name="rows that name no table count as kept because an earlier try kept others",
         file="planning/quarantine.py",
         before="    if earlier.found is EarlierTry.SAME_ROWS or",
         after="    if earlier.found is not EarlierTry.NONE or",
-        tests=("unit/multi_table/test_unrouted.py::test_other_rows_than_an_earlier_try_are_refused",),
+        tests=(_UNROUTED + "test_other_rows_than_an_earlier_try_are_refused",),
     ),
     Mutation(
         name="rows that name no table are not counted against the limit",
         file="multi_table/commit.py",
         before="exceeded_limit(unrouted_rows(of_all), count, received)",
         after="exceeded_limit(unrouted_rows(of_all), 0, received)",
-        tests=("unit/multi_table/test_unrouted.py::test_more_of_them_than_allowed_fail_the_write",),
+        tests=(_UNROUTED + "test_more_of_them_than_allowed_fail_the_write",),
+    ),
+    Mutation(
+        name="a requeue takes rows that name no table for rows of the table that their value looks like",
+        file="multi_table/requeue.py",
+        before='f"{Reason.ROUTE.value}: ")))\n',
+        after='"of none")))\n',
+        tests=(_UNROUTED + "test_requeue_takes_no_row_whose_value_looks_like_the_name_of_a_table",),
+    ),
+    Mutation(
+        name="a row that names a table which cannot be made stops its stream",
+        file="table/routes.py",
+        before="    return new.is_allowed and has_place(parse_identifier(table)) if known is None else known\n",
+        after="    return known is not False\n",
+        tests=(
+            _UNROUTED + "test_values_that_name_no_table_which_may_be_made_are_kept",
+            _UNROUTED + "test_tables_that_are_not_to_be_made_are_none_that_may_be_written",
+        ),
+    ),
+    Mutation(
+        name="rows make a table of the name that the sink keeps for itself",
+        file="multi_table/plan.py",
+        before="    known = dict.fromkeys(map(str.lower, kept), False)\n",
+        after="    known = {}\n",
+        tests=(_UNROUTED + "test_values_that_name_no_table_which_may_be_made_are_kept",),
     ),
     Mutation(
         name="the quarantine table does not know the epoch",

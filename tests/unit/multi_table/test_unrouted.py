@@ -14,9 +14,9 @@ import pytest
 from support.tables.routed import RoutedSink, customer, order
 from support.tables.sink import Row
 
-from iceberg_ds.errors import RefusedRowsError
+from iceberg_ds.errors import OptionError, RefusedRowsError, TableNotFoundError
 from iceberg_ds.fault_points import FaultPoint, listen
-from iceberg_ds.multi_table.requeue import Target, pending_rows
+from iceberg_ds.multi_table.requeue import Passed, Target, pending_rows
 from iceberg_ds.table.names import parse_identifier
 
 PLACE = "db.bad"
@@ -79,7 +79,7 @@ def test_repeated_write_keeps_them_once(tmp_path: Path, way: dict[str, str]) -> 
     for _ in range(3):
         sink.append(order(1), stray(2), stray(3), epoch_id=epoch)
 
-    assert (sink.ids("db.orders"), stray_ids(sink)) == ([1], [2, 3])
+    assert (sink.ids("db.orders"), sorted(stray_ids(sink))) == ([1], [2, 3])
 
 
 @pytest.mark.parametrize("way", [{}, VERSION], ids=["epoch", "version"])
@@ -197,20 +197,113 @@ def test_name_of_one_level_is_in_the_namespace_of_the_route(tmp_path: Path) -> N
     assert stray_ids(sink) == [2]
 
 
-def test_rows_with_the_name_of_a_table_as_their_value_are_not_requeued_into_it(tmp_path: Path) -> None:
-    """They named no table: the table would get rows that were kept away from it."""
-    sink = RoutedSink.of(
-        tmp_path,
-        route_namespace="db",
-        route_tables="db.raw_*",
-        route_table_template="raw_{value}",
-        on_bad_row="quarantine",
-        quarantine_table=PLACE,
-    )
-    sink.append(stray(1, "db.orders"), epoch_id=0)
-    orders = RoutedSink.of(tmp_path)
-    orders.append(order(7))
-    metadata = orders.catalog.load_table(("db", "orders")).metadata
-    target = Target.of(metadata, replace(sink.options.of_all, table=("db", "orders")))
+def require_id(sink: RoutedSink, table: str) -> None:
+    """Let the table refuse rows without an id."""
+    change = sink.catalog.load_table(parse_identifier(table)).update_schema(allow_incompatible_changes=True)
+    with change as changed:
+        changed.update_column("id", required=True)
 
-    assert list(pending_rows(sink.catalog.load_table(("db", "bad")), target, after=None)) == []
+
+def requeued(sink: RoutedSink, table: str, passed: Passed) -> list[str]:
+    """Return the rows of the quarantine table that a requeue would write into a table."""
+    found = sink.catalog.reading_anew()
+    options = replace(sink.options.of_all, table=parse_identifier(table))
+    target = Target.of(found.load_table(options.table).metadata, options)
+    batches = pending_rows(found.load_table(parse_identifier(PLACE)), target, after=None, passed=passed)
+    return [row for _, rows in batches for row in rows.column("row").to_pylist()]
+
+
+def test_requeue_takes_no_row_whose_value_looks_like_the_name_of_a_table(tmp_path: Path) -> None:
+    """The row would land in a table that it does not name."""
+    sink = sink_of(tmp_path, route_tables="db.raw_*", route_table_template="raw_{value}")
+    sink.append(order(0))
+    require_id(sink, "db.raw_orders")
+    sink.append({"kind": "orders", "total": 1.0}, stray(6, "db.raw_orders"), epoch_id=0)
+
+    assert [row["table"] for row in kept(sink)] == ["db.raw_orders"] * 2
+    assert requeued(sink, "db.raw_orders", Passed()) == ['{"id":null,"total":1.0}']
+
+
+def test_requeue_goes_on_past_rows_whose_value_is_the_name_of_its_table(tmp_path: Path) -> None:
+    """One row of a feed that may not write a table would stop the requeue of that table for good."""
+    other, passed = sink_of(tmp_path, route_tables="db.others"), Passed()
+    other.append({"kind": "others", "id": 0, "total": 1.0})
+    require_id(other, "db.others")
+    sink_of(tmp_path).append(stray(6, "db.others"), stray(7, "db.more"), epoch_id=0)
+    other.append({"kind": "others", "total": 2.0})
+
+    assert requeued(other, "db.others", passed) == ['{"id":null,"total":2.0}']
+    assert passed.other_tables == set()
+
+
+def ids_after(sink: RoutedSink, *rows: Row) -> tuple[list[int], list[int]]:
+    """Write rows beside an order in two epochs; return the ids of the orders and those in the quarantine table."""
+    for number in range(2):
+        sink.append(order(number), *rows, epoch_id=number)
+    return sink.ids("db.orders"), stray_ids(sink)
+
+
+@pytest.mark.parametrize("kind", ["bad", "BAD", "cuts", "a#b", "a?b", "`..`", "a\nb"])
+def test_values_that_name_no_table_which_may_be_made_are_kept(tmp_path: Path, kind: str) -> None:
+    """One row would stop the stream for good, or make a table of what the sink keeps for itself."""
+    sink = sink_of(tmp_path, route_tables="db.*", consistent_cut="db.cuts")
+
+    assert ids_after(sink, stray(6, kind)) == ([0, 1], [6, 6])
+    assert sorted(table for _, table in sink.catalog.tables_in(("db",))) == ["bad", "cuts", "orders"]
+
+
+def test_tables_that_are_not_to_be_made_are_none_that_may_be_written(tmp_path: Path) -> None:
+    """One row with an unknown name would stop the stream for good."""
+    RoutedSink.of(tmp_path).append(order(9))
+    sink = sink_of(tmp_path, route_tables="db.*", create_table="false")
+
+    assert ids_after(sink, stray(6)) == ([0, 1, 9], [6, 6])
+    with pytest.raises(TableNotFoundError, match=r"db\.others does not exist"):
+        RoutedSink.of(tmp_path, create_table="false").append(order(2), stray(6))
+
+
+def test_options_of_a_table_say_whether_it_is_made(tmp_path: Path) -> None:
+    """Rows of a table that may be made would stay in the quarantine."""
+    given = {
+        "route-options.others.create-table": "true",
+        "route-options.more.create-table": "false",
+        "route-options.`a#b`.location": f"file://{tmp_path}/ab",
+    }
+    kept_too = {**KEPT, "route_namespace": "db", "route_tables": "db.*"}
+    sink = RoutedSink.of(tmp_path, given, **kept_too, create_table="false")
+    sink.append(stray(1), stray(2, "more"), stray(3, "a#b"), epoch_id=0)
+    assert (sink.ids("db.others"), sorted(stray_ids(sink))) == ([1], [2, 3])
+
+    sink = RoutedSink.of(tmp_path, given, **kept_too)
+    sink.append(stray(4, "more"), stray(5, "a#b"), stray(6, "new"), epoch_id=1)
+    assert (sink.ids("db.`a#b`"), sink.ids("db.new"), sorted(stray_ids(sink))) == ([5], [6], [2, 3, 4])
+
+
+def test_options_that_do_not_fit_a_table_refuse_its_rows(tmp_path: Path) -> None:
+    """Rows of a table that may be made would go to the quarantine, or rows of other tables not be written."""
+    given = {"route-options.customers.overwrite-mode": "dynamic", "route-options.customers.replace-where": "id > 1"}
+    sink = RoutedSink.of(tmp_path, given, **KEPT, route_namespace="db")
+    sink.append(order(1))
+
+    with pytest.raises(OptionError, match=r"Table db\.customers: "):
+        sink.append(order(2), customer(3))
+
+    assert sink.ids("db.orders") == [1]
+
+
+def test_tables_that_wait_for_columns_are_there(tmp_path: Path) -> None:
+    """Their rows would go to the quarantine: they have no plan either."""
+    RoutedSink.of(tmp_path).append({"kind": "orders", "id": 9})
+    sink = sink_of(tmp_path, keys="id", sequence_by="total", schema_evolution="add-columns", create_table="false")
+
+    assert ids_after(sink) == ([0, 1, 9], [])
+
+
+def test_rows_make_no_table_of_the_cut(tmp_path: Path) -> None:
+    """The first epoch would make a table of other columns, and every later one fail."""
+    sink = RoutedSink.of(tmp_path, consistent_cut="db.cuts")
+
+    with pytest.raises(RefusedRowsError, match=r"Cannot write rows to db\.cuts: option 'consistent-cut' names it"):
+        sink.append(order(2), stray(6, "cuts"), epoch_id=0)
+
+    assert sink.catalog.find_table(("db", "cuts")) is None
