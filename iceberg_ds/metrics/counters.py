@@ -16,8 +16,8 @@ several streams may write to one file. These rules make the sums true all the sa
   has no sequence numbers: there a replay, whose snapshot may be an older one, never takes the place of a commit; and
   once more snapshots of it were told of than are remembered, a replay counts for itself alone.
 * The number of series is bounded. A snapshot, a query or the text of an error is never a label; a stream that is a UUID
-  has the label of a stream without a name, and the write of a quarantine table has that of the stream whose rows it
-  got; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
+  has the label of a stream without a name, and the write of a quarantine table has that of the application whose
+  rows it got; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
   ones are counted together as stream `other` of their table and branch, if these are known, and else as `other`. They
   have no gauges but those of a known table, because others would mean nothing. A long name is cut.
 """
@@ -50,8 +50,9 @@ SNAPSHOTS = 200_000
 SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
 _OPERATIONS = {"append", "replace", "overwrite", "delete"}
 _UUID = r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
-# A name under which rows go into a quarantine table: `<stream> > <table>`, or a digest of it if it is long.
-_QUARANTINE = re.compile(r"(?P<stream>.+) > [^.]+\..+", re.DOTALL)
+# A name under which rows go into a quarantine table: `<stream> > <table>`, with the table's UUID if it was there, and
+# `route-by` for rows that name no table; or a digest of it if it is long.
+_QUARANTINE = re.compile(rf"(?P<stream>.+) > (?:[^.]+\..+|(?:{_UUID}|route-by)(?:@.+)?)", re.DOTALL)
 _NO_NAME = re.compile(rf"{_UUID}(?: > .+)?|quarantine [0-9a-f]{{32}}", re.IGNORECASE | re.DOTALL)
 
 # Values of the labels of an instrument, in its order.

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.metrics.reports import UUID, failed, replay_of, report
-from support.tables.sink import SCHEMA, Sink
 
 from iceberg_ds.metrics import counters as module
 from iceberg_ds.metrics.counters import OTHER, Counters
@@ -324,13 +323,15 @@ def test_last_micro_batch_is_that_of_streaming_queries_alone() -> None:
         ("0b9f1f60-7f3e-4d0e-9d6e-0a4a3c1c2f11", "db.t", ""),
         ("0b9f1f60-7f3e-4d0e-9d6e-0a4a3c1c2f11", f"db.{'t' * 100}", ""),
         ("orders", f"db.{'t' * 120}", ""),
+        ("orders", UUID, "orders"),
+        (UUID, UUID, ""),
+        ("orders", "route-by", "orders"),
     ],
 )
-def test_rows_of_a_quarantine_table_are_those_of_their_stream(sink: Sink, name: str, table: str, label: str) -> None:
-    """Each run of a query would make series of its own, or a stream with one bad row would look dead."""
-    write = replace(sink.plan(SCHEMA).write, table=table)
-
-    counters = counted(report(1, table="db.bad", stream=_writer(name, write)))
+@pytest.mark.parametrize("branch", ["main", "audit"])
+def test_rows_of_a_quarantine_table_are_those_of_their_stream(name: str, table: str, label: str, branch: str) -> None:
+    """Each run of a query, and each table, would make series of its own, or a stream with one bad row look dead."""
+    counters = counted(report(1, table="db.bad", stream=_writer(name, table, branch)))
 
     assert list(counters.values(BY_NAME[RECORDS])) == [("db.bad", "main", label, "append")]
     assert list(counted(report(1, stream=name)).values(BY_NAME[RECORDS])) == [
