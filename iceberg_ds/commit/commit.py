@@ -60,7 +60,6 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -90,13 +89,27 @@ from iceberg_ds.io.files import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.metrics.report import TaskFigures
-from iceberg_ds.plan import ERRORS, BadRowPolicy, OverwriteByFilter, Route, WriteIdentity
+from iceberg_ds.plan import (
+    ERRORS,
+    BadRowPolicy,
+    EpochId,
+    FileSettings,
+    NumberedWrite,
+    OverwriteByFilter,
+    Route,
+    StreamName,
+    TxnId,
+    WriteIdentity,
+)
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory
 from iceberg_ds.snapshots.txn import TxnMarker, find_own
 from iceberg_ds.table.names import parse_identifier
 
 logger = logging.getLogger(__name__)
+
+# Of a replay, which writes no file.
+_NO_FILES = FileSettings(target_file_size_bytes=0, compression_codec="", compression_level=None, metrics_properties={})
 
 # Makes a write that has landed on its branch visible to readers, who use another branch.
 Publish: TypeAlias = Callable[[CommitResult], None]
@@ -145,6 +158,12 @@ def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit])
     return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
 
 
+def all_files_of(commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> Added:
+    """Return the files that the tasks of a write report, and further files of it, as `commit_write` takes them."""
+    added = Added.of(commits)
+    return added if rewrite is None else added.with_files(rewrite.added.data_files, rewrite.added.delete_files)
+
+
 def give_up_write(
     catalog: CatalogClient,
     table: str,
@@ -164,9 +183,7 @@ def give_up_write(
     Returns:
         How many files stay; the log names them.
     """
-    added = Added.of(commits)
-    if rewrite is not None:
-        added = added.with_files(rewrite.added.data_files, rewrite.added.delete_files)
+    added = all_files_of(commits, rewrite)
     path = added.any_path()
     if path is None:
         return 0
@@ -203,23 +220,41 @@ def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
     return True
 
 
-def report_replay(
-    catalog: CatalogClient, write: WriteIdentity, table: str, found: Table, marker: TxnMarker | None
+def report_replay(  # noqa: PLR0913  # the last by name
+    catalog: CatalogClient,
+    numbered: NumberedWrite,
+    table: str,
+    found: Table,
+    marker: TxnMarker | None,
+    *,
+    stream: StreamName | None = None,
 ) -> None:
-    """Hand out the report on a replay in a table beside that of `write`, which is not written again.
+    """Hand out the report on a replay in a table that the sink keeps beside others; it is not written again.
 
     Args:
-        catalog: The catalog of both tables.
-        write: A write of the same number, with the writer's name in `table`.
+        catalog: The catalog of the table.
+        numbered: The number, and the writer under the name that it has in the table.
         table: Identifier of the table.
         found: The table.
         marker: The writer's last marker in it, or None.
+        stream: The name of the stream as the table has it; None without one.
     """
-    own = replace(write, table=table, table_uuid=str(found.metadata.table_uuid), route=Route(branch=MAIN_BRANCH))
-    assert own.numbered is not None  # noqa: S101  # else nothing tells that it is a replay
-    landed = find_own(BranchHistory(found.metadata, MAIN_BRANCH), own.numbered, marker)
-    with metered(catalog.reporting, own) as meter:
-        meter.replayed(found.metadata, None if landed is None else landed.snapshot_id)
+    metadata = found.metadata
+    landed = find_own(BranchHistory(metadata, MAIN_BRANCH), numbered, marker)
+    replay = WriteIdentity(
+        table=table,
+        table_uuid=str(metadata.table_uuid),
+        route=Route(branch=MAIN_BRANCH),
+        operation_id="",  # no file has it
+        snapshot_id=0,
+        schema_id=metadata.current_schema_id,
+        files=_NO_FILES,
+        epoch=numbered if isinstance(numbered, EpochId) else None,
+        txn=numbered if isinstance(numbered, TxnId) else None,
+        stream=stream,
+    )
+    with metered(catalog.reporting, replay) as meter:
+        meter.replayed(metadata, None if landed is None else landed.snapshot_id)
 
 
 @tidying_metadata()
@@ -301,6 +336,7 @@ def begin_commit(
         CatalogError: As `commit_write`.
     """
     write = commits[0].write
+    meter.files_at_stake = all_files_of(commits, rewrite).file_count
     fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
     try:

@@ -37,6 +37,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.commit import (
     Publish,
+    all_files_of,
     begin_commit,
     commit_to_branch,
     end_commit,
@@ -161,7 +162,8 @@ def commit_tables(
         check_apart(catalog, writes, first)
     if first and not _may_go_along(catalog, writes, first):
         _commit_first(catalog, writes, first, epoch_id)
-        fault_point(FaultPoint.QUARANTINED)
+        with giving_up(catalog, writes):
+            fault_point(FaultPoint.QUARANTINED)
         return commit_tables(catalog, writes, epoch_id=epoch_id)
     is_together = catalog.takes_many_tables and not any(_begins_a_branch(write) for write in writes)
     _tell_once(
@@ -366,6 +368,7 @@ class _Part:
         self._write = write
         self._identity = write.commits[0].write
         self._meter = CommitMeter(self._identity, TaskFigures.of(write.commits))
+        self._meter.files_at_stake = all_files_of(write.commits, write.rewrite).file_count
         self._update: SnapshotUpdate | None = None
         self._epoch_id: int | None = None
         self.name = self._identity.table

@@ -90,10 +90,10 @@ class _Publication:
         try:
             # Readers see a conversion once it is published, so none is reported before that.
             with ExitStack() as conversions, self._dropping_unpublished():
-                if not self._is_published(self._publish(conversions)):
-                    raise DivergedError(
-                        f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped."
-                    )
+                metadata = self._publish(conversions)
+                self._drop_those_outside(metadata)
+            if not self._is_published(metadata):
+                raise DivergedError(f"'{self._to}' has moved on before that, or '{self._write.branch}' was dropped.")
         except IcebergSinkError as failure:
             raise type(failure)(f"{self._failed(failure)}: {failure} {self._next_step(failure)}") from failure
         fault_point(FaultPoint.PUBLISHED)
@@ -107,6 +107,12 @@ class _Publication:
             for meter in self._landed.values():
                 meter.drop()
             raise
+
+    def _drop_those_outside(self, metadata: TableMetadata) -> None:
+        """Leave out conversions that readers do not see: others have dropped the staging branch, or begun it anew."""
+        for snapshot_id, meter in self._landed.items():
+            if not contains(metadata, self._to, snapshot_id):
+                meter.drop()
 
     def _publish(self, conversions: ExitStack) -> TableMetadata:
         """Return the table's metadata at a time when nothing waits any more; the stack reports the conversions."""

@@ -133,7 +133,8 @@ class CommitMeter:
         raised = of_others if failure is None else failure
         is_interrupted = raised is not None and not isinstance(raised, IcebergSinkError) and outcome not in _LANDED
         if raised is not None and (outcome not in _LANDED or published_to is not None):
-            is_in_doubt = failure is not None and (self.is_in_doubt or isinstance(failure, CommitStateUnknownError))
+            may_be_there = self.is_in_doubt or outcome in _LANDED or isinstance(failure, CommitStateUnknownError)
+            is_in_doubt = failure is not None and may_be_there
             outcome, snapshot, counts = outcome_of(raised, is_in_doubt=is_in_doubt), None, {}
         counts = {**counts, **counts_of({} if snapshot is None else summary_entries(snapshot))}
         if write.route.converts and counts.get("total-equality-deletes"):  # readers get the totals of the conversion

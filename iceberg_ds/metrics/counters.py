@@ -16,8 +16,8 @@ several streams may write to one file. These rules make the sums true all the sa
   has no sequence numbers: there a replay, whose snapshot may be an older one, never takes the place of a commit; and
   once more snapshots of it were told of than are remembered, a replay counts for itself alone.
 * The number of series is bounded. A snapshot, a query or the text of an error is never a label; a stream that is a UUID
-  has the label of a stream without a name, and the write of a quarantine table has that of the stream whose rows it
-  got; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
+  has the label of a stream without a name, and the write of a quarantine table has that of the application whose
+  rows it got; beyond `LARGEST_WRITERS` combinations of table, branch and stream further
   ones are counted together as stream `other` of their table and branch, if these are known, and else as `other`. They
   have no gauges but those of a known table, because others would mean nothing. A long name is cut.
 """

@@ -111,7 +111,7 @@ def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Write
         marker = _marker(cuts.metadata, first, MAIN_BRANCH)
         if marker is not None and marker.number >= numbered.number:
             logger.info("The cut of %s is recorded in %s", numbered, identifier_text(place))
-            report_replay(catalog, first, identifier_text(place), cuts, marker)
+            report_replay(catalog, numbered, identifier_text(place), cuts, marker, stream=first.stream)
             return
         # Planning has refused it before any row was written, but knew no stream without a name, nor who came since.
         refuse_other_writer(catalog, cuts, writer)

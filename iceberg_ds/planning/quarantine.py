@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ from iceberg_ds.snapshots.txn import TXNS, find_markers, find_own, kind_of
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.loose import ON_DRIVER, batches_of
 from iceberg_ds.writers.reporting import report_task
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_NAME = 120
 # Stands for a table in the name of the writer of rows that name none; tables have a dot in their names.
@@ -299,11 +302,9 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
         return missing
     without = (source.looked_at(catalog) for source in sources if not source.rows)
     if earlier.found is EarlierTry.SAME_ROWS or (not missing and all(source.has_number for source in without)):
-        writes = [source.write for source in sources if source.write is not None]
-        if earlier.marker is not None and writes:
-            txn = earlier.numbered if isinstance(earlier.numbered, TxnId) else None
-            write = replace(writes[0], txn=txn, stream=None)
-            report_replay(catalog, write, identifier_text(parse_identifier(table)), quarantine, earlier.marker)
+        if earlier.marker is not None:
+            place = identifier_text(parse_identifier(table))
+            report_replay(catalog, earlier.numbered, place, quarantine, earlier.marker)
         return []
     raise RefusedRowsError(_refusal(table, sources, earlier))
 
@@ -312,23 +313,33 @@ def was_written_before(catalog: CatalogClient, write: WriteIdentity) -> bool:
     """Return whether the table has this version already, as `has_landed` does; tell of its rows in the quarantine, too.
 
     Raises:
-        CatalogError: The catalog could not be reached.
+        CatalogError: The catalog could not be reached for the table itself.
     """
     if not has_landed(catalog, write):
         return False
-    policy = write.bad_rows
-    table = None if policy is None or policy.quarantine is None else _find(catalog, policy.quarantine)
+    if write.bad_rows is not None and write.bad_rows.quarantine is not None:
+        try:
+            _report_rows_there(catalog, write, write.bad_rows.quarantine)
+        except Exception as problem:  # of any catalog; no row is due, and a report fails no write
+            logger.warning(
+                "It is not reported which rows of %s quarantine table %s has: %s",
+                write,
+                write.bad_rows.quarantine,
+                catalog.describe(problem),
+            )
+    return True
+
+
+def _report_rows_there(catalog: CatalogClient, write: WriteIdentity, quarantine: str) -> None:
+    table = catalog.find_table(parse_identifier(quarantine))  # asked once: nothing waits for a report
     if table is None:
-        return True
+        return
     history = BranchHistory(table.metadata, MAIN_BRANCH)
     for there in _names(write, write.txn):
-        assert isinstance(there, TxnId)  # noqa: S101  # as `write.txn`
         last = find_markers(history, TXNS, there.writer).last
         if find_own(history, there, last) is not None:  # most versions put no rows there
-            name = identifier_text(table.name())
-            report_replay(catalog, replace(write, txn=there), name, table, last)
-            break
-    return True
+            report_replay(catalog, there, identifier_text(table.name()), table, last)
+            return
 
 
 def _find(catalog: CatalogClient, table: str) -> Table | None:

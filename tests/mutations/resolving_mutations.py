@@ -387,8 +387,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a write is called done though its staging branch was begun anew",
         file="deletes/publish.py",
-        before="if not self._is_published(self._publish(conversions)):",
-        after="if self._publish(conversions) is None:",
+        before="if not self._is_published(metadata):",
+        after="if metadata is None:",
         tests=(_PUBLICATION + "test_epoch_whose_staging_branch_was_begun_anew_is_not_called_done",),
     ),
     Mutation(

@@ -9,6 +9,7 @@ _DELIVERY = "unit/metrics/test_delivery.py::"
 _FILE = "unit/metrics/test_report_file.py::"
 _REPORTS = "unit/commit/test_commit_reports.py::"
 _FAILURES = "unit/commit/test_reports_of_failures.py::"
+_UNROUTED = "unit/multi_table/test_unrouted.py::"
 
 _FOLLOWER = "unit/metrics/test_opentelemetry.py::"
 
@@ -113,9 +114,51 @@ WATCHING = (
     Mutation(
         name="rows in a quarantine that a killed process did not report are never counted",
         file="planning/quarantine.py",
-        before="            report_replay(catalog, replace(write, txn=there), name, table, last)\n",
-        after="            pass\n",
+        before="            report_replay(catalog, there, identifier_text(table.name()), table, last)\n",
+        after="",
         tests=("faults/test_report_kills.py::test_rows_that_a_killed_process_did_not_report_are_counted_once",),
+    ),
+    Mutation(
+        name="rows that name no table and that a killed process did not report are never counted",
+        file="planning/quarantine.py",
+        before="        if earlier.marker is not None:\n",
+        after="        if earlier.marker is not None and any(source.write is not None for source in sources):\n",
+        tests=(_UNROUTED + "test_report_that_a_killed_driver_could_not_make_comes_with_the_replay",),
+    ),
+    Mutation(
+        name="a quarantine table that cannot be looked at fails a write that it has already",
+        file="planning/quarantine.py",
+        before="        except Exception as problem:  # of any catalog; no row is due, and a report fails no write",
+        after="        except ImportError as problem:",
+        tests=(_FAILURES + "test_quarantine_that_cannot_be_looked_at_fails_no_replay",),
+    ),
+    Mutation(
+        name="a conversion is told that others have dropped",
+        file="deletes/publish.py",
+        before="                self._drop_those_outside(metadata)\n",
+        after="",
+        tests=("unit/deletes/test_publish.py::test_conversion_that_others_have_dropped_is_not_told",),
+    ),
+    Mutation(
+        name="files of tables that have not begun are not counted",
+        file="commit/together.py",
+        before="        self._meter.files_at_stake = all_files_of(write.commits, write.rewrite).file_count\n",
+        after="",
+        tests=(_FAILURES + "test_files_of_tables_that_had_not_begun_are_counted",),
+    ),
+    Mutation(
+        name="a table that is interrupted after its quarantine is forgotten",
+        file="commit/together.py",
+        before="        with giving_up(catalog, writes):\n            fault_point(FaultPoint.QUARANTINED)",
+        after="        with giving_up(catalog, []):\n            fault_point(FaultPoint.QUARANTINED)",
+        tests=(_FAILURES + "test_table_that_is_interrupted_after_its_quarantine_is_told_as_failed",),
+    ),
+    Mutation(
+        name="a label holds the id of a table",
+        file="metrics/counters.py",
+        before="(?:{_UUID}|route-by)",
+        after="(?:route-by)",
+        tests=(_COUNTERS + "test_rows_of_a_quarantine_table_are_those_of_their_stream",),
     ),
     Mutation(
         name="conversions that an earlier run could not publish are never counted",

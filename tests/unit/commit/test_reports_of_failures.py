@@ -12,16 +12,18 @@ from support.catalogs.faulty_catalog import FaultyCatalog, connection_lost, thro
 from support.keys.messages import KEYED_SCHEMA, keyed_tasks
 from support.keys.upserts import apart, commit_upsert, upsert, upsert_plan
 from support.metrics.reports import reports_on
-from support.tables.bad_rows import UUID, commit, quarantining, sent, tasks
+from support.tables.bad_rows import SENT, UUID, commit, quarantining, sent, tasks
 from support.tables.epochs import Tables
 from support.tables.routed import RoutedSink, customer, order
-from support.tables.sink import Sink, epoch, rows
+from support.tables.sink import Sink, epoch, local, rows
 
+from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit import commit as protocol
 from iceberg_ds.commit import together
 from iceberg_ds.commit.commit import has_landed
 from iceberg_ds.deletes import upsert as upserting
 from iceberg_ds.errors import (
+    CatalogError,
     CommitConflictError,
     CommitStateUnknownError,
     IcebergSinkError,
@@ -30,6 +32,7 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.multi_table import commit as routing
+from iceberg_ds.planning.quarantine import was_written_before
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -372,3 +375,87 @@ def test_repeated_epoch_tells_of_the_table_of_cuts(warehouse: Path) -> None:
     assert (first.outcome, again.outcome) == ("committed", "replayed")
     assert (again.snapshot_id, again.number, again.counts["added-records"]) == (first.snapshot_id, 0, 2)
     assert again.table_uuid == first.table_uuid
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_files_of_tables_that_had_not_begun_are_counted(sink: Sink, number: int) -> None:
+    """Whoever stops a driver early would leave files that no report tells of."""
+    tables = Tables(of_one=sink, names=TABLES)
+    tables.create()
+    writes, taken = tables.to_all(0, 1), reports_on(sink)
+
+    listen(interrupting(FaultPoint.COMMIT_BEGUN, number))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tables.commit(writes)
+    finally:
+        listen(None)
+
+    assert [(report.outcome, report.files_left) for report in taken] == [("failed", 1)] * 3
+
+
+def test_files_of_a_table_that_had_not_begun_are_counted(sink: Sink) -> None:
+    """Whoever stops a driver early would leave files that no report tells of."""
+    messages, taken = sink.write(rows(2)), reports_on(sink)
+
+    listen(interrupting(FaultPoint.COMMIT_BEGUN))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sink.commit(messages)
+    finally:
+        listen(None)
+
+    assert [(report.outcome, report.files_left) for report in taken] == [("failed", 1)]
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_table_that_is_interrupted_after_its_quarantine_is_told_as_failed(sink: Sink) -> None:
+    """Rows would be missing in a table that no report tells of, and their files would stay."""
+    quarantine = quarantining(sink)
+    taken = reports_on(quarantine)
+    messages = tasks(quarantine, sent(("1", "x", UUID), ("2", "5", UUID)), small_task_size_bytes=0)
+
+    listen(interrupting(FaultPoint.QUARANTINED))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            commit(quarantine, messages)
+    finally:
+        listen(None)
+
+    assert [(report.table, report.outcome) for report in taken] == [
+        ("db.t__quarantine", "committed"),
+        ("db.t", "failed"),
+    ]
+    assert not any(local(file.file_path).exists() for message in messages for file in message.data_files)
+
+
+@pytest.mark.parametrize("damage", ["the catalog cannot load it", "its record is malformed"])
+def test_quarantine_that_cannot_be_looked_at_fails_no_replay(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, waits: list[float], caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """A repeated upsert would fail, and wait before that, although its rows are in the table: for a report alone."""
+    quarantine = quarantining(sink, txn_app_id="nightly", txn_version=1)
+    commit(quarantine, tasks(quarantine, sent(("1", "x", UUID), ("2", "5", UUID))))
+    plan, taken = quarantine.plan(SENT), reports_on(quarantine)
+    place = ("db", "t__quarantine")
+    find, seen = CatalogClient.find_table, []
+
+    def fail(client: CatalogClient, identifier: tuple[str, ...], *rest: object) -> object:
+        seen.append(identifier)
+        if tuple(identifier) == place:
+            raise CatalogError("no answer")
+        return find(client, identifier, *rest)
+
+    if damage == "the catalog cannot load it":
+        monkeypatch.setattr(CatalogClient, "find_table", fail)
+    else:
+        table = quarantine.catalog.load_table(place)
+        key = next(name for name in table.properties if "last-txn" in name)
+        with table.transaction() as change:
+            change.set_properties({key: "no marker"})
+
+    assert was_written_before(quarantine.catalog, plan.write)
+
+    assert [(report.table, report.outcome) for report in taken] == [("db.t", "replayed")]
+    assert "is not reported which rows" in caplog.text
+    assert (waits, seen.count(place)) == ([], int(bool(seen)))

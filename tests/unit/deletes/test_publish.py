@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal
 from support.checks.invariants import check_clean, unreferenced_files
@@ -18,6 +20,7 @@ from support.metrics.reports import reports_on
 from support.tables.sink import NAME, Sink, epoch
 
 import iceberg_ds
+from iceberg_ds.commit.fast_forward import StagedMeanwhileError
 from iceberg_ds.deletes import job
 from iceberg_ds.deletes import publish as publication
 from iceberg_ds.deletes.convert import Conversion
@@ -25,6 +28,7 @@ from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnkn
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.plan import TxnId
+from iceberg_ds.snapshots.refs import branch_history
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -520,6 +524,63 @@ def test_conversion_is_reported_once_readers_see_it(keyed: Sink, monkeypatch: py
     # Of two reports on one epoch, that of the conversion alone has the totals of main.
     assert [report.counts.get("total-equality-deletes") for report in taken[2:]] == [None, 0, None]
     assert taken[-1].counts["added-equality-deletes"] == 3
+
+
+def test_conversion_that_is_published_is_told_though_the_write_is_not(
+    keyed: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums would never have what it added and took away: main has it, and no later write publishes it."""
+    taken = reports_on(keyed)
+    publish = publication._Publication._publish
+
+    def publish_others(self: publication._Publication, conversions: ExitStack) -> TableMetadata:
+        monkeypatch.undo()
+        compact(keyed)  # so that the staged rows can no longer be published
+        staged_only(keyed, OTHER, THIRD)  # and the staging branch begins anew
+        return publish(self, conversions)
+
+    monkeypatch.setattr(publication._Publication, "_publish", publish_others)
+    with pytest.raises(CommitConflictError, match="has moved on"):
+        put(keyed, 1, SECOND)
+
+    told = [report for report in taken if report.outcome == "committed"]
+    assert [report.snapshot_id for report in told] == [heads(keyed)["main"]]
+    assert told[0].counts["removed-equality-deletes"] == 3
+    put(keyed, OTHER, THIRD)
+    put(keyed, 1, SECOND)
+    mine = {report.snapshot_id for report in taken if report.outcome in {"committed", "replayed"}}
+    since = [one.snapshot_id for one in branch_history(keyed.table().metadata, "main")]
+    assert mine == set(since[: since.index(told[0].snapshot_id) + 2])
+
+
+def test_conversion_that_others_have_dropped_is_not_told(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums would have rows that no reader ever sees."""
+    taken = reports_on(keyed)
+
+    def drop(*_: object) -> None:
+        keyed.table().manage_snapshots().remove_branch(STAGING).commit()
+        raise StagedMeanwhileError("others have dropped it")
+
+    monkeypatch.setattr(publication, "fast_forward_whole", drop)
+    with pytest.raises(CommitConflictError, match="was dropped"):
+        put(keyed, 1, SECOND)
+
+    assert [report.outcome for report in taken] == ["conflict"]
+
+
+def test_interrupted_publication_of_a_replay_may_be_there(keyed: Sink) -> None:
+    """The rows would be told as missing, although readers see them."""
+    staged_only(keyed, 1, SECOND)
+    taken = reports_on(keyed)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with meanwhile(FaultPoint.PUBLISHED, interrupt), pytest.raises(KeyboardInterrupt):
+        put(keyed, 1, SECOND)
+
+    assert [report.outcome for report in taken] == ["committed", "unknown"]
+    assert values(keyed) == ROWS[2]
 
 
 def test_task_that_fails_once_is_tried_again(keyed: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,11 +325,13 @@ def test_last_micro_batch_is_that_of_streaming_queries_alone() -> None:
         ("0b9f1f60-7f3e-4d0e-9d6e-0a4a3c1c2f11", "db.t", ""),
         ("0b9f1f60-7f3e-4d0e-9d6e-0a4a3c1c2f11", f"db.{'t' * 100}", ""),
         ("orders", f"db.{'t' * 120}", ""),
+        ("orders", UUID, "orders"),
+        (UUID, UUID, ""),
     ],
 )
 @pytest.mark.parametrize("branch", ["main", "audit"])
 def test_rows_of_a_quarantine_table_are_those_of_their_stream(name: str, table: str, label: str, branch: str) -> None:
-    """Each run of a query would make series of its own, or a stream with one bad row would look dead."""
+    """Each run of a query, and each table, would make series of its own, or a stream with one bad row look dead."""
     counters = counted(report(1, table="db.bad", stream=_writer(name, table, branch)))
 
     assert list(counters.values(BY_NAME[RECORDS])) == [("db.bad", "main", label, "append")]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.metrics.reports import reports_on
 from support.tables.routed import RoutedSink, customer, order
 from support.tables.sink import Row
 
@@ -113,6 +114,31 @@ def test_driver_that_dies_finishes_forward(tmp_path: Path, step: FaultPoint, tim
     sink.append(order(1), stray(2), customer(3), epoch_id=0)
 
     assert (sink.ids("db.orders"), sink.ids("db.customers"), stray_ids(sink)) == ([1], [3], [2])
+
+
+@pytest.mark.usefixtures("_heard", "one_by_one")
+@pytest.mark.parametrize("way", [{}, VERSION], ids=["epoch", "version"])
+@pytest.mark.parametrize("others", [[order(1)], []], ids=["beside others", "alone"])
+def test_report_that_a_killed_driver_could_not_make_comes_with_the_replay(
+    tmp_path: Path, way: dict[str, str], others: list[Row]
+) -> None:
+    """Sums would never have the rows in the quarantine."""
+    sink, epoch = sink_of(tmp_path, **way), None if way else 7
+
+    def die(point: FaultPoint) -> None:
+        if point is FaultPoint.QUARANTINED:
+            raise Died
+
+    listen(die)
+    with suppress(Died):
+        sink.append(*others, stray(2), epoch_id=epoch)
+    listen(None)
+    taken = reports_on(sink)
+    sink.append(*others, stray(2), epoch_id=epoch)
+
+    told = [report for report in taken if report.table == PLACE]
+    assert [(report.outcome, report.number, report.counts["added-records"]) for report in told] == [("replayed", 7, 1)]
+    assert told[0].stream == ("feed > route-by" if way else None)
 
 
 def test_they_share_a_quarantine_with_rows_of_tables(tmp_path: Path) -> None:
