@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from iceberg_ds.multi_table.requeue import RequeueResult, requeue
     from iceberg_ds.multi_table.transaction import TableResult, Transaction, TransactionResult, transaction
     from iceberg_ds.spark.distribution import distribute
+    from iceberg_ds.spark.whole_transactions import whole_transactions
 
 # Loaded when they are first used: PySpark imports this package wherever it looks for data sources.
 _LATER = {
@@ -102,6 +103,7 @@ _LATER = {
     "upsert": "iceberg_ds.deletes.upsert",
     "upsert_into": "iceberg_ds.deletes.upsert",
     "verify": "iceberg_ds.inspect.verify",
+    "whole_transactions": "iceberg_ds.spark.whole_transactions",
 }
 
 
@@ -174,4 +176,5 @@ __all__ = [
     "upsert",
     "upsert_into",
     "verify",
+    "whole_transactions",
 ]

@@ -22,7 +22,7 @@ from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.spark.driver_secrets import KeptOnDriver
-from iceberg_ds.spark.workers import acknowledging, ease_worker
+from iceberg_ds.spark.workers import acknowledging, ease_worker, loading_modules
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -189,7 +189,8 @@ class _Options:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         read_configuration()  # before PyIceberg does, whose errors show its content
-        from iceberg_ds.options.parse import parse_options
+        with loading_modules():
+            from iceberg_ds.options.parse import parse_options
 
         raw = {key.lower(): value for key, value in given.items()}
         self.parsed: SinkOptions = parse_options(raw)
@@ -201,14 +202,16 @@ class _Options:
 
     def connect(self) -> CatalogClient:
         """Return the catalog of the write."""
-        from iceberg_ds.catalog.client import connect
-        from iceberg_ds.catalog.settings import catalog_settings
+        with loading_modules():
+            from iceberg_ds.catalog.client import connect
+            from iceberg_ds.catalog.settings import catalog_settings
 
-        return connect(catalog_settings(self.parsed), self.parsed.reports)
+            return connect(catalog_settings(self.parsed), self.parsed.reports)
 
 
 def _plan(options: _Options, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan | RoutedPlan:
-    from iceberg_ds.planning.plan_write import WriteMode, plan_write
+    with loading_modules():
+        from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
     mode = WriteMode.OVERWRITE if overwrite else WriteMode.APPEND
     catalog = options.connect()
@@ -228,10 +231,11 @@ def _plan(options: _Options, schema: StructType, *, overwrite: bool, is_stream: 
 def _write_task(
     plan: WritePlan | RoutedPlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None
 ) -> WriterCommitMessage:
-    from iceberg_ds.plan import RoutedPlan
-    from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
-    from iceberg_ds.writers.reporting import report_task
-    from iceberg_ds.writers.task_writer import TaskAttempt
+    with loading_modules():
+        from iceberg_ds.plan import RoutedPlan
+        from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
+        from iceberg_ds.writers.reporting import report_task
+        from iceberg_ds.writers.task_writer import TaskAttempt
 
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
@@ -284,7 +288,8 @@ def _commit(options: _Options, messages: Sequence[WriterCommitMessage | None], e
 
             commit_converted(catalog, options.parsed, messages, epoch_id=epoch_id)
         else:
-            from iceberg_ds.planning.quarantine import commit_with_quarantine
+            with loading_modules():
+                from iceberg_ds.planning.quarantine import commit_with_quarantine
 
             commit_with_quarantine(catalog, options.parsed, messages, epoch_id=epoch_id)
     ease_worker()

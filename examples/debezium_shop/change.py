@@ -3,7 +3,7 @@
     python change.py --transactions 1000 --pause 0.02
 
 PGHOST, PGPORT, PGDATABASE, PGUSER and PGPASSWORD say where they are. Ids are drawn, and come again; what a foreign key
-or a primary key refuses is undone. Rows that refer to others are deleted before those. Needs psycopg2.
+or a primary key refuses is undone. An order has as many pieces as its items when a transaction ends, and not always before. Needs psycopg2.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ CHANGES = {
         "INSERT INTO addresses VALUES (%(address)s, %(customer)s, %(name)s)",
     ),
     "order": (
-        "INSERT INTO orders VALUES (%(order)s, %(customer)s, NULL, now())",
+        "INSERT INTO orders VALUES (%(order)s, %(customer)s, NULL, now(), 1)",
         "INSERT INTO order_items VALUES (%(order)s, %(line)s, %(product)s, 1)",
     ),
-    "order more": ("INSERT INTO order_items VALUES (%(order)s, %(line)s, %(product)s, 2)",),
+    "order more": (
+        "INSERT INTO order_items VALUES (%(order)s, %(line)s, %(product)s, 2)",
+        "UPDATE orders SET pieces = pieces + 2 WHERE id = %(order)s",
+    ),
     "pay": ("INSERT INTO payments VALUES (%(payment)s, %(order)s, %(amount)s, now())",),
     "ship": (
         "UPDATE orders SET address_id = %(address)s WHERE id = %(order)s",
@@ -59,12 +62,11 @@ CHANGES = {
     "cancel": (
         "DELETE FROM shipments WHERE order_id = %(order)s",
         "DELETE FROM payments WHERE order_id = %(order)s",
-        "DELETE FROM order_items WHERE order_id = %(order)s",
-        "DELETE FROM orders WHERE id = %(order)s",
+        "DELETE FROM orders WHERE id = %(order)s",  # and its items
     ),
     "forget a customer": (
         "DELETE FROM reviews WHERE customer_id = %(customer)s",
-        "DELETE FROM addresses WHERE customer_id = %(customer)s",
+        "DELETE FROM addresses WHERE customer_id = %(customer)s",  # orders then have none
         "DELETE FROM customers WHERE id = %(customer)s",
     ),
     "withdraw a product": (

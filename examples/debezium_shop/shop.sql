@@ -16,11 +16,12 @@ CREATE TABLE IF NOT EXISTS addresses (
 CREATE TABLE IF NOT EXISTS orders (
     id BIGINT PRIMARY KEY,
     customer_id BIGINT NOT NULL REFERENCES customers,
-    address_id BIGINT REFERENCES addresses,
-    at TIMESTAMPTZ NOT NULL
+    address_id BIGINT REFERENCES addresses ON DELETE SET NULL,
+    at TIMESTAMPTZ NOT NULL,
+    pieces BIGINT NOT NULL  -- of all its items, when a transaction ends
 );
 CREATE TABLE IF NOT EXISTS order_items (
-    order_id BIGINT REFERENCES orders,
+    order_id BIGINT REFERENCES orders ON DELETE CASCADE,
     line BIGINT,
     product_id BIGINT NOT NULL REFERENCES products,
     quantity BIGINT NOT NULL,

@@ -24,7 +24,7 @@ TABLES = {
     "products": "id, supplier_id, category_id, name, price",
     "customers": "id, name",
     "addresses": "id, customer_id, street",
-    "orders": "id, customer_id, address_id, at",
+    "orders": "id, customer_id, address_id, at, pieces",
     "order_items": "order_id, line, product_id, quantity",
     "payments": "id, order_id, amount, at",
     "shipments": "id, order_id, address_id, at",
@@ -34,24 +34,40 @@ KEYS = {"order_items": "order_id, line"}
 # The columns of all tables; those that a table lacks are null in its rows.
 ROW = """
     id BIGINT, supplier_id BIGINT, category_id BIGINT, customer_id BIGINT, address_id BIGINT, order_id BIGINT,
-    product_id BIGINT, line BIGINT, quantity BIGINT, price DECIMAL(10, 2), amount DECIMAL(10, 2), name STRING,
+    product_id BIGINT, line BIGINT, quantity BIGINT, pieces BIGINT, price DECIMAL(10, 2), amount DECIMAL(10, 2), name STRING,
     street STRING, note STRING, at TIMESTAMP
 """
 
 
 def read_changes(topic: DataFrame) -> DataFrame:
-    """Return the row of each change with its table, operation and offset: the new row, or for a delete the old one."""
-    change = from_json(
+    """Return the row of each change with its table, operation and offset: the new row, or for a delete the old one.
+
+    The changes of a transaction, and those of the first reading, are in one epoch.
+    """
+    message = from_json(
         col("value").cast("string"),
-        f"before STRUCT<{ROW}>, after STRUCT<{ROW}>, op STRING, source STRUCT<table STRING>",
-        {"mode": "FAILFAST"},  # a message that is no change stops the stream
+        f"""before STRUCT<{ROW}>, after STRUCT<{ROW}>, op STRING, source STRUCT<table STRING, snapshot STRING>,
+        transaction STRUCT<id STRING>, status STRING, id STRING""",
+        {"mode": "FAILFAST"},  # a message of another kind stops the stream
     )
-    return (
+    changes = (
         topic.where("value IS NOT NULL")  # else it is a tombstone, which follows a delete
-        .select(change.alias("change"), "offset")
-        .selectExpr("coalesce(change.after, change.before) AS row", "change.source.table", "change.op", "offset")
-        .select("row.*", "table", "op", "offset")
+        .select(message.alias("m"), "offset")
+        .where("m.status IS NULL OR m.status = 'END'")  # the others are changes, or say that a transaction has begun
+        .selectExpr(
+            "coalesce(m.after, m.before) AS row",
+            "m.source.table",
+            "m.op",
+            "offset",
+            # `ID:LSN`, of which each message has another LSN.
+            "IF(m.op = 'r', 'first reading', split_part(coalesce(m.transaction.id, m.id), ':', 1)) AS transaction",
+            # The last change of the first reading says that it is the last; then that is said once more, in a row of its own.
+            "explode(IF(m.source.snapshot = 'last', array(false, true), array(m.status IS NOT NULL))) AS is_end",
+        )
+        .select("row.*", "table", "op", "offset", "transaction", "is_end")
     )
+    whole = iceberg_ds.whole_transactions(changes, "transaction", position="offset", end="is_end")
+    return whole.drop("transaction", "is_end")
 
 
 def write_options() -> dict[str, str]:
@@ -76,7 +92,7 @@ def write_options() -> dict[str, str]:
 def main() -> None:
     """Write until the process is stopped, or until all that the topic has now is written."""
     arguments = parse_arguments()
-    spark = SparkSession.builder.appName("shop-to-iceberg").getOrCreate()
+    spark = SparkSession.builder.appName("shop-to-iceberg").config("spark.sql.shuffle.partitions", 1).getOrCreate()
     iceberg_ds.register(spark)
     topic = (
         spark.readStream.format("kafka")

@@ -41,6 +41,8 @@ def plan_routed(
         OptionError: The DataFrame has no such column of text, or an option does not fit a table.
         IcebergSinkError: As `plan_write`, for any of the tables.
     """
+    if doubled := sorted({name for name in dataframe.names if dataframe.names.count(name) > 1}):
+        raise SchemaMismatchError(f"Cannot write to several tables: several columns are named {', '.join(doubled)}.")
     column = _route_column(options, dataframe)
     cut = options.of_all.consistent_cut
     if cut is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options.parse import SPARK_KEYS, is_known, parse_options
+from iceberg_ds.options.rules import broken_rules
 from iceberg_ds.options.sink_options import (
     CATALOG_PREFIX,
     ROUTE_COLUMNS_PREFIX,
@@ -42,6 +43,7 @@ class RouteOptions:
     of_all: SinkOptions
     rule: RouteRule
     columns: Mapping[str, tuple[str, ...]]
+    _plain: SinkOptions | None  # of a table without options of its own; None if it lacks some
     _raw: Mapping[str, str]
     _own: Mapping[str, Mapping[str, str]]
 
@@ -63,13 +65,13 @@ class RouteOptions:
             table: Identifier of the table.
 
         Raises:
-            OptionError: An option of this table does not go with the others.
+            OptionError: An option of this table does not go with the others, or lacks one.
         """
         own = self._own.get(table.lower())
-        if own is None:
-            return replace(_plain(self.of_all), table=parse_identifier(table))
+        if own is None and self._plain is not None:
+            return replace(self._plain, table=parse_identifier(table))
         try:
-            return parse_options({**self._raw, **own, "table": table})
+            return parse_options({**self._raw, **(own or {}), "table": table})
         except OptionError as problem:
             raise OptionError(f"Table {table}: {problem}") from problem
 
@@ -88,10 +90,12 @@ def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
     namespace = options.route_namespace or ()
     patterns = options.route_tables or (f"{identifier_text(namespace)}.*",)
     plain = {key: value for key, value in raw.items() if not key.startswith(_OF_ROUTE) and key not in _NOT_OF_A_TABLE}
+    without_own = _plain(options)
     return RouteOptions(
         of_all=options,
         rule=RouteRule(namespace=namespace, template=options.route_table_template, patterns=patterns),
         columns={_full(table, namespace): _columns(table, text) for table, text in options.route_columns.items()},
+        _plain=None if broken_rules(without_own) else without_own,
         _raw=plain,
         _own=_own_options(options.route_options, namespace),
     )

@@ -100,6 +100,8 @@ _ONLY_WITH_KEYS = (
     "readers",
     "publish-converted",
 )
+# The options of each table are looked at, too, without those of the route: a table may have what the write lacks.
+_EACH_TABLE = "route-by"
 _ONLY_WITH_ROUTE = ("route-tables", "route-namespace", "route-table-template", "route-columns.*", "route-options.*")
 _SAY_DELETE = ("operation-column", "delete-when")
 _TOLD_BY_FEED = (f"metadata-columns={OPERATION}", f"metadata-columns={DIFF}")
@@ -205,7 +207,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             options=(option,),
-            unless=("keys",),
+            unless=("keys", _EACH_TABLE),
             problem="only a write with option 'keys' takes {options}: name the key columns",
         )
         for option in _ONLY_WITH_KEYS
@@ -213,7 +215,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             options=(option,),
-            unless=("keys", *_TOLD_BY_FEED),
+            unless=("keys", *_TOLD_BY_FEED, _EACH_TABLE),
             problem="only a write with option 'keys' takes {options}: name the key columns, or ask for _operation or "
             "_diff in 'metadata-columns'",
         )

@@ -1,4 +1,4 @@
-"""Mutations of transactions over several DataFrames, and of the job that writes each of them."""
+"""Mutations of transactions: over several DataFrames, with the job that writes each of them, and of the source."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ _TRANSACTION = "unit/multi_table/test_transaction.py::"
 _BLOCK = _TRANSACTION + "test_block_that_raises_leaves_nothing"
 _REPEATED = _TRANSACTION + "test_epoch_that_ends_between_tables_is_finished_by_its_repetition"
 _MEANWHILE = _TRANSACTION + "test_rows_that_came_after_the_search_give_way"
+_OF_SOURCE = "properties/test_whole_transactions.py::"
+_ONE_PARTITION = _OF_SOURCE + "test_one_partition_is_passed_on_transaction_by_transaction"
+_SEVERAL = _OF_SOURCE + "test_counts_keep_transactions_whole_over_partitions_that_lag"
 
 TRANSACTIONS = (
     Mutation(
@@ -96,5 +99,43 @@ TRANSACTIONS = (
         before="    if problem is not None:\n",
         after="    if problem is not None and not commits:\n",
         tests=(_TRANSACTION + "test_task_that_fails_leaves_no_file_of_any_line",),
+    ),
+    Mutation(
+        name="a transaction of the source is passed on before its end has come",
+        file="cdc/source_transactions.py",
+        before='        return found.filter(pc.is_valid(found["end"]))\n',
+        after="        return found\n",
+        tests=(_ONE_PARTITION, _SEVERAL),
+    ),
+    Mutation(
+        name="the last transaction of a feed without ends is not held",
+        file="cdc/source_transactions.py",
+        before='    return found.filter(pc.less(found["end"], pc.max(feed[POSITION])))\n',
+        after="    return found\n",
+        tests=(_ONE_PARTITION,),
+    ),
+    Mutation(
+        name="a transaction of the source is whole without rows that its end counts",
+        file="cdc/source_transactions.py",
+        before='pc.less(ended["rows"], pc.fill_null(ended["expected"], 0))',
+        after='pc.less(ended["rows"], 0)',
+        tests=(_SEVERAL,),
+    ),
+    Mutation(
+        name="a transaction of the source overtakes one that ended before it",
+        file="cdc/source_transactions.py",
+        before='        whole = whole.filter(pc.less(ended["end"], barrier))\n',
+        after="        whole = whole.filter(pc.invert(is_short))\n",
+        tests=(_SEVERAL,),
+    ),
+    Mutation(
+        name="rows that an earlier run held are forgotten",
+        file="spark/whole_transactions.py",
+        before="    held = from_bytes(state.get[0]) if state.exists else None\n",
+        after="    held = None\n",
+        spark_tests=(
+            "integration/test_whole_transactions.py::"
+            "test_feed_without_ends_holds_its_last_transaction_until_another_row_comes",
+        ),
     ),
 )

@@ -70,6 +70,14 @@ class Schema:
         ]
 
 
+def miscounted(rows: Rows) -> list[int]:
+    """Return the orders that do not have as many pieces as their items, which holds whenever a transaction has ended."""
+    pieces: dict[int, int] = defaultdict(int)
+    for item in rows["order_items"]:
+        pieces[item["order_id"]] += item["quantity"]
+    return [order["id"] for order in rows["orders"] if order["pieces"] != pieces[order["id"]]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where the rows of a table are in one state: a metadata file, and a snapshot in it."""
@@ -98,10 +106,10 @@ def kafka(tmp_path: Path) -> Iterator[Kafka]:
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
-def test_foreign_keys_resolve_in_every_state_and_tables_equal_postgres(
+def test_every_state_is_one_of_whole_transactions_and_tables_equal_postgres(
     tmp_path: Path, house: Warehouse, kafka: Kafka, database: Database
 ) -> None:
-    """Readers would find orders without their customers, or tables would lose or keep rows, when something dies."""
+    """Readers would find orders without their customers or items, or tables would lose or keep rows, when something dies."""
     environment = _environment(kafka, database)
     worker = (tmp_path, RECIPE / "worker.properties", environment)
     stream = (*STREAM, "--broker", kafka.broker)
@@ -162,7 +170,7 @@ class _Reader:
         """Read during the block.
 
         Raises:
-            AssertionError: A foreign key did not resolve in some state.
+            AssertionError: A foreign key did not resolve in some state, or an order lacked pieces.
         """
         with ThreadPoolExecutor(1) as pool:
             self._thread = pool.submit(self._read)
@@ -186,6 +194,7 @@ class _Reader:
                     continue
                 rows = _read(self._house, state, self._schema)
                 assert not (orphans := self._schema.orphans(rows)), f"{find.__name__}, {self.states}: {orphans}"
+                assert not (orders := miscounted(rows)), f"{find.__name__}, {self.states}: {orders}"
                 seen[kind], self.rows[kind] = state, rows
                 self.states[kind] += any(state.values())
 

@@ -89,6 +89,15 @@ def distribute_rows(df: DataFrame, options: Mapping[str, str]) -> list[DataFrame
     ]
 
 
+def keep_transactions(changes: DataFrame) -> list[DataFrame]:
+    """Hold changes back until the transaction of the source that made them is whole."""
+    return [
+        iceberg_ds.whole_transactions(changes, "tx", position="offset"),
+        iceberg_ds.whole_transactions(changes, transaction="tx", position="lsn", end="is_end"),
+        iceberg_ds.whole_transactions(changes, "tx", position="lsn", end="is_end", count="n", max_held_bytes=2**30),
+    ]
+
+
 def upsert_rows(df: DataFrame, options: Mapping[str, str]) -> list[iceberg_ds.UpsertResult]:
     """Replace rows of the same keys."""
     return [

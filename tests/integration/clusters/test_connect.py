@@ -143,6 +143,22 @@ def test_client_that_has_the_sink_can_write_several_tables_together(full_client:
 
 
 @pytest.mark.exhaustive
+def test_client_keeps_transactions_of_the_source_whole(full_client: Client, lake: Lake, tmp_path: Path) -> None:
+    """A client that starts its stream again would lose what was held, or show a part of it."""
+    table, source = lake.new_name(), tmp_path / "source"
+    write_source(source, [range(10), range(10, 20)])
+    step = ("whole_sevens", [table, lake.options, str(source), str(tmp_path / "checkpoint")])
+
+    full_client.run(step)
+    before = lake.ids(table)
+    write_source(source, [range(20, 30)], first_file=2)
+    full_client.run(step)
+
+    assert before == list(range(14))
+    assert lake.ids(table) == list(range(28))
+
+
+@pytest.mark.exhaustive
 def test_client_that_registers_has_its_secrets_hidden_in_event_logs(
     full_client: Client, lake: Lake, connect_folder: Path
 ) -> None:

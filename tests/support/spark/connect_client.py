@@ -146,6 +146,15 @@ def transaction(spark: SparkSession, tables: list[str], options: Options) -> lis
     return told
 
 
+def whole_sevens(spark: SparkSession, table: str, options: Options, source: str, checkpoint: str) -> str:
+    """Run a stream in which seven ids are a transaction to its end, and return the query's id."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    rows = _rows(spark, source).selectExpr("*", "CAST(id DIV 7 AS STRING) AS tx")
+    whole = iceberg_ds.whole_transactions(rows, "tx", position="id").drop("tx")
+    return _run(whole.writeStream.format(FORMAT).options(**options), checkpoint, table)
+
+
 STEPS: dict[str, Callable[..., Any]] = {
     step.__name__: step
     for step in (
@@ -160,6 +169,7 @@ STEPS: dict[str, Callable[..., Any]] = {
         upsert,
         upsert_stream,
         transaction,
+        whole_sevens,
     )
 }
 

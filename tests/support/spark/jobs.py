@@ -88,6 +88,27 @@ class UpsertJob(StreamJob):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedJob(StreamJob):
+    """A stream of changes that keeps transactions of the source whole; columns as `transaction_feed.COLUMNS`.
+
+    Attributes:
+        has_ends: Whether rows say where transactions end, and how many rows they have.
+        max_held_bytes: As `whole_transactions` takes it.
+    """
+
+    has_ends: bool = True
+    max_held_bytes: int = 2**28
+
+    def _rows(self, spark: SparkSession) -> DataFrame:
+        source = StreamJob._rows(self, spark)
+        told = {"end": "is_end", "count": "count"} if self.has_ends else {}
+        limit = self.max_held_bytes
+        return iceberg_ds.whole_transactions(
+            source, "transaction", position="position", max_held_bytes=limit, **told
+        ).drop("is_end", "count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchJob:
     """Batches of numbered rows, appended one after the other.
 
@@ -165,7 +186,7 @@ def dump(job: Job) -> str:
 def load(text: str) -> Job:
     """Return the job that `dump` wrote."""
     values = json.loads(text)
-    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (StreamJob, UpsertJob, BatchJob, SqlJob)}
+    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (StreamJob, UpsertJob, FeedJob, BatchJob, SqlJob)}
     return kinds[values.pop("kind")](**values)
 
 

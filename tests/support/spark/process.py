@@ -50,6 +50,7 @@ class SparkProcess:
         environment: Environment variables beside this process's; PYSPARK_PYTHON is the driver's interpreter, too.
         conf: Settings of Spark, `_` for a dot.
         program: The module that starts Spark and answers.
+        finds_pandas: Whether its Python workers find pandas, which takes each a second to load.
     """
 
     def __init__(  # noqa: PLR0913  # one for each thing that a test may need
@@ -61,6 +62,7 @@ class SparkProcess:
         environment: Mapping[str, str] | None = None,
         conf: Mapping[str, str] | None = None,
         program: str = "support.spark.driver",
+        finds_pandas: bool = False,
     ) -> None:
         from support.spark.session import prepare_environment  # noqa: PLC0415  # a caller may do without Spark
 
@@ -68,7 +70,7 @@ class SparkProcess:
         self._log = folder / "driver.log"
         self._answers, write_end = os.pipe()
         inherited = {**os.environ, **(environment or {})}
-        prepare_environment(inherited, folder)
+        prepare_environment(inherited, folder, finds_pandas=finds_pandas)
         python = inherited["PYSPARK_PYTHON"] = (environment or {}).get("PYSPARK_PYTHON", sys.executable)
         arguments = [str(folder), master, str(write_end), json.dumps(dict(conf or {}))]
         with self._log.open("wb") as log:

@@ -26,19 +26,22 @@ NO_PANDAS = "no-pandas"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
-def prepare_environment(environment: dict[str, str], folder: Path) -> None:
+def prepare_environment(environment: dict[str, str], folder: Path, *, finds_pandas: bool = False) -> None:
     """Change the environment of a Spark process: its Python workers find the tests' modules, and no pandas.
 
     Args:
         environment: What the Java process will inherit.
         folder: A folder of its own; created if missing.
+        finds_pandas: Whether they find pandas, too.
     """
     hidden = folder / NO_PANDAS
     hidden.mkdir(parents=True, exist_ok=True)
     # Each Python worker would spend a second on importing what nothing here uses.
     (hidden / "pandas.py").write_text('raise ImportError("hidden from the tests\' Spark")\n')
-    inherited = [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
-    environment["PYTHONPATH"] = os.pathsep.join([str(hidden), str(TESTS), *inherited])
+    parts = environment.get("PYTHONPATH", "").split(os.pathsep)
+    inherited = [part for part in parts if part and Path(part).name != NO_PANDAS]
+    found = [str(TESTS)] if finds_pandas else [str(hidden), str(TESTS)]
+    environment["PYTHONPATH"] = os.pathsep.join([*found, *inherited])
     environment["PYSPARK_PYTHON"] = sys.executable
     environment["SPARK_LOCAL_IP"] = "127.0.0.1"
 

@@ -16,6 +16,7 @@ from iceberg_ds.errors import (
     CommitConflictError,
     CommitMessageError,
     DataFileError,
+    IcebergSinkError,
     OptionError,
     RefusedRowsError,
     RowCountError,
@@ -327,6 +328,21 @@ def test_options_of_one_table_and_of_all(tmp_path: Path) -> None:
     assert {orders.properties["team"], customers.properties["team"]} == {"data"}
 
 
+def test_options_of_a_feed_may_be_of_all_tables_and_keys_of_each(tmp_path: Path) -> None:
+    """A table without keys would take deletes as rows, or every table would need the options of the feed once more."""
+    RoutedSink.of(tmp_path).append(order(0))
+    options = {"operation-column": "name", "route-options.db.customers.keys": "id"}
+    sink = RoutedSink.of(tmp_path, options)
+    sink.append(customer(7, "insert"), customer(8, "insert"))
+    sink.append(customer(7, "delete"))
+
+    assert sink.ids("db.customers") == [8]
+    for kind in ("orders", "new"):  # one that is there, and one that is not
+        with pytest.raises(IcebergSinkError, match=rf"db\.{kind}: .*only a write with option 'keys'"):
+            sink.append({"kind": kind, "id": 1, "name": "insert"})
+    assert sink.ids("db.orders") == [0]
+
+
 def test_route_column_is_written_if_the_table_has_it(tmp_path: Path) -> None:
     """Else a table that wants the value could not have it."""
     sink = RoutedSink.of(tmp_path, {"route-columns.orders": "kind, id"})
@@ -517,6 +533,8 @@ def test_route_column_must_be_text_of_the_dataframe(tmp_path: Path) -> None:
     """Else a write would fail in its tasks."""
     with pytest.raises(OptionError, match="'kind': the DataFrame has no such column: it has id"):
         RoutedSink.of(tmp_path).plan(StructType([StructField("id", LongType())]))
+    with pytest.raises(SchemaMismatchError, match="several columns are named id"):
+        RoutedSink.of(tmp_path).plan(StructType([*FEED, StructField("id", LongType())]))
     with pytest.raises(OptionError, match="'kind': it is bigint, and text is needed"):
         RoutedSink.of(tmp_path).plan(StructType([StructField("kind", LongType()), StructField("x", StringType())]))
 

@@ -1,0 +1,145 @@
+"""Which changes of a feed may be passed on, if a transaction of the source is to be passed on as a whole.
+
+A feed says of each change which transaction of the source it is of, and where it stands in the feed. Some feeds also
+have a row where a transaction ends, with or without the number of its changes, as Debezium's do [1]. What comes at a
+time, such as the rows of a micro-batch, may end anywhere; the rows of transactions that may not be whole are held.
+
+Rows travel and are kept as Arrow's stream format, so that no value of any type changes on the way.
+
+[1] https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-transaction-metadata
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
+
+# What is read of each row, in columns behind its own: text, int64, boolean, int64.
+FACTS = TRANSACTION, POSITION, IS_END, COUNT = tuple(
+    f"icebergsink.{name}" for name in ("transaction", "position", "is_end", "count")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """What may be passed on now, and what is held.
+
+    Attributes:
+        whole: Rows of transactions that are whole, and rows without a transaction, without the columns `FACTS`; no rows that
+            say where a transaction ends.
+        held: All other rows.
+    """
+
+    whole: pa.Table
+    held: pa.Table
+
+
+def split_transactions(feed: pa.Table, *, has_ends: bool) -> Split:
+    """Divide all rows that are there into those that may be passed on and those that are held.
+
+    With rows that say where transactions end, a transaction is whole if its end is there, and with it at least as many
+    rows as its end says. It is passed on if all transactions that ended before it are whole, too. Without such rows a
+    transaction is whole as soon as any row stands behind its last one. Rows without a transaction wait for transactions
+    that ended before them.
+
+    Args:
+        feed: The rows, in any order, with the columns `FACTS`.
+        has_ends: Whether the feed has rows that say where transactions end.
+
+    Raises:
+        RefusedRowsError: Rows have no position.
+    """
+    if unplaced := feed[POSITION].null_count:
+        raise RefusedRowsError(
+            f"Cannot keep transactions whole: {unplaced} of {len(feed)} rows have a null in the column of positions. "
+            "Give every row, also where a transaction ends, its place in the feed."
+        )
+    ended = _ended(feed, has_ends=has_ends)
+    is_short = pc.less(ended["rows"], pc.fill_null(ended["expected"], 0))
+    barrier = pc.min(ended["end"].filter(is_short))
+    whole = ended["transaction"]
+    is_free = pc.is_null(feed[TRANSACTION])
+    if barrier.is_valid:
+        whole = whole.filter(pc.less(ended["end"], barrier))
+        is_free = pc.and_(is_free, pc.less(feed[POSITION], barrier))
+    is_whole = pc.or_(is_free, pc.is_in(feed[TRANSACTION], value_set=whole.combine_chunks(), skip_nulls=True))
+    is_row = pc.invert(pc.fill_null(feed[IS_END], fill_value=False))
+    rows = feed.drop_columns([*FACTS])
+    return Split(whole=rows.filter(pc.and_(is_whole, is_row)), held=feed.filter(pc.invert(is_whole)))
+
+
+def _ended(feed: pa.Table, *, has_ends: bool) -> pa.Table:
+    """Return the transactions whose end is there: `transaction`, where its `end` is, how many `rows` it has, and how
+    many are `expected`, null if unknown.
+    """
+    is_end = pc.fill_null(feed[IS_END], fill_value=False)
+    of_each = pa.table(
+        {
+            "transaction": feed[TRANSACTION],
+            "end": pc.if_else(is_end, feed[POSITION], None) if has_ends else feed[POSITION],
+            "rows": pc.if_else(is_end, 0, 1),
+            "expected": pc.if_else(is_end, feed[COUNT], None),
+        }
+    ).filter(pc.is_valid(feed[TRANSACTION]))
+    found = of_each.group_by("transaction").aggregate([("end", "max"), ("rows", "sum"), ("expected", "max")])
+    found = pa.table(
+        {
+            "transaction": found["transaction"],
+            "end": found["end_max"],
+            "rows": found["rows_sum"],
+            "expected": found["expected_max"],
+        }
+    )
+    if has_ends:
+        return found.filter(pc.is_valid(found["end"]))
+    return found.filter(pc.less(found["end"], pc.max(feed[POSITION])))
+
+
+def held_and_new(held: pa.Table | None, new: pa.Table) -> pa.Table:
+    """Return the rows that were held and those that came, with the columns of those that came.
+
+    Columns that held rows lack, because the query had none of them then, are null in them.
+
+    Raises:
+        SchemaMismatchError: Held rows have a column, or a type, that those that came have not.
+    """
+    if held is None:
+        return new
+    if gone := [name for name in held.column_names if name not in new.column_names]:
+        raise SchemaMismatchError(
+            f"Cannot keep transactions whole: {len(held)} rows were held by an earlier run of this stream, and they have "
+            f"columns that its rows have no longer: {', '.join(gone)}. Run it once more as it was, until their "
+            "transactions have ended, and change the columns then."
+        )
+    columns = []
+    for field in new.schema:
+        if field.name not in held.column_names:
+            columns.append(pa.nulls(len(held), field.type))
+            continue
+        try:
+            columns.append(held[field.name].cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+            raise SchemaMismatchError(
+                f"Cannot keep transactions whole: column '{field.name}' of {len(held)} rows that an earlier run of this "
+                f"stream held is {held[field.name].type}, and is {field.type} now: {problem}. Run it once more as it "
+                "was, until their transactions have ended, and change the column then."
+            ) from problem
+    return pa.concat_tables([pa.table(columns, schema=new.schema), new])
+
+
+def to_bytes(rows: pa.Table) -> bytes:
+    """Return rows as Arrow's stream format."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def from_bytes(written: bytes) -> pa.Table:
+    """Return the rows that `to_bytes` wrote."""
+    with pa.ipc.open_stream(written) as stream:
+        return stream.read_all()

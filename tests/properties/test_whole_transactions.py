@@ -1,0 +1,170 @@
+"""Feeds of any transactions, divided anywhere: each is passed on once, whole, and in the order of the ends."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iceberg_ds.cdc.source_transactions import (
+    COUNT,
+    IS_END,
+    POSITION,
+    TRANSACTION,
+    from_bytes,
+    held_and_new,
+    split_transactions,
+    to_bytes,
+)
+from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
+
+FACTS = [(TRANSACTION, pa.string()), (POSITION, pa.int64()), (IS_END, pa.bool_()), (COUNT, pa.int64())]
+SCHEMA = pa.schema([("id", pa.int64()), *FACTS])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """A feed as the source wrote it.
+
+    Attributes:
+        rows: All rows in their order; the id of a row is its position.
+        transactions: The ids of the rows of each transaction, in the order of their ends.
+        free: The ids of rows without a transaction.
+    """
+
+    rows: list[dict[str, object]]
+    transactions: list[list[int]]
+    free: list[int]
+
+
+def feed_of(sizes: list[int], *, has_ends: bool) -> Feed:
+    """Return a feed of transactions with so many rows, one after the other; each zero is a row without one."""
+    rows: list[dict[str, object]] = []
+    transactions, free = [], []
+
+    def add(name: str | None, count: int | None = None) -> int:
+        position = len(rows)
+        is_end = count is not None
+        rows.append({"id": position, TRANSACTION: name, POSITION: position, IS_END: is_end, COUNT: count})
+        return position
+
+    for number, size in enumerate(sizes):
+        if not size:
+            free.append(add(None))
+            continue
+        transactions.append([add(f"t{number}") for _ in range(size)])
+        if has_ends:
+            add(f"t{number}", size)
+    return Feed(rows=rows, transactions=transactions, free=free)
+
+
+def table(rows: list[dict[str, object]]) -> pa.Table:
+    """Return rows as Spark would send them."""
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def run(parts: list[list[dict[str, object]]], *, has_ends: bool) -> tuple[list[list[int]], int]:
+    """Return the ids that each part passes on, and how many rows are held at the end, ends of transactions included."""
+    held, passed = None, []
+    for part in parts:
+        split = split_transactions(held_and_new(held, table(part)), has_ends=has_ends)
+        held = from_bytes(to_bytes(split.held))
+        passed.append(split.whole["id"].to_pylist())
+    return passed, 0 if held is None else len(held)
+
+
+SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=12)
+
+
+@given(sizes=SIZES, cuts=st.lists(st.integers(1, 60), max_size=8), has_ends=st.booleans())
+def test_one_partition_is_passed_on_transaction_by_transaction(
+    sizes: list[int], cuts: list[int], has_ends: bool
+) -> None:
+    """Readers would see half a transaction, or its rows would be lost or come twice."""
+    feed = feed_of(sizes, has_ends=has_ends)
+    bounds = [0, *sorted({cut for cut in cuts if cut < len(feed.rows)}), len(feed.rows)]
+
+    passed, held = run([feed.rows[a:b] for a, b in zip(bounds, bounds[1:], strict=False)], has_ends=has_ends)
+
+    last = feed.transactions.pop() if sizes[-1] and not has_ends else []
+    assert held == len(last)
+    together = [found for part in passed for found in part]
+    assert sorted(together) == sorted([*feed.free, *(row for rows in feed.transactions for row in rows)])
+    epoch_of = {found: number for number, part in enumerate(passed) for found in part}
+    assert all(len({epoch_of[row] for row in rows}) == 1 for rows in feed.transactions)
+    seen = [epoch_of[row["id"]] for row in feed.rows if row["id"] in epoch_of]  # type: ignore[index]
+    assert seen == sorted(seen), "a later transaction was passed on before an earlier one"
+    for rows in feed.transactions:  # none is held longer than it must be
+        end = rows[-1] + 1
+        assert end < bounds[epoch_of[rows[0]] + 1], "it was passed on before its end came"
+        assert end >= bounds[epoch_of[rows[0]]], "it was held although its end had come"
+
+
+@given(sizes=SIZES, lag=st.integers(0, 30), parts=st.integers(1, 8), seed=st.integers(0, 2**32))
+def test_counts_keep_transactions_whole_over_partitions_that_lag(
+    sizes: list[int], lag: int, parts: int, seed: int
+) -> None:
+    """Rows of a partition that is read late would come in another epoch than the rest of their transaction."""
+    chance = random.Random(seed)  # noqa: S311  # no secret
+    feed = feed_of(sizes, has_ends=True)
+    late = {row["id"]: chance.randint(0, lag) for row in feed.rows if not row[IS_END]}
+    coming = sorted(feed.rows, key=lambda row: row["id"] + late.get(row["id"], 0))  # type: ignore[operator]
+    bounds = sorted({0, len(coming), *(chance.randint(0, len(coming)) for _ in range(parts))})
+
+    passed, held = run([coming[a:b] for a, b in zip(bounds, bounds[1:], strict=False)], has_ends=True)
+
+    assert held == 0
+    together = [found for part in passed for found in part]
+    assert sorted(together) == sorted([*feed.free, *(row for rows in feed.transactions for row in rows)])
+    epoch_of = {found: number for number, part in enumerate(passed) for found in part}
+    assert all(len({epoch_of[row] for row in rows}) == 1 for rows in feed.transactions)
+    ends = [epoch_of[rows[0]] for rows in feed.transactions]
+    assert ends == sorted(ends), "a later transaction was passed on before an earlier one"
+
+
+def test_transaction_that_comes_again_is_passed_on_with_all_its_rows() -> None:
+    """A source that died and sends a transaction again would have its first rows lost, or stop the stream."""
+    feed = feed_of([3, 2], has_ends=True)
+    again = [*feed.rows[:2], *feed.rows]
+
+    passed, held = run([again[:3], again[3:]], has_ends=True)
+
+    assert (passed, held) == ([[], [0, 1, 0, 1, 2, 4, 5]], 0)
+
+
+def test_row_without_a_position_is_refused() -> None:
+    """It would wait, or be passed on, at no place that anybody chose."""
+    with pytest.raises(RefusedRowsError, match="1 of 1 rows have a null in the column of positions"):
+        split_transactions(table([{"id": 1, TRANSACTION: "t", IS_END: False}]), has_ends=True)
+
+
+def test_held_rows_get_columns_that_the_query_gained_and_keep_their_own() -> None:
+    """A query that is started again with one more column would lose the rows that it holds."""
+    held = table([{"id": 1, TRANSACTION: "t", POSITION: 1, IS_END: False}])
+    gained = pa.schema([("id", pa.int64()), ("name", pa.string()), *FACTS])
+    new = pa.Table.from_pylist(
+        [
+            {"id": 2, "name": "b", TRANSACTION: "t", POSITION: 2, IS_END: False},
+            {TRANSACTION: "t", POSITION: 3, IS_END: True, COUNT: 2},
+        ],
+        gained,
+    )
+
+    split = split_transactions(held_and_new(held, new), has_ends=True)
+
+    assert split.whole.to_pylist() == [{"id": 1, "name": None}, {"id": 2, "name": "b"}]
+    with pytest.raises(SchemaMismatchError, match="1 rows were held .* have no longer: name"):
+        held_and_new(new.slice(0, 1), held)
+
+
+def test_held_value_that_a_new_type_cannot_have_is_refused() -> None:
+    """It would be changed on the way from one run of the query to the next."""
+    held = table([{"id": 2**40, TRANSACTION: "t", POSITION: 1, IS_END: False}])
+    new = pa.Table.from_pylist([], pa.schema([("id", pa.int32()), *FACTS]))
+
+    with pytest.raises(SchemaMismatchError, match="column 'id' of 1 rows .* is int64, and is int32 now"):
+        held_and_new(held, new)
