@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -50,10 +51,18 @@ def task_batch(files: int) -> pa.RecordBatch:
 
 
 class Committer:
-    """A process that plans and writes, or commits."""
+    """A process that plans and writes, or commits.
+
+    The catalog stands in its environment: a batch forgets options of a catalog when it is committed, and these batches
+    are committed in every round.
+    """
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
+        prefix = f"PYICEBERG_CATALOG__{options['catalog'].upper()}__"
+        for option, value in options.items():
+            if option.startswith("catalog."):
+                os.environ[prefix + option.removeprefix("catalog.").replace(".", "__").upper()] = value
+        self._options = {"catalog": options["catalog"]}
         self._batches: dict[int, pa.RecordBatch] = {}
 
     def write_batch(self, table: str, tasks: int, files: int, target: str) -> int:

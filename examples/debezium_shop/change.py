@@ -3,7 +3,8 @@
     python change.py --transactions 1000 --pause 0.02
 
 PGHOST, PGPORT, PGDATABASE, PGUSER and PGPASSWORD say where they are. Ids are drawn, and come again; what a foreign key
-or a primary key refuses is undone. An order has as many pieces as its items when a transaction ends, and not always before. Needs psycopg2.
+or a primary key refuses is undone. An order has as many pieces as its items when a transaction ends, and not always
+before. Needs psycopg2.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ KEYS = {"order_items": "order_id, line"}
 # The columns of all tables; those that a table lacks are null in its rows.
 ROW = """
     id BIGINT, supplier_id BIGINT, category_id BIGINT, customer_id BIGINT, address_id BIGINT, order_id BIGINT,
-    product_id BIGINT, line BIGINT, quantity BIGINT, pieces BIGINT, price DECIMAL(10, 2), amount DECIMAL(10, 2), name STRING,
-    street STRING, note STRING, at TIMESTAMP
+    product_id BIGINT, line BIGINT, quantity BIGINT, pieces BIGINT, price DECIMAL(10, 2), amount DECIMAL(10, 2),
+    name STRING, street STRING, note STRING, at TIMESTAMP
 """
 
 
@@ -61,7 +61,7 @@ def read_changes(topic: DataFrame) -> DataFrame:
             "offset",
             # `ID:LSN`, of which each message has another LSN.
             "IF(m.op = 'r', 'first reading', split_part(coalesce(m.transaction.id, m.id), ':', 1)) AS transaction",
-            # The last change of the first reading says that it is the last; then that is said once more, in a row of its own.
+            # The last change of the first reading says that it is; that is said once more, in a row of its own.
             "explode(IF(m.source.snapshot = 'last', array(false, true), array(m.status IS NOT NULL))) AS is_end",
         )
         .select("row.*", "table", "op", "offset", "transaction", "is_end")

@@ -29,8 +29,8 @@ class Split:
     """What may be passed on now, and what is held.
 
     Attributes:
-        whole: Rows of transactions that are whole, and rows without a transaction, without the columns `FACTS`; no rows that
-            say where a transaction ends.
+        whole: Rows of transactions that are whole, and rows without a transaction, without the columns `FACTS`; no rows
+            that say where a transaction ends.
         held: All other rows.
     """
 
@@ -73,8 +73,10 @@ def split_transactions(feed: pa.Table, *, has_ends: bool) -> Split:
 
 
 def _ended(feed: pa.Table, *, has_ends: bool) -> pa.Table:
-    """Return the transactions whose end is there: `transaction`, where its `end` is, how many `rows` it has, and how
-    many are `expected`, null if unknown.
+    """Return the transactions whose end is there.
+
+    Their columns are `transaction`, where its `end` is, how many `rows` it has, and how many are `expected`, null if
+    unknown.
     """
     is_end = pc.fill_null(feed[IS_END], fill_value=False)
     of_each = pa.table(
@@ -111,8 +113,8 @@ def held_and_new(held: pa.Table | None, new: pa.Table) -> pa.Table:
         return new
     if gone := [name for name in held.column_names if name not in new.column_names]:
         raise SchemaMismatchError(
-            f"Cannot keep transactions whole: {len(held)} rows were held by an earlier run of this stream, and they have "
-            f"columns that its rows have no longer: {', '.join(gone)}. Run it once more as it was, until their "
+            f"Cannot keep transactions whole: {len(held)} rows were held by an earlier run of this stream, and they "
+            f"have columns that its rows have no longer: {', '.join(gone)}. Run it once more as it was, until their "
             "transactions have ended, and change the columns then."
         )
     columns = []
@@ -124,9 +126,9 @@ def held_and_new(held: pa.Table | None, new: pa.Table) -> pa.Table:
             columns.append(held[field.name].cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
             raise SchemaMismatchError(
-                f"Cannot keep transactions whole: column '{field.name}' of {len(held)} rows that an earlier run of this "
-                f"stream held is {held[field.name].type}, and is {field.type} now: {problem}. Run it once more as it "
-                "was, until their transactions have ended, and change the column then."
+                f"Cannot keep transactions whole: column '{field.name}' of {len(held)} rows that an earlier run of "
+                f"this stream held is {held[field.name].type}, and is {field.type} now: {problem}. Run it once more as "
+                "it was, until their transactions have ended, and change the column then."
             ) from problem
     return pa.concat_tables([pa.table(columns, schema=new.schema), new])
 

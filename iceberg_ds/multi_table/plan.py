@@ -41,8 +41,6 @@ def plan_routed(
         OptionError: The DataFrame has no such column of text, or an option does not fit a table.
         IcebergSinkError: As `plan_write`, for any of the tables.
     """
-    if doubled := sorted({name for name in dataframe.names if dataframe.names.count(name) > 1}):
-        raise SchemaMismatchError(f"Cannot write to several tables: several columns are named {', '.join(doubled)}.")
     column = _route_column(options, dataframe)
     cut = options.of_all.consistent_cut
     if cut is not None:
@@ -126,7 +124,9 @@ def fitting(options: SinkOptions, columns: StructType) -> SinkOptions:
 
 
 def _route_column(options: RouteOptions, dataframe: StructType) -> str:
-    """Return the DataFrame's name of the column that names the table of each row; check the column of event times."""
+    """Return the DataFrame's name of the column that names the table of each row; check what tables share."""
+    if doubled := sorted({name for name in dataframe.names if dataframe.names.count(name) > 1}):
+        raise SchemaMismatchError(f"Cannot write to several tables: several columns are named {', '.join(doubled)}.")
     if (timed := options.of_all.event_time_column) is not None:
         _find(options, dataframe, "event-time-column", timed)
     column = _find(options, dataframe, "route-by", options.column)

@@ -9,9 +9,9 @@ offsets: a repeated epoch passes on the same rows. Rows travel to the state and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -33,10 +33,16 @@ from iceberg_ds.table.names import AmbiguousNameError, find_position
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
 
 _MEBIBYTE = 1024 * 1024
 # One group has all rows, and Spark needs a column to group by.
 _GROUP, _ROWS = "group", "rows"
+_KINDS: dict[type[DataType], str] = {
+    AtomicType: "one value",
+    IntegralType: "a whole number, such as BIGINT",
+    BooleanType: "BOOLEAN",
+}
 # Rows of a value that Spark gets at a time.
 _ROWS_AT_A_TIME = 10_000
 
@@ -50,35 +56,37 @@ def whole_transactions(  # noqa: PLR0913  # most are given by name
     count: str | None = None,
     max_held_bytes: int = 256 * _MEBIBYTE,
 ) -> DataFrame:
-    """Return the changes of a stream, those of one transaction of the source in one epoch, and in the order of their ends.
+    """Return the changes of a stream, those of one transaction of the source together, in the order of their ends.
 
     A change is passed on in the epoch in which its transaction is whole, together with all other changes of the
     transaction, and after those of transactions that ended before. Until then it is held in the state of the query. It
-    needs pandas (`pip install 'iceberg-ds[upserts]'`), and one task of Spark has all rows: docs/many-tables.md says what that costs.
+    needs pandas (`pip install 'iceberg-ds[upserts]'`), and one task of Spark has all rows: docs/source-transactions.md
+    says what that costs.
 
     Args:
-        changes: A streaming DataFrame with the rows of the feed in any order: all of them, because a row that is left out
-            is waited for if `count` counts it.
-        transaction: Name of the column that says which transaction a row is of. Rows in which it is null, such as those of
-            a first snapshot, are of none: they wait for transactions that ended before them, and for nothing else.
-        position: Name of the column of whole numbers that says where in the feed a row stands, such as the offset of its
-            Kafka message.
-        end: Name of the boolean column that is true in rows that say nothing but that their transaction has ended. They are
-            not passed on. None if the feed has no such rows: then a transaction ends where any row stands behind its last
-            one, which is right only if the rows of each transaction stand side by side, in one partition of the source; and
-            the last transaction of the feed is held until another row comes.
-        count: Name of the column of whole numbers that says in the rows of `end` how many rows the transaction has. A transaction
-            with fewer rows is not whole. None if they do not say it: then each row must stand before the end of its
-            transaction, in one partition of the source.
+        changes: A streaming DataFrame with the rows of the feed in any order: all of them, because a row that is left
+            out is waited for if `count` counts it.
+        transaction: Name of the column that says which transaction a row is of. Rows in which it is null, such as those
+            of a first snapshot, are of none: they wait for transactions that ended before them, and for nothing else.
+        position: Name of the column of whole numbers that says where in the feed a row stands, such as the offset of
+            its Kafka message.
+        end: Name of the boolean column that is true in rows that say nothing but that their transaction has ended. They
+            are not passed on. None if the feed has no such rows: then a transaction ends where any row stands behind
+            its last one, which is right only if the rows of each transaction stand side by side, in one partition of
+            the source; and the last transaction of the feed is held until another row comes.
+        count: Name of the column of whole numbers that says in the rows of `end` how many rows the transaction has. A
+            transaction with fewer rows is not whole. None if they do not say it: then each row must stand before the
+            end of its transaction, in one partition of the source.
         max_held_bytes: The most bytes of rows that are held, at most 1 GiB. More fail the query.
 
     Returns:
         A streaming DataFrame with the columns of `changes`. It is written in output mode `append`.
 
     Raises:
-        OptionError: `changes` is no stream, a column has another type, `count` is given without `end`, or `max_held_bytes` is
-            out of range. An executor raises `RefusedRowsError` if more is held, or a row has no position.
-        SchemaMismatchError: A column is missing.
+        OptionError: `changes` is no stream, a column has another type, `count` is given without `end`, or
+            `max_held_bytes` is out of range. An executor raises `RefusedRowsError` if more is held, or a row has no
+            position.
+        SchemaMismatchError: A column is missing, or several have one name.
     """
     if not changes.isStreaming:
         raise OptionError(
@@ -100,11 +108,15 @@ def whole_transactions(  # noqa: PLR0913  # most are given by name
         COUNT: (F.lit(None) if count is None else _fact(changes, "count", count, IntegralType)).cast("bigint"),
     }
     placed = changes.select("*", *(column.alias(name) for name, column in facts.items()))
+    numbered = placed.toDF(
+        *map(str, range(len(placed.columns)))
+    )  # Spark's `mapInArrow` takes a dot in a name for a field's
+    pack = partial(_pack, names=placed.columns)
     split = partial(_split, has_ends=end is not None, max_held_bytes=max_held_bytes)
     with warnings.catch_warnings():
         # PySpark warns that it does not know this version of pandas, which holds nothing but bytes here.
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-        packed = placed.mapInArrow(_pack, f"{_ROWS} BINARY").withColumn(_GROUP, F.lit(0))
+        packed = numbered.mapInArrow(pack, f"{_ROWS} BINARY").withColumn(_GROUP, F.lit(0))
         released = packed.groupBy(_GROUP).applyInPandasWithState(
             split, f"{_ROWS} BINARY", f"{_ROWS} BINARY", "append", "NoTimeout"
         )
@@ -123,18 +135,18 @@ def _fact(changes: DataFrame, argument: str, name: str, wanted: type[DataType]) 
         )
     field = changes.schema[found]
     if not isinstance(field.dataType, wanted):
-        kinds = {AtomicType: "one value", IntegralType: "a whole number, such as BIGINT", BooleanType: "BOOLEAN"}
         raise OptionError(
             f"Cannot keep transactions whole: {argument} names '{field.name}', which is "
-            f"{field.dataType.simpleString()}. It must be {kinds[wanted]}."
+            f"{field.dataType.simpleString()}. It must be {_KINDS[wanted]}."
         )
     return F.col(f"`{field.name.replace('`', '``')}`")
 
 
-def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield each batch as one row of bytes."""
+def _pack(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield each batch, with columns of these names, as one row of bytes."""
     for batch in batches:
-        yield pa.record_batch({_ROWS: pa.array([to_bytes(pa.Table.from_batches([batch]))], pa.binary())})
+        rows = pa.Table.from_batches([batch]).rename_columns(names)
+        yield pa.record_batch({_ROWS: pa.array([to_bytes(rows)], pa.binary())})
 
 
 def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,7 +158,7 @@ def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _split(
     _group: tuple[int],
     frames: Iterator[pd.DataFrame],
-    state: Any,  # Spark's `GroupState`, which it does not export for types
+    state: GroupState,
     *,
     has_ends: bool,
     max_held_bytes: int,
@@ -158,7 +170,7 @@ def _split(
     held = from_bytes(state.get[0]) if state.exists else None
     split = split_transactions(held_and_new(held, new), has_ends=has_ends)
     kept = to_bytes(split.held)
-    if len(kept) > max_held_bytes:
+    if len(split.held) and len(kept) > max_held_bytes:
         raise RefusedRowsError(_too_many(split.held, len(kept), max_held_bytes))
     state.update((kept,))
     for first in range(0, len(split.whole), _ROWS_AT_A_TIME):
@@ -166,10 +178,10 @@ def _split(
 
 
 def _too_many(held: pa.Table, size: int, most: int) -> str:
-    transactions = held[TRANSACTION]
+    transactions = held[TRANSACTION].unique().drop_null()  # others wait for one of them
     return (
-        f"Cannot keep transactions whole: {len(held)} rows of {len(transactions.unique())} transactions are held, with "
-        f"{size} bytes, and max_held_bytes is {most}. Transaction '{transactions[0]}' is one of them. If its end has yet "
-        "to come, raise max_held_bytes. If it came, its rows are fewer than its end says: see that all rows of the feed "
-        "come here."
+        f"Cannot keep transactions whole: {len(held)} rows of {len(transactions)} transactions are held, with "
+        f"{size} bytes, and max_held_bytes is {most}. Transaction '{transactions[0]}' is one of them. If its end has "
+        "yet to come, raise max_held_bytes. If it came, its rows are fewer than its end says: see that all rows of the "
+        "feed come here."
     )

@@ -1,5 +1,4 @@
-"""Spares Spark's Python workers two searches in every task, plan and commit, a third one while they load modules, and each
-task a wait.
+"""Spares Spark's Python workers searches in every task, plan and commit, and each task a wait.
 
 After each call a worker looks for garbage among all objects of all loaded modules, 120,000 of them in a task of this
 sink: 60 ms, for which the next task waits. Before each call, Spark below 4.2 tells Python to look at its import folders
@@ -41,8 +40,9 @@ def ease_worker() -> None:
 
 @contextlib.contextmanager
 def loading_modules() -> Iterator[None]:
-    """Let Python not look for garbage in this block, which loads modules: what they make stays, and the search takes a
-    seventh of the time.
+    """Let Python not look for garbage in this block, which loads modules.
+
+    What they make stays, and looking through it takes a seventh of the time.
     """
     is_on = gc.isenabled()
     gc.disable()

@@ -10,6 +10,7 @@ _REPEATED = _TRANSACTION + "test_epoch_that_ends_between_tables_is_finished_by_i
 _MEANWHILE = _TRANSACTION + "test_rows_that_came_after_the_search_give_way"
 _OF_SOURCE = "properties/test_whole_transactions.py::"
 _ONE_PARTITION = _OF_SOURCE + "test_one_partition_is_passed_on_transaction_by_transaction"
+_HELD = "integration/test_whole_transactions.py::test_last_transaction_of_a_feed_without_ends_is_held"
 _SEVERAL = _OF_SOURCE + "test_counts_keep_transactions_whole_over_partitions_that_lag"
 
 TRANSACTIONS = (
@@ -133,9 +134,6 @@ TRANSACTIONS = (
         file="spark/whole_transactions.py",
         before="    held = from_bytes(state.get[0]) if state.exists else None\n",
         after="    held = None\n",
-        spark_tests=(
-            "integration/test_whole_transactions.py::"
-            "test_feed_without_ends_holds_its_last_transaction_until_another_row_comes",
-        ),
+        spark_tests=(_HELD,),
     ),
 )

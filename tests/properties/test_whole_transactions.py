@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -82,13 +83,13 @@ SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=12)
 
 @given(sizes=SIZES, cuts=st.lists(st.integers(1, 60), max_size=8), has_ends=st.booleans())
 def test_one_partition_is_passed_on_transaction_by_transaction(
-    sizes: list[int], cuts: list[int], has_ends: bool
+    sizes: list[int], cuts: list[int], *, has_ends: bool
 ) -> None:
     """Readers would see half a transaction, or its rows would be lost or come twice."""
     feed = feed_of(sizes, has_ends=has_ends)
     bounds = [0, *sorted({cut for cut in cuts if cut < len(feed.rows)}), len(feed.rows)]
 
-    passed, held = run([feed.rows[a:b] for a, b in zip(bounds, bounds[1:], strict=False)], has_ends=has_ends)
+    passed, held = run([feed.rows[a:b] for a, b in pairwise(bounds)], has_ends=has_ends)
 
     last = feed.transactions.pop() if sizes[-1] and not has_ends else []
     assert held == len(last)
@@ -115,7 +116,7 @@ def test_counts_keep_transactions_whole_over_partitions_that_lag(
     coming = sorted(feed.rows, key=lambda row: row["id"] + late.get(row["id"], 0))  # type: ignore[operator]
     bounds = sorted({0, len(coming), *(chance.randint(0, len(coming)) for _ in range(parts))})
 
-    passed, held = run([coming[a:b] for a, b in zip(bounds, bounds[1:], strict=False)], has_ends=True)
+    passed, held = run([coming[a:b] for a, b in pairwise(bounds)], has_ends=True)
 
     assert held == 0
     together = [found for part in passed for found in part]
@@ -157,7 +158,7 @@ def test_held_rows_get_columns_that_the_query_gained_and_keep_their_own() -> Non
     split = split_transactions(held_and_new(held, new), has_ends=True)
 
     assert split.whole.to_pylist() == [{"id": 1, "name": None}, {"id": 2, "name": "b"}]
-    with pytest.raises(SchemaMismatchError, match="1 rows were held .* have no longer: name"):
+    with pytest.raises(SchemaMismatchError, match=r"1 rows were held .* have no longer: name"):
         held_and_new(new.slice(0, 1), held)
 
 
@@ -166,5 +167,5 @@ def test_held_value_that_a_new_type_cannot_have_is_refused() -> None:
     held = table([{"id": 2**40, TRANSACTION: "t", POSITION: 1, IS_END: False}])
     new = pa.Table.from_pylist([], pa.schema([("id", pa.int32()), *FACTS]))
 
-    with pytest.raises(SchemaMismatchError, match="column 'id' of 1 rows .* is int64, and is int32 now"):
+    with pytest.raises(SchemaMismatchError, match=r"column 'id' of 1 rows .* is int64, and is int32 now"):
         held_and_new(held, new)

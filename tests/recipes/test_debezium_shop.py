@@ -71,7 +71,7 @@ class Schema:
 
 
 def miscounted(rows: Rows) -> list[int]:
-    """Return the orders that do not have as many pieces as their items, which holds whenever a transaction has ended."""
+    """Return the orders that have not as many pieces as their items, which is so whenever a transaction has ended."""
     pieces: dict[int, int] = defaultdict(int)
     for item in rows["order_items"]:
         pieces[item["order_id"]] += item["quantity"]
@@ -109,7 +109,7 @@ def kafka(tmp_path: Path) -> Iterator[Kafka]:
 def test_every_state_is_one_of_whole_transactions_and_tables_equal_postgres(
     tmp_path: Path, house: Warehouse, kafka: Kafka, database: Database
 ) -> None:
-    """Readers would find orders without their customers or items, or tables would lose or keep rows, when something dies."""
+    """Readers would find orders without customers or items, or tables would lose or keep rows, when something dies."""
     environment = _environment(kafka, database)
     worker = (tmp_path, RECIPE / "worker.properties", environment)
     stream = (*STREAM, "--broker", kafka.broker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 
 from support.spark.jobs import write_file
@@ -45,7 +46,7 @@ def write_feed(folder: Path, transactions: int, files: int, *, has_ends: bool, s
         if has_ends:
             rows.append({"transaction": f"t{number}", "position": len(rows), "is_end": True, "count": len(amounts) + 1})
     cuts = [0, *sorted(chance.sample(range(1, len(rows)), files - 1)), len(rows)]
-    for number, (first, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for number, (first, end) in enumerate(pairwise(cuts)):
         part = rows[first:end]
         chance.shuffle(part)  # `position` says the order
         write_file(folder, number, "".join(json.dumps(row) + "\n" for row in part))

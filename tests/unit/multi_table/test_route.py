@@ -338,7 +338,7 @@ def test_options_of_a_feed_may_be_of_all_tables_and_keys_of_each(tmp_path: Path)
 
     assert sink.ids("db.customers") == [8]
     for kind in ("orders", "new"):  # one that is there, and one that is not
-        with pytest.raises(IcebergSinkError, match=rf"db\.{kind}: .*only a write with option 'keys'"):
+        with pytest.raises(IcebergSinkError, match=rf"(?s)db\.{kind}: .*only a write with option 'keys'"):
             sink.append({"kind": kind, "id": 1, "name": "insert"})
     assert sink.ids("db.orders") == [0]
 
