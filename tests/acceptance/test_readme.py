@@ -58,6 +58,8 @@ RUN_ELSEWHERE = [
     *(DOCS / f"{page}.md" for page in ("storage", "clusters", "verify", "metrics/watch")),
 ]
 RUN_ELSEWHERE += [DOCS / "connect.md"]
+# Pages whose examples need Python workers that find pandas.
+WITH_PANDAS = [DOCS / "source-transactions.md"]
 MOST_LINES = 150
 _BLOCK = re.compile(r"^```python\n(# example: *(.+?)\n.*?)^```$", re.DOTALL | re.MULTILINE)
 _GUARANTEE = re.compile(r"^\| (?!guarantee|---)([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -83,14 +85,16 @@ def read_examples(*documents: Path) -> dict[str, str]:
     return dict(found)
 
 
-def run(examples: dict[str, str], folder: Path) -> dict[str, str]:
+def run(examples: dict[str, str], folder: Path, *, finds_pandas: bool = False) -> dict[str, str]:
     """Run examples in one process, each with names of its own, and return what each prints.
+
+    `finds_pandas` says whether Python workers find pandas.
 
     Raises:
         AssertionError: One of them failed; the output is in the text.
     """
     environment = dict(os.environ)
-    prepare_environment(environment, folder.with_name("environment"))
+    prepare_environment(environment, folder.with_name("environment"), finds_pandas=finds_pandas)
     spare_defaults(environment, folder.with_name("conf"))
     ended = subprocess.run(
         [sys.executable, "-c", _RUN],
@@ -156,9 +160,19 @@ def test_examples_of_readme_and_guides_run_one_after_the_other(tmp_path: Path) -
     assert sorted(house.rows("db.takings").column("price").to_pylist()) == [Decimal("1.5")] * 50 + [Decimal("2.5")] * 50
 
 
+@pytest.mark.timeout(600)
+def test_examples_that_need_pandas_in_workers_run(tmp_path: Path) -> None:
+    """The first thing that a user of these pages tries would fail."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    examples = read_examples(*WITH_PANDAS)
+
+    assert list(run(examples, folder, finds_pandas=True)) == list(examples)
+
+
 def test_every_example_is_run_by_a_test() -> None:
     """A user would copy what nobody has ever run."""
-    run_here = {README, *GUIDES, *KEYS, *RUN_ELSEWHERE}
+    run_here = {README, *GUIDES, *KEYS, *WITH_PANDAS, *RUN_ELSEWHERE}
 
     assert [page for page in DOCUMENTS if _BLOCK.search(page.read_text()) and page not in run_here] == []
 
