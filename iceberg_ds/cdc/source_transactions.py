@@ -107,9 +107,10 @@ def held_and_new(held: pa.Table | None, new: pa.Table) -> pa.Table:
     Columns that held rows lack, because the query had none of them then, are null in them.
 
     Raises:
-        SchemaMismatchError: Held rows have a column, or a type, that those that came have not.
+        SchemaMismatchError: Held rows have a column that those that came have not, a type that is no narrower kind of
+            theirs, or a null where they can have none.
     """
-    if held is None:
+    if held is None or not len(held):
         return new
     if gone := [name for name in held.column_names if name not in new.column_names]:
         raise SchemaMismatchError(
@@ -120,17 +121,69 @@ def held_and_new(held: pa.Table | None, new: pa.Table) -> pa.Table:
     columns = []
     for field in new.schema:
         if field.name not in held.column_names:
-            columns.append(pa.nulls(len(held), field.type))
-            continue
-        try:
-            columns.append(held[field.name].cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+            values = pa.chunked_array([pa.nulls(len(held), field.type)])
+        else:
+            values = _as_type(held[field.name], field)
+        if values.null_count and not field.nullable and field.name not in FACTS:
             raise SchemaMismatchError(
                 f"Cannot keep transactions whole: column '{field.name}' of {len(held)} rows that an earlier run of "
-                f"this stream held is {held[field.name].type}, and is {field.type} now: {problem}. Run it once more as "
-                "it was, until their transactions have ended, and change the column then."
-            ) from problem
+                f"this stream held has {values.null_count} nulls, and it cannot be null now. Make it nullable."
+            )
+        columns.append(values)
     return pa.concat_tables([pa.table(columns, schema=new.schema), new])
+
+
+def _as_type(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    problem: Exception | None = None
+    if _is_wider(values.type, field.type):
+        try:
+            return values.cast(field.type)
+        except pa.ArrowException as raised:
+            problem = raised
+    raise SchemaMismatchError(
+        f"Cannot keep transactions whole: column '{field.name}' of {len(values)} rows that an earlier run of this "
+        f"stream held is {values.type}, and is {field.type} now{f': {problem}' if problem else ''}. Run it once more "
+        "as it was, until their transactions have ended, and change the column then."
+    ) from problem
+
+
+def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether a cast either keeps all values or fails: Arrow also rounds, cuts times and leaves out fields."""
+    if old == new or pa.types.is_null(old):
+        return True
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        places = [new.get_field_index(field.name) for field in old]
+        return -1 not in places and all(
+            _is_wider(field.type, new.field(at).type) for field, at in zip(old, places, strict=True)
+        )
+    if _is_list(old) and _is_list(new):
+        return _holds(old.value_field, new.value_field)
+    if pa.types.is_map(old) and pa.types.is_map(new):
+        return _is_wider(old.key_type, new.key_type) and _holds(old.item_field, new.item_field)
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    if any(is_one(old) and is_one(new) for is_one in numbers):
+        return bool(old.bit_width <= new.bit_width)
+    return any(is_one(old) and is_one(new) for is_one in (_is_text, _is_bytes, _has_zone))
+
+
+def _holds(old: pa.Field, new: pa.Field) -> bool:
+    return (new.nullable or not old.nullable) and _is_wider(old.type, new.type)  # Arrow looks at nulls of structs alone
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _has_zone(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def to_bytes(rows: pa.Table) -> bytes:

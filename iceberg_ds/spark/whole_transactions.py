@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from pyspark.sql.types import AtomicType, BooleanType, DataType, IntegralType
+from pyspark.sql.types import AtomicType, BooleanType, DataType, IntegralType, TimestampType
 
 from iceberg_ds.cdc.source_transactions import (
     COUNT,
+    FACTS,
     IS_END,
     POSITION,
     TRANSACTION,
@@ -39,7 +40,7 @@ _MEBIBYTE = 1024 * 1024
 # One group has all rows, and Spark needs a column to group by.
 _GROUP, _ROWS = "group", "rows"
 _KINDS: dict[type[DataType], str] = {
-    AtomicType: "one value",
+    AtomicType: "one value, and none whose text the time zone of the session decides",
     IntegralType: "a whole number, such as BIGINT",
     BooleanType: "BOOLEAN",
 }
@@ -86,13 +87,15 @@ def whole_transactions(  # noqa: PLR0913  # most are given by name
         OptionError: `changes` is no stream, a column has another type, `count` is given without `end`, or
             `max_held_bytes` is out of range. An executor raises `RefusedRowsError` if more is held, or a row has no
             position.
-        SchemaMismatchError: A column is missing, or several have one name.
+        SchemaMismatchError: A column is missing, or several have one name, or a name that this function needs itself.
+            An executor raises it if held rows do not fit the columns of a query that was started again.
     """
     if not changes.isStreaming:
         raise OptionError(
             "Cannot keep transactions whole: this is no stream. A batch is written as a whole: write it as it is."
         )
-    if doubled := sorted({name for name in changes.columns if changes.columns.count(name) > 1}):
+    names = [*changes.columns, *FACTS]
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
         raise SchemaMismatchError(f"Cannot keep transactions whole: several columns are named {', '.join(doubled)}.")
     if count is not None and end is None:
         raise OptionError("Cannot keep transactions whole: count needs end, which names the rows that have it.")
@@ -134,7 +137,7 @@ def _fact(changes: DataFrame, argument: str, name: str, wanted: type[DataType]) 
             f"{', '.join(changes.columns)}."
         )
     field = changes.schema[found]
-    if not isinstance(field.dataType, wanted):
+    if not isinstance(field.dataType, wanted) or isinstance(field.dataType, TimestampType):
         raise OptionError(
             f"Cannot keep transactions whole: {argument} names '{field.name}', which is "
             f"{field.dataType.simpleString()}. It must be {_KINDS[wanted]}."

@@ -142,9 +142,12 @@ def test_arguments_that_do_not_fit_are_refused(spark: SparkSession) -> None:
     assert "position names 'time', which is timestamp" in refusal(OptionError, position="time")
     assert "end names 'at', which is bigint. It must be BOOLEAN" in refusal(OptionError, end="at")
     assert "count names 'tx', which is string" in refusal(OptionError, end="ends", count="tx")
+    assert "transaction names 'time', which is timestamp" in refusal(OptionError, transaction="time")
     assert "max_held_bytes is 0" in refusal(OptionError, max_held_bytes=0)
     assert "transaction names 'id', and the DataFrame has tx, at, ends" in refusal(
         SchemaMismatchError, transaction="id"
     )
     doubled = feed.selectExpr("*", "at AS tx")
     assert "several columns are named tx" in refusal(SchemaMismatchError, of=doubled)
+    taken = feed.selectExpr("*", "at AS `icebergsink.position`")
+    assert "several columns are named icebergsink.position" in refusal(SchemaMismatchError, of=taken)

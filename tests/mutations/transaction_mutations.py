@@ -130,6 +130,27 @@ TRANSACTIONS = (
         tests=(_SEVERAL,),
     ),
     Mutation(
+        name="a value that was held is changed to fit a new type",
+        file="cdc/source_transactions.py",
+        before="    if _is_wider(values.type, field.type):\n",
+        after="    if values is not None:\n",
+        tests=(_OF_SOURCE + "test_held_value_is_never_changed_to_fit_a_new_type",),
+    ),
+    Mutation(
+        name="a column cannot be removed although nothing is held",
+        file="cdc/source_transactions.py",
+        before="    if held is None or not len(held):\n",
+        after="    if held is None:\n",
+        tests=(_OF_SOURCE + "test_columns_change_freely_while_nothing_is_held",),
+    ),
+    Mutation(
+        name="a column that cannot be null gets nulls from held rows",
+        file="cdc/source_transactions.py",
+        before="        if values.null_count and not field.nullable and field.name not in FACTS:\n",
+        after="        if values is None:\n",
+        tests=(_OF_SOURCE + "test_held_null_in_a_column_that_cannot_be_null_is_refused",),
+    ),
+    Mutation(
         name="rows that an earlier run held are forgotten",
         file="spark/whole_transactions.py",
         before="    held = from_bytes(state.get[0]) if state.exists else None\n",

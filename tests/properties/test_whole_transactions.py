@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from decimal import Decimal
 from itertools import pairwise
 
 import pyarrow as pa
@@ -169,3 +171,84 @@ def test_held_value_that_a_new_type_cannot_have_is_refused() -> None:
 
     with pytest.raises(SchemaMismatchError, match=r"column 'id' of 1 rows .* is int64, and is int32 now"):
         held_and_new(held, new)
+
+
+def held_with(values: pa.Array) -> pa.Table:
+    """Return held rows of one transaction that have these values in column `value`."""
+    count = len(values)
+    facts = pa.Table.from_pylist([{TRANSACTION: "t", POSITION: 1, IS_END: False}] * count, pa.schema(FACTS))
+    return facts.add_column(0, "value", values)
+
+
+def come(value: pa.Field) -> pa.Table:
+    """Return no rows, with a column of this type."""
+    return pa.schema([value, *FACTS]).empty_table()
+
+
+AB = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+A = pa.struct([("a", pa.int64())])
+NEVER_NULL = pa.field("b", pa.int64(), nullable=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "new"),
+    [
+        (pa.array([{"a": 1, "b": 2}], AB), A),
+        (pa.array([[{"a": 1, "b": 2}]], pa.list_(AB)), pa.list_(A)),
+        (pa.array([[("k", {"a": 1, "b": 2})]], pa.map_(pa.string(), AB)), pa.map_(pa.string(), A)),
+        (pa.array([{"a": 1}], A), pa.struct([*A, NEVER_NULL])),
+        (pa.array([{"b": None}], pa.struct([("b", pa.int64())])), pa.struct([NEVER_NULL])),
+        (pa.array([[None]], pa.list_(pa.int64())), pa.list_(NEVER_NULL)),
+        (pa.array([[("k", None)]], pa.map_(pa.string(), pa.int64())), pa.map_(pa.string(), NEVER_NULL)),
+        (pa.array([1e300]), pa.float32()),
+        (pa.array([5]), pa.bool_()),
+        (pa.array([0.126]), pa.decimal128(10, 2)),
+        (pa.array([Decimal("1.25")], pa.decimal128(5, 2)), pa.decimal128(5, 1)),
+        (pa.array([datetime(2026, 1, 1, 5, 6)], pa.timestamp("us")), pa.date32()),  # noqa: DTZ001  # without a zone
+        (pa.array([datetime(2026, 1, 1, 5, 6)], pa.timestamp("us")), pa.timestamp("us", "Asia/Tokyo")),  # noqa: DTZ001
+    ],
+)
+def test_held_value_is_never_changed_to_fit_a_new_type(values: pa.Array, new: pa.DataType) -> None:
+    """A field would be lost, or a number rounded, or a time moved, without a word."""
+    with pytest.raises(SchemaMismatchError, match=r"column 'value' of 1 rows"):
+        held_and_new(held_with(values), come(pa.field("value", new)))
+
+
+@pytest.mark.parametrize(
+    ("values", "new", "wanted"),
+    [
+        (pa.array([1], pa.int32()), pa.int64(), 1),
+        (pa.array([0.5], pa.float32()), pa.float64(), 0.5),
+        (pa.array([Decimal("1.25")], pa.decimal128(5, 2)), pa.decimal128(9, 3), Decimal("1.250")),
+        (pa.array(["é"]), pa.large_string(), "é"),
+        (pa.array([b"\xff"]), pa.large_binary(), b"\xff"),
+        (pa.nulls(1), pa.int64(), None),
+        (pa.array([{"a": 1}], A), AB, {"a": 1, "b": None}),
+        (pa.array([[{"a": 1}]], pa.list_(A)), pa.large_list(AB), [{"a": 1, "b": None}]),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())), pa.map_(pa.string(), pa.int64()), [("k", 1)]),
+        (
+            pa.array([0], pa.timestamp("us", "UTC")),
+            pa.timestamp("us", "Asia/Tokyo"),
+            datetime(1970, 1, 1, tzinfo=timezone.utc),
+        ),
+    ],
+)
+def test_held_value_fits_a_wider_type(values: pa.Array, new: pa.DataType, wanted: object) -> None:
+    """A query could not be started again with another time zone, or with a wider column."""
+    rows = held_and_new(held_with(values), come(pa.field("value", new)))
+
+    assert rows["value"].to_pylist() == [wanted]
+
+
+@pytest.mark.parametrize("held", [held_with(pa.nulls(1, pa.int64())), held_with(pa.array([1])).drop_columns("value")])
+def test_held_null_in_a_column_that_cannot_be_null_is_refused(held: pa.Table) -> None:
+    """Spark would read it as it likes, or fail without saying where it came from."""
+    with pytest.raises(SchemaMismatchError, match=r"column 'value' of 1 rows .* cannot be null now"):
+        held_and_new(held, come(pa.field("value", pa.int64(), nullable=False)))
+
+
+def test_columns_change_freely_while_nothing_is_held() -> None:
+    """A column could never be removed, whatever the query is told to run before."""
+    held = held_with(pa.array([], pa.string()))
+    for new in (held_with(pa.array([{"a": 1}], A)), held_with(pa.array([1])).rename_columns(["other", *dict(FACTS)])):
+        assert held_and_new(held, new) == new
