@@ -15,6 +15,8 @@ from support.services.servers import ObjectStore
 
 from iceberg_ds.io.files import ObjectIO
 
+# The server writes a request's line after its answer, and another request may have its own line sooner.
+_LATE_LINES_S = 0.05
 _LOG_TIMEOUT_S = 30
 _LINE = re.compile(r"\| vgw \|\s*(\d+) \|[^|]*\|[^|]*\|\s*(\w+)\s*\|\s*(/\S*)\s*\|[^|]*\|\s*(\S*)")
 
@@ -71,8 +73,10 @@ class Bucket:
         marker = f"end-of-requests-{time.monotonic_ns()}"
         self.client.delete_object(Bucket=self.name, Key=marker)  # what the log shows before it is complete
         deadline = time.monotonic() + _LOG_TIMEOUT_S
-        while marker not in (log := self._log()) and time.monotonic() < deadline:
+        while marker not in self._log() and time.monotonic() < deadline:
             time.sleep(0.01)
+        time.sleep(_LATE_LINES_S)
+        log = self._log()
         asked = []
         for _, method, path, query in _LINE.findall(log):
             bucket, _, key = path.lstrip("/").partition("/")
