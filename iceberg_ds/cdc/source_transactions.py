@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
+from iceberg_ds.table.arrow_schema import is_text
 
 # What is read of each row, in columns behind its own: text, int64, boolean, int64.
 FACTS = TRANSACTION, POSITION, IS_END, COUNT = tuple(
@@ -163,7 +164,7 @@ def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
     numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     if any(is_one(old) and is_one(new) for is_one in numbers):
         return bool(old.bit_width <= new.bit_width)
-    return any(is_one(old) and is_one(new) for is_one in (_is_text, _is_bytes, _has_zone))
+    return any(is_one(old) and is_one(new) for is_one in (is_text, _is_bytes, _has_zone))
 
 
 def _holds(old: pa.Field, new: pa.Field) -> bool:
@@ -172,10 +173,6 @@ def _holds(old: pa.Field, new: pa.Field) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

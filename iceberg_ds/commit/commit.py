@@ -158,9 +158,8 @@ def delete_reported_files(catalog: CatalogClient, commits: Sequence[TaskCommit])
     return delete_files(io, added.every_path(io), Proof.NEVER_SENT)
 
 
-def all_files_of(commits: Sequence[TaskCommit], rewrite: RewriteFiles | None) -> Added:
+def with_rewritten(added: Added, rewrite: RewriteFiles | None) -> Added:
     """Return the files that the tasks of a write report, and further files of it, as `commit_write` takes them."""
-    added = Added.of(commits)
     return added if rewrite is None else added.with_files(rewrite.added.data_files, rewrite.added.delete_files)
 
 
@@ -183,7 +182,7 @@ def give_up_write(
     Returns:
         How many files stay; the log names them.
     """
-    added = all_files_of(commits, rewrite)
+    added = with_rewritten(Added.of(commits), rewrite)
     path = added.any_path()
     if path is None:
         return 0
@@ -336,9 +335,9 @@ def begin_commit(
         CatalogError: As `commit_write`.
     """
     write = commits[0].write
-    meter.files_at_stake = all_files_of(commits, rewrite).file_count
-    fault_point(FaultPoint.COMMIT_BEGUN)
     added = Added.of(commits)
+    meter.files_at_stake = with_rewritten(added, rewrite).file_count
+    fault_point(FaultPoint.COMMIT_BEGUN)
     try:
         check_reports(commits, rewrite)
         _check_taken(commits)

@@ -37,16 +37,17 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.commit import (
     Publish,
-    all_files_of,
     begin_commit,
     commit_to_branch,
     end_commit,
     give_up_write,
+    with_rewritten,
 )
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
 from iceberg_ds.commit.retry import Pace, RetryPolicy, bring_in, would_fail_again
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
+from iceberg_ds.commit.write_files import Added
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -368,7 +369,7 @@ class _Part:
         self._write = write
         self._identity = write.commits[0].write
         self._meter = CommitMeter(self._identity, TaskFigures.of(write.commits))
-        self._meter.files_at_stake = all_files_of(write.commits, write.rewrite).file_count
+        self._meter.files_at_stake = with_rewritten(Added.of(write.commits), write.rewrite).file_count
         self._update: SnapshotUpdate | None = None
         self._epoch_id: int | None = None
         self.name = self._identity.table

@@ -111,9 +111,8 @@ def whole_transactions(  # noqa: PLR0913  # most are given by name
         COUNT: (F.lit(None) if count is None else _fact(changes, "count", count, IntegralType)).cast("bigint"),
     }
     placed = changes.select("*", *(column.alias(name) for name, column in facts.items()))
-    numbered = placed.toDF(
-        *map(str, range(len(placed.columns)))
-    )  # Spark's `mapInArrow` takes a dot in a name for a field's
+    # Spark's `mapInArrow` takes a dot in the name of a column for that of a field.
+    numbered = placed.toDF(*map(str, range(len(placed.columns))))
     pack = partial(_pack, names=placed.columns)
     split = partial(_split, has_ends=end is not None, max_held_bytes=max_held_bytes)
     with warnings.catch_warnings():

@@ -202,16 +202,17 @@ def cast_values(values: pa.Array, target: pa.DataType, path: str) -> pa.Array:
         SchemaMismatchError: Some text is no UUID or time, or some bytes have the wrong length.
     """
     if target == _UUID:
-        as_bytes = _parse_uuids if _is_text(values.type) else _with_length
+        as_bytes = _parse_uuids if is_text(values.type) else _with_length
         return pa.ExtensionArray.from_storage(target, as_bytes(values, target.storage_type, path))
     if pa.types.is_fixed_size_binary(target):
         return _with_length(values, target, path)
-    if pa.types.is_time64(target) and _is_text(values.type):
+    if pa.types.is_time64(target) and is_text(values.type):
         return _parse_times(values, target, path)
     return values.cast(target)
 
 
-def _is_text(data_type: pa.DataType) -> bool:
+def is_text(data_type: pa.DataType) -> bool:
+    """Return whether values are text, of either kind of offsets."""
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 

@@ -142,8 +142,8 @@ WATCHING = (
     Mutation(
         name="files of tables that have not begun are not counted",
         file="commit/together.py",
-        before="        self._meter.files_at_stake = all_files_of(write.commits, write.rewrite).file_count\n",
-        after="",
+        before="self._meter.files_at_stake = with_rewritten(Added.of(write.commits), write.rewrite).file_count\n",
+        after="pass\n",
         tests=(_FAILURES + "test_files_of_tables_that_had_not_begun_are_counted",),
     ),
     Mutation(
