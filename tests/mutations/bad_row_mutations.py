@@ -128,6 +128,13 @@ BAD_ROWS = (
         tests=(_UNROUTED + "test_other_rows_than_an_earlier_try_are_refused",),
     ),
     Mutation(
+        name="an epoch whose driver died after the quarantine can never be finished",
+        file="planning/quarantine.py",
+        before="    if earlier.found is EarlierTry.SAME_ROWS or (",
+        after="    if (",
+        tests=(_UNROUTED + "test_driver_that_dies_finishes_forward",),
+    ),
+    Mutation(
         name="rows that name no table are not counted against the limit",
         file="multi_table/commit.py",
         before="exceeded_limit(unrouted_rows(of_all), count, received)",

@@ -12,6 +12,7 @@ _OF_SOURCE = "properties/test_whole_transactions.py::"
 _ONE_PARTITION = _OF_SOURCE + "test_one_partition_is_passed_on_transaction_by_transaction"
 _HELD = "integration/test_whole_transactions.py::test_last_transaction_of_a_feed_without_ends_is_held"
 _SEVERAL = _OF_SOURCE + "test_counts_keep_transactions_whole_over_partitions_that_lag"
+_SHOP = "recipes/test_debezium_shop.py::"
 
 TRANSACTIONS = (
     Mutation(
@@ -107,6 +108,7 @@ TRANSACTIONS = (
         before='        return found.filter(pc.is_valid(found["end"]))\n',
         after="        return found\n",
         tests=(_ONE_PARTITION, _SEVERAL),
+        spark_tests=(_SHOP + "test_every_state_is_one_of_whole_transactions_and_tables_equal_postgres",),
     ),
     Mutation(
         name="the last transaction of a feed without ends is not held",
