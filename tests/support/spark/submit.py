@@ -118,11 +118,14 @@ def wait_for_landing(driver: SubmittedProgram, house: Warehouse, table: str) -> 
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a user who has the package, and no Spark but the recipe's."""
+    """Return the environment of a user who has the package, and no Spark but the recipe's.
+
+    A package that this process was told to prefer, such as a mutated copy, is the program's, too.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return {
         **kept,
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(REPOSITORY)]),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
