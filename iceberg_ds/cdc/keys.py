@@ -108,7 +108,7 @@ def digest_keys(columns: Sequence[pa.Array], seed: bytes) -> pa.Array:
     """
     digests = pa.repeat(_unsigned(int.from_bytes(seed, "little")), len(columns[0]))
     for column in columns:
-        digests = _mix_column(digests, column)
+        digests = mix_column(digests, column)
     return digests
 
 
@@ -116,7 +116,12 @@ def _unsigned(value: int) -> pa.Scalar:
     return pa.scalar(value, pa.uint64())
 
 
-def _mix_column(digests: pa.Array, column: pa.Array) -> pa.Array:
+def mix_column(digests: pa.Array, column: pa.Array) -> pa.Array:
+    """Return the next digests: the values of a column without nulls, mixed into the digests so far.
+
+    Raises:
+        ValueError: The column is of a type that cannot be a key.
+    """
     values = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
     data_type = values.type
     if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
@@ -126,11 +131,11 @@ def _mix_column(digests: pa.Array, column: pa.Array) -> pa.Array:
 
 def _mix_words(digests: pa.Array, words: Iterable[pa.Array]) -> pa.Array:
     for word in words:
-        digests = _mix(digests, word)
+        digests = mix(digests, word)
     return digests
 
 
-def _mix(digests: pa.Array, words: pa.Array) -> pa.Array:
+def mix(digests: pa.Array, words: pa.Array) -> pa.Array:
     """Return the next digests: a bijection of the digest for any word, and of the word for any digest."""
     mixed = pc.bit_wise_xor(digests, words)
     mixed = pc.multiply(_folded(mixed, _FIRST_SHIFT), _unsigned(_FIRST_FACTOR))
@@ -174,7 +179,7 @@ def _mix_strings(digests: pa.Array, values: pa.Array) -> pa.Array:
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     starts = pc.subtract(offsets[:-1].cast(pa.int64()), pa.scalar(first, pa.int64()))
     lengths = pc.binary_length(values).cast(pa.int64())
-    digests = _mix(digests, lengths.view(pa.uint64()))
+    digests = mix(digests, lengths.view(pa.uint64()))
     longest = pc.max(lengths).as_py()
     if longest > _MAX_VECTOR_BYTES:
         is_long = pc.greater(lengths, pa.scalar(_MAX_VECTOR_BYTES, pa.int64()))
@@ -189,10 +194,10 @@ def _mix_strings(digests: pa.Array, values: pa.Array) -> pa.Array:
         left = pc.subtract(lengths, pa.scalar(step, pa.int64()))
         had_more, has_more = has_more, pc.greater(left, pa.scalar(0, pa.int64()))
         if has_more.true_count == len(left):
-            digests = _mix(digests, cursor.next_words(left))
+            digests = mix(digests, cursor.next_words(left))
         else:
             cursor.keep(has_more if had_more is None else has_more.filter(had_more))
-            mixed = _mix(digests.filter(has_more), cursor.next_words(left.filter(has_more)))
+            mixed = mix(digests.filter(has_more), cursor.next_words(left.filter(has_more)))
             digests = pc.replace_with_mask(digests, has_more, mixed)
     return digests
 

@@ -137,6 +137,8 @@ def plan_work(
     sources: Sequence[KeySource],
     specs: Mapping[int, PartitionSpec],
     key_types: Mapping[int, IcebergType],
+    *,
+    with_all: bool = False,
 ) -> list[FileWork]:
     """Return the data files that may have rows with some of the keys, each with the files to read for it.
 
@@ -145,6 +147,7 @@ def plan_work(
         sources: The files of keys.
         specs: The table's partition specs, by spec id.
         key_types: The types of all key columns, by field id.
+        with_all: Whether to return the other data files, too.
     """
     facts = FactsOf(key_types)
     keys = _Applying([_Keys.of(source, facts) for source in sources], specs)
@@ -153,7 +156,7 @@ def plan_work(
     work = []
     for found in live.data:
         applied = [some for some in keys.to(found) if some.may_share_rows(found.data_file, facts)]
-        if not applied:
+        if not (applied or with_all):
             continue
         # Data files share equal combinations, so that the pickled work is short.
         combination = tuple(map(id, applied))

@@ -1,48 +1,33 @@
-"""Runs the tasks of a search for keys as a Spark job, or in this process if there is no Spark session.
-
-Works with classic Spark and with Spark Connect, without a jar: one function is applied to a DataFrame of work. Tasks
-get the properties that open storage, and no property of the catalog.
-"""
+"""Runs the tasks of a search for keys."""
 
 from __future__ import annotations
 
-import logging
 import math
-import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from pyspark.sql.types import BinaryType
-
-from iceberg_ds._version import __version__
-from iceberg_ds.deletes.tasks import answer_group, answer_of_task
+from iceberg_ds.deletes.tasks import answer_group
 from iceberg_ds.deletes.work import FileWork, GroupAnswer, SearchPlan
-from iceberg_ds.spark.write_job import job_failure
+from iceberg_ds.spark.task_job import TaskJob, parallelism
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-logger = logging.getLogger(__name__)
-
-_WORK = "number INT, work BINARY"
 # Bytes that a task reads: the least that is worth a task of its own, and the most, unless one file is larger.
 _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 512 * 1024 * 1024
-_PARALLELISM_IF_UNKNOWN = 16
-_TRIES = 3
 
 
-def grouped(work: Sequence[FileWork], parallelism: int) -> list[list[FileWork]]:
+def grouped(work: Sequence[FileWork], at_once: int) -> list[list[FileWork]]:
     """Return the work in groups of about equal bytes to read; files of a partition stay close together.
 
     Args:
         work: The data files.
-        parallelism: How many tasks run at once.
+        at_once: How many tasks run at once.
     """
     ordered = sorted(work, key=lambda item: (item.place, item.path))
     total = sum(_weight(item) for item in ordered)
     most = max(1, math.ceil(total / _LEAST_BYTES))
-    count = max(min(2 * parallelism, most), math.ceil(total / _MOST_BYTES))
+    count = max(min(2 * at_once, most), math.ceil(total / _MOST_BYTES))
     groups: list[list[FileWork]] = []
     before = 0
     for item in ordered:
@@ -71,55 +56,11 @@ def resolve(spark: SparkSession | None, plan: SearchPlan, work: Sequence[FileWor
     Raises:
         DataFileError: The job failed as a whole; what its tasks wrote is unknown.
     """
-    left = grouped(work, _parallelism(spark))
-    answers: list[GroupAnswer] = []
-    for tried in range(1, _TRIES + 1):
-        given = _run(spark, plan, left)
-        failed = [number for number, answer in enumerate(given) if answer.problem is not None]
-        answers += [answer for answer in given if answer.problem is None or tried == _TRIES]
-        if not failed:
-            break
-        logger.warning("%d of %d tasks failed, try %d: %s", len(failed), len(left), tried, given[failed[0]].problem)
-        left = [left[number] for number in failed]
-    return answers
+    write = plan.writing.write
+    action = f"search {write.table} for keys"
+    job = TaskJob(plan=plan, write=write, action=action, answer=answer_group, refuse=_refused)
+    return job.run(spark, grouped(work, parallelism(spark)))
 
 
-def _run(spark: SparkSession | None, plan: SearchPlan, groups: Sequence[Sequence[FileWork]]) -> list[GroupAnswer]:
-    if spark is None:
-        return [answer_group(plan, number, group) for number, group in enumerate(groups)]
-    rows = [(number, pickle.dumps(group)) for number, group in enumerate(groups)]
-    try:
-        # A plain Python function, because Spark's functions on Arrow batches need pandas.
-        function = F.udf(_task(plan), BinaryType(), useArrow=False).asNondeterministic()
-        answered = _frame(spark, rows).select(function("number", "work").alias("answer")).collect()
-    except Exception as error:  # Spark's own
-        raise job_failure(f"search {plan.writing.write.table} for keys", plan.writing.write, error) from error
-    given = dict(pickle.loads(row["answer"]) for row in answered)  # noqa: S301  # made by our own tasks
-    return [given[number] for number in range(len(groups))]
-
-
-def _frame(spark: SparkSession, rows: Sequence[tuple[int, bytes]]) -> DataFrame:
-    """Return a DataFrame of the rows, with one task per row where Spark lets us choose."""
-    try:
-        context = spark.sparkContext
-    except Exception:  # Spark Connect has no SparkContext, and distributes rows as it likes
-        return spark.createDataFrame(list(rows), _WORK)
-    return spark.createDataFrame(context.parallelize(rows, len(rows)), _WORK)
-
-
-def _task(plan: SearchPlan) -> Callable[[int, bytes], bytes]:
-    version, packed = __version__, pickle.dumps(plan)
-
-    def run(number: int, work: bytes) -> bytes:
-        return answer_of_task(version, packed, number, work)
-
-    return run
-
-
-def _parallelism(spark: SparkSession | None) -> int:
-    if spark is None:
-        return 1
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect does not tell the parallelism
-        return _PARALLELISM_IF_UNKNOWN
+def _refused(problem: str) -> GroupAnswer:
+    return GroupAnswer(problem=problem)

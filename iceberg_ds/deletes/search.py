@@ -18,7 +18,7 @@ before, meanwhile or later, applies to the rewritten file if and only if it appl
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -320,14 +320,14 @@ class KeySearch:
 
     def _check_readable(self, files: Sequence[DataFile]) -> None:
         for file in files:
-            if (reason := _why_not_readable(file)) is not None:
+            if (reason := why_not_readable(file)) is not None:
                 raise UnsupportedTableError(
                     f"Cannot {self._action}: {file.file_path} {reason}. Rewrite its files with Iceberg's "
                     "rewrite_data_files instead."
                 )
 
 
-def _why_not_readable(file: DataFile) -> str | None:
+def why_not_readable(file: DataFile) -> str | None:
     """Return why a data file or a file of keys cannot be read, or None if it can."""
     if file.file_format is not FileFormat.PARQUET:
         return f"is a file of {file.file_format.value}, and only Parquet is read"
@@ -398,7 +398,7 @@ class RewriteByKeys:
         at_stake = {answer.path for answer in self._search.answers.hit if self.keeps_rows} | rewritten
         self._search.check_listed_once(found.path for found in read.files.data if found.path in at_stake)
         gone = {found.path for found in self._to_delete.deletes(read.files)} | rewritten
-        found = _filtered(read, gone | _left_alone(read.files, rewritten))
+        found = without_files(read, gone | left_alone(read.files, rewritten))
         self.dropped = found.removed
         self.leaves_deletes = any(delete.path not in self._to_delete.paths for delete in read.files.equalities)
         return found
@@ -409,13 +409,13 @@ class RewriteByKeys:
             raise StaleWorkError(f"another writer has removed, or deleted rows of, {changed[0]} meanwhile")
 
 
-def _left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:
+def left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:
     """Return the paths of the position delete files that only hide rows of rewritten files."""
     paths = set(rewritten)
     return {found.path for found in files.positions if only_path(found.data_file) in paths}
 
 
-def _filtered(read: ReadSnapshot, gone: set[str]) -> FilteredManifests:
+def without_files(read: ReadSnapshot, gone: Collection[str]) -> FilteredManifests:
     """Return the manifests without these files; manifests that must be rewritten anyway are merged."""
     untouched: list[ManifestFile] = []
     alike: dict[tuple[ManifestContent, int], list[_Touched]] = defaultdict(list)
@@ -444,7 +444,7 @@ class _Touched:
     def count(self) -> int:
         return len(self.kept) + len(self.dropped)
 
-    def take(self, manifest: ManifestFile, entries: Iterable[ManifestEntry], gone: set[str]) -> None:
+    def take(self, manifest: ManifestFile, entries: Iterable[ManifestEntry], gone: Collection[str]) -> None:
         listed = live_rows(manifest)
         self.listed_rows = None if self.listed_rows is None or listed is None else self.listed_rows + listed
         for entry in entries:

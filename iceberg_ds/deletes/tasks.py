@@ -7,7 +7,6 @@ so that no message of another task is lost, as it would be if the job failed.
 from __future__ import annotations
 
 import itertools
-import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
-from iceberg_ds._version import why_not_version
 from iceberg_ds.deletes.key_reader import SequenceRule
 from iceberg_ds.deletes.match import Matcher
 from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
@@ -34,21 +32,6 @@ from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
 MOST_POSITIONS = 4_000_000
 # The largest number of rows of data files that are searched together; all their positions may be in memory.
 PORTION_ROWS = 20_000_000
-
-
-def answer_of_task(version: str, plan: bytes, number: int, work: bytes) -> bytes:
-    """Return the number of a group and its answer, as Spark carries them.
-
-    Args:
-        version: Version of the package on the driver.
-        plan: The plan of the search, pickled.
-        number: Number of the group.
-        work: The data files of the group, pickled.
-    """
-    if (problem := why_not_version(version)) is not None:
-        return pickle.dumps((number, GroupAnswer(problem=problem)))
-    answer = answer_group(pickle.loads(plan), number, pickle.loads(work))  # noqa: S301  # our own driver's
-    return pickle.dumps((number, answer))
 
 
 def answer_group(plan: SearchPlan, number: int, work: Sequence[FileWork]) -> GroupAnswer:

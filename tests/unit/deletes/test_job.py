@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from support.keys.writes import keyed_plan
 
-from iceberg_ds._version import __version__
 from iceberg_ds.deletes import job
 from iceberg_ds.deletes.job import grouped, resolve
-from iceberg_ds.deletes.tasks import answer_of_task
 from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan
 
 MB = 1024 * 1024
@@ -118,16 +115,3 @@ def test_task_that_fails_each_time_says_why(plan: SearchPlan, monkeypatch: pytes
     answers = resolve(None, plan, [work("000", 1)])
 
     assert [found.problem for found in answers] == ["lost"]
-
-
-def test_other_version_on_an_executor_is_named(plan: SearchPlan) -> None:
-    """A user would read of attributes that some object does not have."""
-    number, answer = pickle.loads(answer_of_task("0.0.1", b"not to be read", 3, b""))  # noqa: S301  # our own
-
-    assert number == 3
-    assert (
-        answer.problem == f"the driver has iceberg_ds 0.0.1, and an executor {__version__}: install one version on all"
-    )
-    assert not answer.files
-    _, answer = pickle.loads(answer_of_task(__version__, pickle.dumps(plan), 0, pickle.dumps([])))  # noqa: S301  # our own
-    assert answer == GroupAnswer()
